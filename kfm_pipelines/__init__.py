@@ -1,0 +1,1 @@
+"""KFM Pipelines: governed, event-driven ingestion of the Kansas Frontier Matrix."""

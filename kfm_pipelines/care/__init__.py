@@ -1,0 +1,1 @@
+"""CARE: who decides about a place, and what may be shown of it."""

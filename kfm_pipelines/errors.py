@@ -1,0 +1,131 @@
+"""Every failure the pipeline names, in one tree. The class decides what happens next.
+
+KfmError
+├── Terminal                    trying again cannot help; a person or a new event must
+│   ├── SettingsInvalid         an environment variable does not make sense
+│   ├── DeclarationInvalid      a file in resources/ does not make sense
+│   ├── MessageRefused          a queue message that is no event of ours
+│   │   ├── BodyUnreadable      not JSON, too deep, too large
+│   │   ├── ShapeUnknown        JSON, but no shape we listen to
+│   │   ├── ContractBroken      a known shape that breaks its schema
+│   │   ├── DatasetUnknown      names a dataset nobody declared
+│   │   └── LocationUndeclared  points outside the declared buckets and prefixes
+│   ├── KeyInvalid              not a canonical idempotency key
+│   ├── ObjectMissing           the event's object is not there
+│   ├── ObjectForbidden         the store refuses us
+│   ├── IntegrityBroken         size, ETag or digest disagree with what was promised
+│   ├── InputUnreadable         the object is not in the declared format
+│   ├── PolicyRefused           masking policy absent, unknown or not applied
+│   ├── GateRefused             no green verdict for exactly these bytes
+│   └── AttemptsExhausted       retryable once, but too often
+├── Retryable                   the same work may succeed later
+│   ├── ServiceUnavailable      network, throttling, 5xx, database away
+│   └── PointerMoved            somebody else swapped the catalog entry first
+└── OwnershipLost               another worker holds the key now; stop quietly
+    ├── KeyBusy                 it was held when we asked
+    └── Fenced                  it was taken while we worked
+"""
+
+from typing import ClassVar
+
+
+class KfmError(Exception):
+    """A failure with a name. `triage` is the class an operator filters by."""
+
+    triage: ClassVar[str] = "unclassified"
+
+
+class Terminal(KfmError):
+    """Trying again cannot help."""
+
+
+class Retryable(KfmError):
+    """The same work may succeed later."""
+
+    triage = "transient"
+
+
+class OwnershipLost(KfmError):
+    """The key belongs to another worker; nothing failed."""
+
+    triage = "ownership"
+
+
+class SettingsInvalid(Terminal):
+    triage = "configuration"
+
+
+class DeclarationInvalid(Terminal):
+    triage = "configuration"
+
+
+class MessageRefused(Terminal):
+    triage = "schema"
+
+
+class BodyUnreadable(MessageRefused):
+    pass
+
+
+class ShapeUnknown(MessageRefused):
+    pass
+
+
+class ContractBroken(MessageRefused):
+    pass
+
+
+class DatasetUnknown(MessageRefused):
+    pass
+
+
+class LocationUndeclared(MessageRefused):
+    triage = "permission"
+
+
+class KeyInvalid(Terminal):
+    triage = "schema"
+
+
+class ObjectMissing(Terminal):
+    triage = "missing-object"
+
+
+class ObjectForbidden(Terminal):
+    triage = "permission"
+
+
+class IntegrityBroken(Terminal):
+    triage = "integrity"
+
+
+class InputUnreadable(Terminal):
+    triage = "schema"
+
+
+class PolicyRefused(Terminal):
+    triage = "care"
+
+
+class GateRefused(Terminal):
+    triage = "schema"
+
+
+class AttemptsExhausted(Terminal):
+    triage = "exhausted"
+
+
+class ServiceUnavailable(Retryable):
+    pass
+
+
+class PointerMoved(Retryable):
+    pass
+
+
+class KeyBusy(OwnershipLost):
+    pass
+
+
+class Fenced(OwnershipLost):
+    pass

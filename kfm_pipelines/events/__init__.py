@@ -1,0 +1,27 @@
+"""Events: messages in any accepted shape in, one typed `IngestEvent` per object out.
+
+Pure functions: no queue, no clock, no randomness; the only files read are the contracts in resources/.
+"""
+
+from kfm_pipelines.events.canonical_key import KEY_DERIVATION_VERSION, CanonicalKey
+from kfm_pipelines.events.folding import IngestEvent, fold, key_of, newest_per_object
+from kfm_pipelines.events.identity import body_identity
+from kfm_pipelines.events.notice import ObjectNotice, Priority
+from kfm_pipelines.events.shapes import normalise
+from kfm_pipelines.events.windows import Window, parse_label, window_of
+
+__all__ = [
+    "KEY_DERIVATION_VERSION",
+    "CanonicalKey",
+    "IngestEvent",
+    "ObjectNotice",
+    "Priority",
+    "Window",
+    "body_identity",
+    "fold",
+    "key_of",
+    "newest_per_object",
+    "normalise",
+    "parse_label",
+    "window_of",
+]

@@ -1,0 +1,102 @@
+"""Reads a message body: JSON, within limits that no honest message reaches.
+
+Belongs here: what makes bytes a document. Does not: what the document means.
+"""
+
+import json
+import math
+import re
+from typing import NoReturn
+
+from kfm_pipelines.errors import BodyUnreadable
+from kfm_pipelines.events.quoting import quoted
+
+MAX_BYTES = 1024 * 1024  # the largest message SQS carries
+MAX_DEPTH = 64
+MAX_DIGITS = 100
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_body(text: str | bytes) -> object:
+    """The JSON document in a message body; anything else is one sentence."""
+    decoded = _decoded(text)
+    try:
+        document: object = json.loads(
+            decoded,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    except json.JSONDecodeError as error:
+        near = quoted(decoded[max(error.pos - 20, 0) : error.pos + 20])
+        raise BodyUnreadable(f"message is not JSON: {error.msg} at character {error.pos}, near {near}") from None
+    _check_depth_and_text(document)
+    return document
+
+
+def _decoded(text: str | bytes) -> str:
+    try:
+        raw = text.encode("utf-8") if isinstance(text, str) else text
+        decoded = raw.decode("utf-8")
+    except (UnicodeEncodeError, UnicodeDecodeError) as error:
+        raise BodyUnreadable(f"message is not UTF-8: {error.reason} at position {error.start}") from None
+    if len(raw) > MAX_BYTES:
+        raise BodyUnreadable(f"message has {len(raw)} bytes; at most {MAX_BYTES} are read")
+    return decoded
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # Readers disagree on which of two equal names counts, so identity and effect could be taken from different ones.
+    fields: dict[str, object] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise BodyUnreadable(f"message names the field {quoted(name)} twice in one object")
+        fields[name] = value
+    return fields
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise BodyUnreadable(f"message holds {constant}, which is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise BodyUnreadable(f"message holds a number too large to read: {quoted(digits)}")
+    return number
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise BodyUnreadable(f"message holds an integer of {len(digits)} digits; at most {MAX_DIGITS} are read")
+    return int(digits)
+
+
+def _check_depth_and_text(document: object) -> None:
+    # Level by level, not by recursion: this is what guards against too much of it.
+    level, depth = [document], 0
+    while level:
+        _check_text(level)
+        containers = [node for node in level if isinstance(node, dict | list)]
+        depth += 1
+        if containers and depth > MAX_DEPTH:
+            raise _too_deep()
+        level = [child for container in containers for child in _children(container)]
+
+
+def _children(container: dict[str, object] | list[object]) -> list[object]:
+    return [*container.keys(), *container.values()] if isinstance(container, dict) else container
+
+
+def _check_text(level: list[object]) -> None:
+    for node in level:
+        if isinstance(node, str) and _LONE_SURROGATE.search(node):
+            raise BodyUnreadable(f"message holds half a surrogate pair, which is no text: {quoted(node)}")
+
+
+def _too_deep() -> BodyUnreadable:
+    return BodyUnreadable(f"message is nested deeper than {MAX_DEPTH} levels")

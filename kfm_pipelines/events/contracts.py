@@ -1,0 +1,63 @@
+"""Message contracts: JSON Schemas in resources/contracts/, and a broken one as a sentence a producer can act on.
+
+The schemas are additive: unknown fields and newer minor versions pass, another major version does not.
+"""
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from kfm_pipelines.errors import ContractBroken
+from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.settings import shipped
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator, ValidationError
+
+Contract = Literal["s3-notification-v2", "auto-update-v1"]
+
+_VERSION = re.compile(r"(?P<major>[0-9]{1,9})(?:\.[0-9]{1,9})*")
+
+
+def check_major(field: str, version: object, *, reads: int) -> None:
+    """Refuse another major version by name, before its changed fields are mistaken for broken ones."""
+    found = _VERSION.fullmatch(version) if isinstance(version, str) else None
+    if found and int(found["major"]) != reads:
+        raise ContractBroken(f"{field} {quoted(version)} is another major version; this pipeline reads {reads}.x")
+
+
+def check_contract(contract: Contract, document: object) -> None:
+    """Refuse a document that breaks the contract, naming the field and what was expected."""
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_validator(contract).iter_errors(document))
+    if error is not None:
+        raise ContractBroken(f"{contract}: {_sentence(error)}")
+
+
+@cache
+def _validator(contract: Contract) -> "Draft202012Validator":
+    from jsonschema import Draft202012Validator, FormatChecker
+
+    path = shipped("resources") / "contracts" / f"{contract}.schema.json"
+    formats = FormatChecker(formats=())
+    formats.checks("date-time", raises=ValueError)(_is_timestamp)
+    return Draft202012Validator(json.loads(path.read_text(encoding="utf-8")), format_checker=formats)
+
+
+def _is_timestamp(value: object) -> bool:
+    # A format says nothing about other types; `type` in the schema does.
+    return not isinstance(value, str) or bool(read_timestamp(value))
+
+
+def _sentence(error: "ValidationError") -> str:
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
+    subject = field or "message"
+    if error.validator == "format":
+        return f"{subject}: {error.cause}"
+    if error.validator in ("required", "dependentRequired"):
+        return f"{subject}: {error.message}"
+    expected = error.schema.get("description") if isinstance(error.schema, dict) else None
+    return f"{subject} must be {expected or f'{error.validator} {error.validator_value}'}, not {quoted(error.instance)}"

@@ -1,0 +1,132 @@
+"""Folds what a message says into the key it is work for, by the rules the dataset declares.
+
+Belongs here: which dataset, which window, which key, and which of several events about one object counts. Does not:
+remembering any of it (that is state's).
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+
+from kfm_pipelines.datasets import Dataset, Datasets
+from kfm_pipelines.errors import ContractBroken, LocationUndeclared
+from kfm_pipelines.events.canonical_key import CanonicalKey
+from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.events.windows import Window, window_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestEvent(ObjectNotice):
+    """A notice that found its dataset: work for one key."""
+
+    dataset: str
+    key: str
+    window_start: datetime
+    window_end: datetime
+
+
+def fold(notice: ObjectNotice, datasets: Datasets) -> IngestEvent:
+    """The event a notice stands for; MessageRefused when no declared dataset may take it."""
+    dataset = _dataset_of(notice, datasets)
+    if notice.size is not None and notice.size > dataset.input.max_bytes:
+        raise ContractBroken(
+            f"object {quoted(notice.asset_uri)} has {notice.size} bytes; {dataset.dataset} takes at most "
+            f"{dataset.input.max_bytes}"
+        )
+    window = _window_of(notice, dataset)
+    said = {field.name: getattr(notice, field.name) for field in fields(ObjectNotice)}
+    return IngestEvent(
+        **said
+        | {
+            "dataset": dataset.dataset,
+            "key": str(key_of(dataset, window)),
+            "window_start": window.start,
+            "window_end": window.end,
+        }
+    )
+
+
+def key_of(dataset: Dataset, window: Window) -> CanonicalKey:
+    """The canonical key of one window of one dataset."""
+    return CanonicalKey(
+        source=dataset.key.source,
+        aoi=dataset.key.aoi,
+        h3_res=dataset.key.h3_res,
+        time_window=window.label,
+        transform_version=dataset.key.transform_version,
+    )
+
+
+def newest_per_object(events: Iterable[IngestEvent]) -> tuple[IngestEvent, ...]:
+    """Of several events about one object the newest, whatever order they came in; sorted by asset URI."""
+    newest: dict[str, IngestEvent] = {}
+    for event in events:
+        known = newest.get(event.asset_uri)
+        if known is None or _age(event) > _age(known):
+            newest[event.asset_uri] = event
+    return tuple(newest[uri] for uri in sorted(newest))
+
+
+def _age(event: IngestEvent) -> tuple[bool, str, datetime, str, str]:
+    """Sorts events about one object from oldest to newest.
+
+    Any event with a sequencer is newer than any without: comparing such a pair by time and the others by sequencer
+    would run in circles, and the sequencer is the store's own word on its writes, the time somebody's clock.
+    Without trailing zeros, hexadecimal text compares exactly as if the shorter one were padded with them.
+    The last element only matters for one identity announced twice in different words.
+    """
+    sequencer = (event.sequencer or "").lower().rstrip("0")
+    return (event.sequencer is not None, sequencer, event.event_time, event.identity, repr(event))
+
+
+def _dataset_of(notice: ObjectNotice, datasets: Datasets) -> Dataset:
+    if notice.dataset is not None:
+        named = datasets[notice.dataset]
+        if not _holds(named, notice):
+            where = f"s3://{named.input.bucket}/{named.input.prefix}"
+            raise LocationUndeclared(f"{quoted(notice.asset_uri)} is not under {where}, where {named.dataset} lives")
+        return named
+    for dataset in datasets.values():
+        if _holds(dataset, notice):
+            return dataset
+    raise LocationUndeclared(f"{quoted(notice.asset_uri)} is not under the bucket and prefix of any declared dataset")
+
+
+def _holds(dataset: Dataset, notice: ObjectNotice) -> bool:
+    return notice.bucket == dataset.input.bucket and notice.object_key.startswith(dataset.input.prefix)
+
+
+def _window_of(notice: ObjectNotice, dataset: Dataset) -> Window:
+    if notice.granule_start is None:
+        return _window_in_path(notice, dataset)
+    try:
+        window = window_of(notice.granule_start, dataset.key.window)
+    except ValueError as error:
+        raise ContractBroken(f"granule_start is no use: {error}") from None
+    _check_granule(notice.granule_start, notice.granule_end, window)
+    return window
+
+
+def _check_granule(start: datetime, end: datetime | None, window: Window) -> None:
+    if end is None:
+        return
+    if end < start:
+        raise ContractBroken(f"granule_end {end.isoformat()} is before granule_start {start.isoformat()}")
+    # Producers write the end inclusive (03:59:59) or exclusive (04:00:00); neither reaches into the next window.
+    if end > window.end:
+        raise ContractBroken(f"the granule ends at {end.isoformat()}, beyond its window {window.label}")
+
+
+def _window_in_path(notice: ObjectNotice, dataset: Dataset) -> Window:
+    found = re.fullmatch(dataset.input.object_pattern, notice.object_key, re.ASCII)
+    if found is None:
+        raise LocationUndeclared(f"{quoted(notice.asset_uri)} does not match {dataset.dataset}'s input.object_pattern")
+    named = found.groupdict(default="")
+    try:
+        year, month = int(named["year"]), int(named["month"])
+        day, hour = int(named.get("day", 1)), int(named.get("hour", 0))
+        return window_of(datetime(year, month, day, hour, tzinfo=UTC), dataset.key.window)
+    except (ValueError, OverflowError) as error:
+        raise LocationUndeclared(f"{quoted(notice.asset_uri)} names no window: {error}") from None

@@ -1,0 +1,81 @@
+"""Builds messages in the shapes the pipeline reads: for our own producers, the demo and the tests.
+
+Belongs here: JSON documents as a sender would write them. Does not: sending them.
+"""
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote_plus
+
+from kfm_pipelines.events.notice import Priority
+from kfm_pipelines.events.timestamps import write_timestamp
+
+
+def s3_notification(
+    bucket: str,
+    object_key: str,
+    etag: str | None,
+    size: int,
+    version_id: str | None,
+    event_time: datetime,
+    sequencer: str | None = None,
+) -> dict[str, Any]:
+    """What S3 sends when an object is put; the key is form-encoded, as S3 does."""
+    stored = {
+        "key": quote_plus(object_key, safe="/"),
+        "size": size,
+        "eTag": etag,
+        "versionId": version_id,
+        "sequencer": sequencer,
+    }
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventTime": write_timestamp(event_time),
+        "eventName": "ObjectCreated:Put",
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
+            "object": _stated(stored),
+        },
+    }
+    return {"Records": [record]}
+
+
+def sns_wrapped(message: str, topic_arn: str, message_id: str, timestamp: datetime) -> dict[str, Any]:
+    """The envelope SNS puts around a message for a queue without raw delivery."""
+    return {
+        "Type": "Notification",
+        "MessageId": message_id,
+        "TopicArn": topic_arn,
+        "Message": message,
+        "Timestamp": write_timestamp(timestamp),
+    }
+
+
+def auto_update(
+    dataset: str,
+    asset_uri: str,
+    content_etag: str,
+    granule_start: datetime | None,
+    granule_end: datetime | None,
+    event_time: datetime,
+    priority: Priority = "normal",
+) -> dict[str, Any]:
+    """An auto-update v1 message."""
+    message = {
+        "event_time": write_timestamp(event_time),
+        "dataset": dataset,
+        "asset_uri": asset_uri,
+        "content_etag": content_etag,
+        "granule_start": granule_start and write_timestamp(granule_start),
+        "granule_end": granule_end and write_timestamp(granule_end),
+        "priority": priority,
+        "schema_version": "1.0",
+    }
+    return _stated(message)
+
+
+def _stated(fields: dict[str, Any]) -> dict[str, Any]:
+    """A sender leaves out what it does not know; it does not write null."""
+    return {name: value for name, value in fields.items() if value is not None}

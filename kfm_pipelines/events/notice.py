@@ -1,0 +1,38 @@
+"""What any message shape says about one object, before a dataset has claimed it.
+
+Belongs here: the value every shape ends in, and how its fields are written. Does not: how a shape is read.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+Priority = Literal["high", "normal", "low"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectNotice:
+    """One object was created or replaced. Times are UTC; what the message does not say is None."""
+
+    shape: str
+    identity: str
+    bucket: str
+    object_key: str
+    etag: str | None
+    version_id: str | None
+    size: int | None
+    sequencer: str | None
+    event_time: datetime
+    dataset: str | None
+    granule_start: datetime | None
+    granule_end: datetime | None
+    priority: Priority
+
+    @property
+    def asset_uri(self) -> str:
+        return f"s3://{self.bucket}/{self.object_key}"
+
+
+def plain_etag(etag: str | None) -> str | None:
+    """The tag itself, without quotes or weak mark, so that tags from different roads compare."""
+    return (etag or "").removeprefix("W/").strip('"') or None

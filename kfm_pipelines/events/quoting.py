@@ -1,0 +1,18 @@
+"""How a refusal shows a piece of somebody else's message: short, on one line, nothing a terminal would obey.
+
+Belongs here: only that. Every sentence in this package that repeats input goes through `quoted`.
+"""
+
+LONGEST = 80
+
+
+def quoted(value: object) -> str:
+    """The value as Python would write it, cut to a length that cannot leak a whole body into a log."""
+    if isinstance(value, dict):
+        return f"an object with {len(value)} fields"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= LONGEST else f"{value[:LONGEST]!r}…"
+    shown = repr(value)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

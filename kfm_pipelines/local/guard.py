@@ -1,0 +1,101 @@
+"""Run one command that cannot outlive whoever started it.
+
+    python -m kfm_pipelines.local.guard [--signal TERM] [--grace 10] [--user NAME] -- CMD ARGS…
+
+The parent holds the write end of this process's standard input. When the parent is gone, even by SIGKILL, the kernel
+closes that end, and the guard ends the command. Belongs here: nothing but this; it runs without site-packages.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+_WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM}
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="guard", description="Run a command that ends when standard input closes.")
+    parser.add_argument("--signal", default="TERM", choices=["TERM", "INT", "QUIT"], help="how to ask it to end")
+    parser.add_argument("--grace", type=int, default=10, help="seconds between asking and SIGKILL")
+    parser.add_argument("--user", help="run the command as this user; needs root")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args(arguments)
+    return run(options.command, signal.Signals[f"SIG{options.signal}"], options.grace, options.user)
+
+
+def run(command: Sequence[str], ask: signal.Signals, grace: int, user: str | None) -> int:
+    """Run the command to its end, or until standard input closes or a signal comes; return its exit code."""
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal may be dropped before sigwait sees it
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    child = _start(command, ask, user)
+    threading.Thread(target=_turn_end_of_input_into_sigterm, daemon=True).start()
+    while child.poll() is None:
+        match signal.sigwait(_WATCHED):
+            case signal.SIGTERM | signal.SIGINT | signal.SIGHUP:
+                child.send_signal(ask)
+                signal.alarm(grace)
+            case signal.SIGALRM:
+                _kill_group(child.pid)
+    _kill_group(child.pid)  # what the command left behind
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _start(command: Sequence[str], ask: signal.Signals, user: str | None) -> subprocess.Popen[bytes]:
+    pass_on_our_death = _death_notice(ask)
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job ignores it; the command must not
+        pass_on_our_death()
+
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        close_fds=False,  # the lock that says "still running" goes down to the command
+        user=user,
+        group=_group_of(user) if user else None,
+        extra_groups=[] if user else None,
+        preexec_fn=prepare,  # noqa: PLW1509 - no other thread exists yet
+    )
+
+
+def _group_of(user: str) -> int:
+    import pwd
+
+    return pwd.getpwnam(user).pw_gid
+
+
+def _death_notice(ask: signal.Signals) -> Callable[[], object]:
+    """Should the guard itself be killed, Linux can tell the command; elsewhere the command would stay.
+
+    Loaded before the fork: afterwards we may be a user who cannot read Python's own files.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, int(ask))
+
+
+def _turn_end_of_input_into_sigterm() -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

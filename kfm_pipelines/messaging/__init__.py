@@ -1,0 +1,1 @@
+"""SNS and SQS: the clients, the wiring, and everything that sends, receives or sets aside a message."""

@@ -1,0 +1,65 @@
+"""boto3 clients, one of each per process, made from boto3's usual variables.
+
+Belongs here: how patient the clients are. Does not: any call, or what an error means (`aws_errors`).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.errors import SettingsInvalid
+
+if TYPE_CHECKING:
+    from botocore.config import Config
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sns import SNSClient
+    from mypy_boto3_sqs import SQSClient
+
+
+@cache
+def s3_client() -> "S3Client":
+    import boto3
+
+    with _usable_settings():
+        return boto3.Session().client("s3", config=_config())
+
+
+@cache
+def sqs_client() -> "SQSClient":
+    import boto3
+
+    with _usable_settings():
+        return boto3.Session().client("sqs", config=_config())
+
+
+@cache
+def sns_client() -> "SNSClient":
+    import boto3
+
+    with _usable_settings():
+        return boto3.Session().client("sns", config=_config())
+
+
+def _config() -> "Config":
+    from botocore.config import Config
+
+    return Config(
+        retries={"mode": "standard", "max_attempts": 5},
+        connect_timeout=3,
+        read_timeout=30,
+        # An emulator has one address; bucket.127.0.0.1 is none.
+        s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},
+    )
+
+
+@contextmanager
+def _usable_settings() -> Iterator[None]:
+    """No region, an unknown profile or a malformed endpoint is known before the first call."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except (BotoCoreError, ValueError) as error:
+        raise SettingsInvalid(f"the AWS settings do not work: {' '.join(str(error).split())}") from error

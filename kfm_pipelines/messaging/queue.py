@@ -1,0 +1,77 @@
+"""One SQS queue: receive, delete, and how full it is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kfm_pipelines.errors import SettingsInvalid
+from kfm_pipelines.messaging.aws_errors import translated
+from kfm_pipelines.messaging.clients import sqs_client
+
+BATCH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    body: str
+    receipt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Approximate, as SQS itself says."""
+
+    waiting: int
+    in_flight: int
+
+
+class Queue:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._known_url: str | None = None
+
+    def receive(self, wait_seconds: int = 0) -> list[Message]:
+        """Up to ten messages, hidden from others until the visibility timeout runs out."""
+        with translated(f"receiving from queue {self.name}"):
+            answer = sqs_client().receive_message(
+                QueueUrl=self._url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait_seconds
+            )
+        return [Message(m["Body"], m["ReceiptHandle"]) for m in answer.get("Messages", [])]
+
+    def delete(self, messages: Sequence[Message]) -> int:
+        """Delete what was recorded. What SQS fails to delete comes again and is recognised then."""
+        return sum(self._delete_batch(batch) for batch in _batches(messages))
+
+    def send(self, body: str) -> None:
+        with translated(f"sending to queue {self.name}"):
+            sqs_client().send_message(QueueUrl=self._url, MessageBody=body)
+
+    def depth(self) -> Depth:
+        with translated(f"asking for the depth of queue {self.name}"):
+            answer = sqs_client().get_queue_attributes(
+                QueueUrl=self._url,
+                AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+            )
+        counts = answer["Attributes"]
+        return Depth(int(counts["ApproximateNumberOfMessages"]), int(counts["ApproximateNumberOfMessagesNotVisible"]))
+
+    def _delete_batch(self, batch: Sequence[Message]) -> int:
+        entries = [{"Id": str(number), "ReceiptHandle": message.receipt} for number, message in enumerate(batch)]
+        with translated(f"deleting from queue {self.name}"):
+            answer = sqs_client().delete_message_batch(QueueUrl=self._url, Entries=entries)  # type: ignore[arg-type]
+        return len(answer.get("Successful", []))
+
+    @property
+    def _url(self) -> str:
+        if self._known_url is None:
+            sqs = sqs_client()
+            with translated(f"looking for queue {self.name}"):
+                try:
+                    self._known_url = sqs.get_queue_url(QueueName=self.name)["QueueUrl"]
+                except sqs.exceptions.QueueDoesNotExist:
+                    raise SettingsInvalid(f"there is no queue {self.name!r}; `kfm doctor --fix` creates it") from None
+        return self._known_url
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    for start in range(0, len(messages), BATCH):
+        yield messages[start : start + BATCH]

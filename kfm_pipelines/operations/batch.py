@@ -1,0 +1,210 @@
+"""A batch: one run's work on many keys of one dataset, stage by stage, each key under its own transaction.
+
+A key that fails, has nothing new, or is somebody else's drops out, and the others go on. Where a key stands is always
+in the database, so every stage can run in a process of its own.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import AttemptsExhausted, GateRefused, KfmError, OwnershipLost, Retryable, Terminal
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.gates import GATES, Verdict, judge_schema
+from kfm_pipelines.operations import inputs, release
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stages.compute import compute
+from kfm_pipelines.stages.mask import mask
+from kfm_pipelines.stages.parquet import declared_schema, read_parquet, write_parquet
+from kfm_pipelines.stages.publish import clear_work
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.claims import Claim, Claims
+from kfm_pipelines.state.verdicts import record_verdict
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores import Layout
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """A key's table on its way from one stage to the next, as Parquet bytes."""
+
+    claim: Claim
+    data: bytes
+
+    @property
+    def content_hash(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    key: str
+    verdict: Verdict
+
+
+class Batch:
+    """The keys of one run, which is the owner of their claims."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str) -> None:
+        self._workshop = workshop
+        self.database = workshop.database
+        self._store = workshop.store
+        self._dataset = dataset
+        self._layout = Layout(dataset.pipeline)
+        self.claims = Claims(workshop.database, run_id, workshop.settings.lease_seconds)
+        self.notes: dict[str, str] = {}  # why a key dropped out in this stage
+
+    def compute(self, keys: Sequence[str]) -> Iterator[Handoff]:
+        """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
+        with self.claims.kept_alive():
+            for key in keys:
+                claim = self._claimed(key)
+                if claim is None:
+                    continue
+                with self._working(claim, "compute"):
+                    prepared = inputs.prepare(self._workshop, self._dataset, claim)
+                    if isinstance(prepared, inputs.Settled):
+                        self.notes[key] = prepared.note
+                        continue
+                    handoff = Handoff(claim, write_parquet(compute(self._dataset, prepared.objects)))
+                    yield handoff
+                    transactions.advance(self.database, claim, Step.COMPUTE, {"inputs_hash": prepared.inputs_hash})
+
+    def mask(self, handoffs: Iterable[Handoff]) -> Iterator[Handoff]:
+        """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
+        with self.claims.kept_alive():
+            for handoff in handoffs:
+                with self._working(handoff.claim, "mask"):
+                    table = read_parquet(handoff.data, handoff.claim.key)
+                    masked, report = mask(table, self._policy, self._workshop.today())
+                    result = Handoff(handoff.claim, write_parquet(masked))
+                    yield result
+                    detail = {**asdict(report), "content_hash": result.content_hash}
+                    transactions.advance(self.database, handoff.claim, Step.MASK, detail)
+
+    def validate(self, handoffs: Iterable[Handoff]) -> list[Judgement]:
+        """Let every gate judge every key. With a red one among them the green ones are handed back, because the run
+        will be stopped by its blocking check; they come again without the red one."""
+        judgements: list[Judgement] = []
+        with self.claims.kept_alive():
+            for handoff in handoffs:
+                with self._working(handoff.claim, "validate"):
+                    verdict = self._judged(handoff)
+                    judgements.append(Judgement(handoff.claim.key, verdict))
+                    if not verdict.passed:
+                        raise GateRefused(f"{handoff.claim.key}: {verdict.gate} gate: {verdict.reason}")
+                    detail = {"gates": list(GATES), "content_hash": handoff.content_hash}
+                    transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
+            if not all(judgement.verdict.passed for judgement in judgements):
+                self._hand_back_all("another key of the run is red")
+        return judgements
+
+    def stage(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Write each green key's revision, complete, to where no reader looks."""
+        staged: dict[str, Mapping[str, Any]] = {}
+        with self.claims.kept_alive():
+            for claim in self.held(keys):
+                with self._working(claim, "stage"):
+                    candidate = release.stage_candidate(self._workshop, self._dataset, claim, self._policy)
+                    transactions.advance(self.database, claim, Step.STAGE_ATOMIC, candidate.as_detail())
+                    staged[claim.key] = candidate.as_detail()
+        return staged
+
+    def publish(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Publish what is staged and green, key by key; then bring the collection up to date."""
+        published: dict[str, Mapping[str, Any]] = {}
+        with self.claims.kept_alive():
+            for claim in self.held(keys):
+                with self._working(claim, "publish"):
+                    published[claim.key] = release.publish(self._workshop, self._dataset, claim).as_detail()
+        return published
+
+    def held(self, keys: Iterable[str]) -> list[Claim]:
+        """The claims on those of the keys that are still in this run."""
+        claims = self.claims.held()
+        return [claims[key] for key in keys if key in claims]
+
+    def _claimed(self, key: str) -> Claim | None:
+        try:
+            CanonicalKey.parse(key)
+            claim = self.claims.take(key)
+        except (OwnershipLost, Terminal) as error:
+            self.notes[key] = str(error)
+            return None
+        with self._working(claim, "compute"):
+            abandoned = transactions.close_abandoned(self.database, claim)
+            if abandoned is None:
+                clear_work(self._store, self._layout, key)
+                return claim
+            release.finish(self._workshop, self._dataset, claim, abandoned)
+            self.notes[key] = "an interrupted publication was completed"
+        return None
+
+    def _judged(self, handoff: Handoff) -> Verdict:
+        table = read_parquet(handoff.data, handoff.claim.key)
+        window = inputs.window_of_key(self.database, handoff.claim.key)
+        verdict = judge_schema(self._dataset, table, declared_schema(self._dataset), window)
+        record_verdict(
+            self.database,
+            handoff.claim,
+            verdict.gate,
+            handoff.content_hash,
+            passed=verdict.passed,
+            findings=[asdict(finding) for finding in verdict.findings],
+        )
+        return verdict
+
+    @cached_property
+    def _policy(self) -> Policy:
+        return self._workshop.policy(self._dataset)
+
+    @contextmanager
+    def _working(self, claim: Claim, stage: str) -> Iterator[None]:
+        """Work on one key; whatever goes wrong is that key's alone."""
+        try:
+            yield
+        except OwnershipLost as error:
+            self.notes[claim.key] = str(error)
+            for folder in self._layout.work_of(claim.key):
+                self._store.remove(f"{folder}/{claim.epoch}")
+        except Terminal as error:
+            self._fail(claim, stage, error)
+        except Retryable as error:
+            self._again(claim, stage, error)
+        except Exception as error:
+            log.exception("unexpected failure of %s in %s", claim.key, stage)
+            self._again(claim, stage, Retryable(f"{claim.key}: {type(error).__name__} in {stage}"))
+
+    def _again(self, claim: Claim, stage: str, error: Retryable) -> None:
+        if self._workshop.retries.exhausted(claim.attempts):
+            self._fail(claim, stage, AttemptsExhausted(f"{claim.attempts} attempts, the last one: {error}"))
+            return
+        delay = self._workshop.retries.delay(claim.attempts, self._workshop.random)
+        self.notes[claim.key] = f"comes again in {delay:.0f} s: {error}"
+        transactions.hand_back(self.database, claim, delay=delay, reason=str(error))
+        self._clear(claim)
+
+    def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
+        self.notes[claim.key] = str(error)
+        transactions.fail(self.database, claim, stage, error, again_in=self._workshop.retries.cap_seconds)
+        self._clear(claim)
+
+    def _hand_back_all(self, reason: str) -> None:
+        for claim in self.claims.held().values():
+            transactions.hand_back(self.database, claim, delay=0, reason=reason, count_attempt=False)
+            self.notes[claim.key] = f"handed back: {reason}"
+            self._clear(claim)
+
+    def _clear(self, claim: Claim) -> None:
+        """Remove what this claim wrote, unless it has to be kept to finish a publication."""
+        if not transactions.publish_intent(self.database, claim.key):
+            for folder in self._layout.work_of(claim.key):
+                self._store.remove(f"{folder}/{claim.epoch}")

@@ -1,0 +1,56 @@
+"""Collections: written anew from the revisions whenever something of theirs was published.
+
+A publication counts the change in its own transaction; whoever writes the collection notes up to which change. So one
+that was left behind by a crash is known, and the next run or tick writes it.
+"""
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.catalogs.stac import Member, collection_document, root_document
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.revisions import published_keys
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.layout import ROOT_CATALOG
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
+    """Write the dataset's collection if it is behind; False when it was not."""
+    store = workshop.store
+    with workshop.database.transaction() as connection:
+        # The row lock makes this the only writer of the documents; a process that dies lets go of it.
+        row = connection.execute(
+            "SELECT changed, written FROM kfm.collections WHERE dataset = %(dataset)s FOR UPDATE",
+            {"dataset": dataset.dataset},
+        ).fetchone()
+        if row is None or row["changed"] == row["written"]:
+            return False
+        keys = published_keys(connection, dataset.dataset)
+        members = [Member(k.key, k.window_start, k.window_end, k.bbox) for k in keys]
+        store.write(Layout(dataset.pipeline).collection(), collection_document(dataset, members))
+        connection.execute(
+            "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
+            {"changed": row["changed"], "dataset": dataset.dataset},
+        )
+        _refresh_root(workshop, connection)
+    return True
+
+
+def refresh_stale(workshop: Workshop) -> list[str]:
+    """Write every collection that is behind."""
+    rows = workshop.database.fetch("SELECT dataset FROM kfm.collections WHERE changed <> written ORDER BY dataset")
+    stale = [row["dataset"] for row in rows if row["dataset"] in workshop.datasets]
+    return [name for name in stale if refresh_collection(workshop, workshop.datasets[name])]
+
+
+def _refresh_root(workshop: Workshop, connection: "Connection[dict[str, Any]]") -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
+    rows = connection.execute("SELECT dataset FROM kfm.collections WHERE written > 0 ORDER BY dataset").fetchall()
+    described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
+    document = root_document(described)
+    if workshop.store.digest(ROOT_CATALOG) != hashlib.sha256(document).hexdigest():
+        workshop.store.write(ROOT_CATALOG, document)

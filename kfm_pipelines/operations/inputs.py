@@ -1,0 +1,89 @@
+"""What goes into a key: its objects as the events promised them, and whether anything changed since it was applied."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import rfc8785
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import AttemptsExhausted
+from kfm_pipelines.events import IngestEvent, newest_per_object
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stages.compute import SourceObject, inputs_hash
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.sources import fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything needed to compute the key."""
+
+    objects: tuple[SourceObject, ...]
+    inputs_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Nothing to compute; the key's transaction has ended."""
+
+    note: str
+
+
+def prepare(workshop: Workshop, dataset: Dataset, claim: Claim) -> Prepared | Settled:
+    """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
+    config = workshop.config_digest(dataset)
+    current = current_revision(workshop.database, claim.key)
+    known = transactions.begin(workshop.database, claim, lambda events: _intent(events, config, current))
+    if claim.attempts > workshop.settings.max_attempts:
+        raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
+    events = newest_per_object(known)
+    intact = current is not None and _is_intact(workshop, dataset, current)
+    if current and intact and current.fingerprint == fingerprint(events, config):
+        return _skip(workshop, claim, current)
+    objects = tuple(SourceObject(event.asset_uri, fetch(event, dataset.input.max_bytes)) for event in events)
+    content = inputs_hash(config, objects)
+    if current and intact and current.inputs_hash == content:
+        return _skip(workshop, claim, current)
+    return Prepared(objects, content)
+
+
+def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
+    """What the events promise: location and ETag of every object, and the configuration."""
+    promised = [[event.asset_uri, event.etag or event.identity] for event in events]
+    return hashlib.sha256(rfc8785.dumps(["kfm-fingerprint-1", config_digest, promised])).hexdigest()
+
+
+def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
+    [row] = database.fetch("SELECT window_start, window_end FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    return row["window_start"], row["window_end"]
+
+
+def _intent(events: Sequence[IngestEvent], config: str, current: Revision | None) -> dict[str, object]:
+    chosen = newest_per_object(events)
+    return {
+        "config": config,
+        "fingerprint": fingerprint(chosen, config),
+        "follows": current.revision if current else 0,
+        "inputs": [
+            {"uri": event.asset_uri, "etag": event.etag, "version": event.version_id, "event": event.identity}
+            for event in chosen
+        ],
+    }
+
+
+def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
+    """Whether readers still find what was applied. If not, the same inputs are worth doing again."""
+    layout = Layout(dataset.pipeline)
+    return workshop.store.digest(layout.item(current.key)) == current.item_hash
+
+
+def _skip(workshop: Workshop, claim: Claim, current: Revision) -> Settled:
+    note = f"nothing changed since revision {current.revision}"
+    transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
+    return Settled(note)

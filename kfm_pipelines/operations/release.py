@@ -1,0 +1,95 @@
+"""A key's release: staged from the log's own facts, published under the key's lock, finished after any crash."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import GateRefused
+from kfm_pipelines.gates import GATES
+from kfm_pipelines.operations.inputs import window_of_key
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stages.publish import promote, verify_staged
+from kfm_pipelines.stages.stage import Candidate, Release, stage
+from kfm_pipelines.state import transactions, wal
+from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.state.verdicts import require_green
+from kfm_pipelines.state.wal import Entry, Step
+from kfm_pipelines.stores import Layout
+
+
+def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, policy: Policy) -> Release:
+    begun = _detail(workshop.database, claim, Step.BEGIN)
+    computed = _detail(workshop.database, claim, Step.COMPUTE)
+    judged = _detail(workshop.database, claim, Step.VALIDATE)
+    start, end = window_of_key(workshop.database, claim.key)
+    candidate = Candidate(
+        key=claim.key,
+        epoch=claim.epoch,
+        revision=_next_revision(workshop.database, claim.key, computed["inputs_hash"]),
+        window_start=start,
+        window_end=end,
+        inputs=tuple(source["uri"] for source in begun["inputs"]),
+        inputs_hash=computed["inputs_hash"],
+        fingerprint=begun["fingerprint"],
+        policy=policy.name,
+        gates=GATES,
+    )
+    return stage(workshop.store, dataset, candidate, judged["content_hash"])
+
+
+def publish(workshop: Workshop, dataset: Dataset, claim: Claim) -> Release:
+    """Trust nobody: the verdicts must be there, green, and about exactly the bytes that are staged."""
+    release = Release.from_detail(dict(_detail(workshop.database, claim, Step.STAGE_ATOMIC)))
+    require_green(workshop.database, claim, GATES, release.content_hash)
+    verify_staged(workshop.store, Layout(dataset.pipeline), release, claim.epoch)
+    transactions.advance(workshop.database, claim, Step.PUBLISH, release.as_detail())
+    _complete(workshop, dataset, claim, release, claim.epoch)
+    return release
+
+
+def finish(workshop: Workshop, dataset: Dataset, claim: Claim, intent: Entry) -> Release:
+    """Roll a predecessor's publication forward: its intent is in the log, so it must become true."""
+    release = Release.from_detail(dict(intent.detail))
+    _complete(workshop, dataset, claim, release, intent.txn)
+    return release
+
+
+def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int) -> None:
+    with transactions.publishing(workshop.database, claim) as locked:
+        promote(workshop.store, Layout(dataset.pipeline), release, txn)
+        locked.commit(_revision(release, claim, txn), dataset.dataset, txn=txn)
+
+
+def _revision(release: Release, claim: Claim, txn: int) -> Revision:
+    return Revision(
+        key=release.key,
+        revision=release.revision,
+        txn=txn,
+        inputs_hash=release.inputs_hash,
+        fingerprint=release.fingerprint,
+        content_hash=release.content_hash,
+        item_hash=release.item_hash,
+        rows=release.rows,
+        bytes=release.bytes,
+        bbox=release.bbox,
+        run_id=claim.owner,
+    )
+
+
+def _next_revision(database: Database, key: str, inputs_hash: str) -> int:
+    """One more than the current one, or the current one again when it is being restored from the same inputs."""
+    current = current_revision(database, key)
+    if current is None:
+        return 1
+    return current.revision if current.inputs_hash == inputs_hash else current.revision + 1
+
+
+def _detail(database: Database, claim: Claim, step: Step) -> Mapping[str, Any]:
+    with database.transaction() as connection:
+        entry = wal.entry_of(connection, claim.key, claim.epoch, step)
+    if entry is None:
+        raise GateRefused(f"{claim.key}: this transaction has not been through {step}; run the whole group of assets")
+    return entry.detail

@@ -1,0 +1,58 @@
+"""The tools a run works with, put together once from the settings."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cached_property
+from random import SystemRandom
+
+import rfc8785
+
+from kfm_pipelines.care.policies import Policy, load_policy
+from kfm_pipelines.datasets import Dataset, Datasets, load_datasets
+from kfm_pipelines.messaging.queue import Queue
+from kfm_pipelines.messaging.retry import RetryPolicy
+from kfm_pipelines.settings import Settings
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.stores import Store, open_store
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Database, store, queue, declarations; opened when first used."""
+
+    settings: Settings
+    random: SystemRandom = field(default_factory=SystemRandom)
+    today: Callable[[], date] = lambda: datetime.now(UTC).date()
+
+    @cached_property
+    def database(self) -> Database:
+        return Database(self.settings.postgres_url)
+
+    @cached_property
+    def store(self) -> Store:
+        return open_store(self.settings.store_url)
+
+    @cached_property
+    def queue(self) -> Queue:
+        return Queue(self.settings.queue)
+
+    @cached_property
+    def datasets(self) -> Datasets:
+        return load_datasets(self.settings.resources)
+
+    @cached_property
+    def retries(self) -> RetryPolicy:
+        return RetryPolicy(max_attempts=self.settings.max_attempts)
+
+    def policy(self, dataset: Dataset) -> Policy:
+        return load_policy(self.settings.resources, dataset.policy)
+
+    def config_digest(self, dataset: Dataset) -> str:
+        """Changes with anything reviewed that shapes the published bytes."""
+        parts = ["kfm-config-1", dataset.digest, self.policy(dataset).digest]
+        return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+    def close(self) -> None:
+        self.database.close()

@@ -1,0 +1,156 @@
+"""Five assets for a dataset: compute, mask, validate, stage, publish. Each takes any number of keys."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.gates import GATES
+from kfm_pipelines.operations.batch import Batch, Handoff
+from kfm_pipelines.operations.collections import refresh_collection
+from kfm_pipelines.orchestration import reports
+from kfm_pipelines.orchestration.handoffs import Handoffs
+from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+
+KEYS_PER_BACKFILL_RUN = 200
+
+
+def dataset_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
+    return [_compute(dataset), _mask(dataset), _validate(dataset), _stage(dataset), _publish(dataset)]
+
+
+def _compute(dataset: Dataset) -> dg.AssetsDefinition:
+    @_asset(
+        dataset,
+        "compute",
+        "The objects of one window, checked against what their events promised, as one table. Restricted.",
+        kinds={"s3", "parquet"},
+        hands_on=True,
+    )
+    def compute(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Handoffs:
+        batch = _batch(context, workshop, dataset)
+        return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
+
+    return compute
+
+
+def _mask(dataset: Dataset) -> dg.AssetsDefinition:
+    @_asset(
+        dataset,
+        "mask",
+        f"The table after masking policy '{dataset.policy}'. From here on the bytes are the ones published.",
+        kinds={"parquet"},
+        ins={"computed": dg.AssetIn(asset_key(dataset, "compute"))},
+        hands_on=True,
+    )
+    def mask(context: dg.AssetExecutionContext, workshop: WorkshopResource, computed: Handoffs) -> Handoffs:
+        batch = _batch(context, workshop, dataset)
+        return Handoffs(_reported(context, batch, batch.mask(computed)))
+
+    return mask
+
+
+def _validate(dataset: Dataset) -> dg.AssetsDefinition:
+    key = asset_key(dataset, "validate")
+    stops = "A red key stops here and is dead-lettered; the green ones come again without it."
+    checks = [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in GATES]
+
+    @_asset(
+        dataset,
+        "validate",
+        "Every gate's verdict on every key, recorded with the digest of the bytes it judged.",
+        kinds={"parquet"},
+        ins={"masked": dg.AssetIn(asset_key(dataset, "mask"))},
+        checks=checks,
+    )
+    def validate(
+        context: dg.AssetExecutionContext, workshop: WorkshopResource, masked: Handoffs
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        batch = _batch(context, workshop, dataset)
+        judgements = batch.validate(masked)
+        reports.log_notes(context, batch)
+        return dg.MaterializeResult(
+            metadata={"keys_judged": len(judgements)},
+            check_results=[reports.check_result(gate, judgements) for gate in GATES],
+        )
+
+    return validate
+
+
+def _stage(dataset: Dataset) -> dg.AssetsDefinition:
+    @_asset(
+        dataset,
+        "stage",
+        "The candidate revision, Parquet and STAC Item, complete and valid, where no reader looks.",
+        kinds={"parquet", "stac"},
+        deps=[asset_key(dataset, "mask"), asset_key(dataset, "validate")],
+    )
+    def stage(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        batch = _batch(context, workshop, dataset)
+        staged = batch.stage(context.partition_keys)
+        reports.log_notes(context, batch)
+        return dg.MaterializeResult(metadata={"keys_staged": len(staged)})
+
+    return stage
+
+
+def _publish(dataset: Dataset) -> dg.AssetsDefinition:
+    @_asset(
+        dataset,
+        "publish",
+        f"{dataset.description} Published by one swap of the STAC Item, after the verdicts are checked again.",
+        kinds={"parquet", "stac"},
+        deps=[asset_key(dataset, "stage")],
+    )
+    def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        batch = _batch(context, workshop, dataset)
+        published = batch.publish(context.partition_keys)
+        refresh_collection(workshop.open(), dataset)
+        reports.log_notes(context, batch)
+        reports.settle_run(context, workshop.open(), dataset, published)
+        return dg.MaterializeResult(metadata={"keys_published": len(published)})
+
+    return publish
+
+
+def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: Iterator[Handoff]) -> Iterator[Handoff]:
+    """The hand-offs, and after the last one what became of the keys that are not among them."""
+    yield from handoffs
+    reports.log_notes(context, batch)
+    reports.stop_if_all_failed(context, batch)
+
+
+def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, dataset: Dataset) -> Batch:
+    return Batch(workshop.open(), dataset, context.run_id)
+
+
+def _asset(
+    dataset: Dataset,
+    stage: str,
+    description: str,
+    *,
+    kinds: set[str],
+    ins: Mapping[str, dg.AssetIn] | None = None,
+    deps: Sequence[dg.AssetKey] = (),
+    checks: Sequence[dg.AssetCheckSpec] = (),
+    hands_on: bool = False,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """What the five assets have in common."""
+    return dg.asset(
+        key=asset_key(dataset, stage),
+        description=description,
+        group_name=group_of(dataset),
+        partitions_def=partitions_of(dataset),
+        # The same for the whole chain, or a backfill would split it into runs without their gates.
+        backfill_policy=dg.BackfillPolicy.multi_run(KEYS_PER_BACKFILL_RUN),
+        kinds=kinds,
+        owners=dataset.owners,
+        tags={**dataset.tags, "stage": stage},
+        metadata={"dataset": dataset.dataset, "licence": dataset.licence.id},
+        ins=ins,
+        deps=deps,
+        check_specs=checks,
+        io_manager_key="handoffs" if hands_on else None,
+    )

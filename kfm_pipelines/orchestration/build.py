@@ -1,0 +1,44 @@
+"""Assembles the definitions: for every declared dataset five assets and a job, and one sensor on the queue."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.datasets import load_datasets
+from kfm_pipelines.orchestration.assets import dataset_assets
+from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
+from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.sensor import ingest_sensor
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.settings import resources_directory
+
+
+def build_definitions(
+    resources: Path | None = None, resource_overrides: Mapping[str, Any] | None = None
+) -> dg.Definitions:
+    """Everything Dagster needs to know. Reads the declarations; touches no network and no database."""
+    datasets = load_datasets(resources or resources_directory())
+    workshop = WorkshopResource()
+    jobs = [
+        dg.define_asset_job(
+            group_of(dataset),
+            selection=dg.AssetSelection.groups(group_of(dataset)),
+            description=f"All five stages of {dataset.dataset} for the chosen keys.",
+            tags={"kfm/dataset": dataset.dataset},
+        )
+        for dataset in datasets.values()
+    ]
+    return dg.Definitions(
+        assets=[asset for dataset in datasets.values() for asset in dataset_assets(dataset)],
+        jobs=jobs,
+        sensors=[ingest_sensor(jobs)],
+        resources={
+            "workshop": workshop,
+            "handoffs": ParquetHandoffs(workshop=workshop),
+            **(resource_overrides or {}),
+        },
+        # Five short steps over one batch: a process for each would cost more than the work.
+        executor=dg.in_process_executor,
+    )

@@ -1,0 +1,103 @@
+"""Dispatch: settle the runs that ended, ask again for those that got lost, ask for new ones for what is due."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
+from kfm_pipelines.state.dispatches import (
+    Dispatch,
+    DueKey,
+    close_dispatch,
+    due_keys,
+    open_dispatches,
+    record_dispatch,
+    void_claims,
+)
+
+# Dagster creates the runs of a tick right after it; a request still unknown after this long was lost with its tick.
+LOST_AFTER_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What to ask Dagster for, and how full it is already."""
+
+    runs: tuple[dg.RunRequest, ...]
+    keys: int
+    open_runs: int
+    held_back: int
+
+
+def dispatch(instance: dg.DagsterInstance, workshop: Workshop) -> Requests:
+    still_open = settle(instance, workshop)
+    requests = [_request(workshop, d.dataset, d.keys, d.run_key) for d in still_open if _is_lost(instance, d)]
+    room = max(0, workshop.settings.runs_in_flight - len(still_open))
+    keys = held_back = 0
+    for run in _planned(instance, workshop, room):
+        if room == 0:
+            held_back += len(run.keys)
+        elif record_dispatch(workshop.database, run.run_key, run.dataset, run.names):
+            requests.append(_request(workshop, run.dataset, run.names, run.run_key))
+            keys += len(run.keys)
+            room -= 1
+    return Requests(tuple(requests), keys, len(still_open), held_back)
+
+
+def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
+    """Close every dispatch whose run has ended; return those that are still open."""
+    still_open = []
+    for one in open_dispatches(workshop.database):
+        run = _run_of(instance, one.run_key)
+        if run is not None and run.is_finished:
+            void_claims(workshop.database, run.run_id)
+            close_dispatch(workshop.database, one.run_key)
+        else:
+            still_open.append(one)
+    return still_open
+
+
+def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, due: Sequence[DueKey]) -> list[str]:
+    """Make every due key a partition; new ones sorted and in one statement, so that they follow each other."""
+    name = group_of(dataset)
+    known = instance.get_dynamic_partitions(name)
+    new = sorted({key.key for key in due} - set(known))
+    if new:
+        instance.add_dynamic_partitions(name, new)
+        known = instance.get_dynamic_partitions(name)
+    return list(known)
+
+
+def range_tags(keys: Sequence[str]) -> dict[str, str]:
+    return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
+
+
+def _planned(instance: dg.DagsterInstance, workshop: Workshop, room: int) -> Iterator[PlannedRun]:
+    size = workshop.settings.batch_size
+    for dataset in workshop.datasets.values():
+        due = due_keys(workshop.database, dataset.dataset, limit=size * max(room, 1))
+        if due:
+            partitions = register_partitions(instance, dataset, due)
+            yield from plan_runs(dataset.dataset, due, partitions, size)
+
+
+def _request(workshop: Workshop, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
+    dataset = workshop.datasets[dataset_name]
+    tags = {"kfm/dataset": dataset_name, "kfm/keys": str(len(keys))}
+    if len(keys) == 1:
+        return dg.RunRequest(run_key, job_name=group_of(dataset), partition_key=keys[0], tags=tags)
+    return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})
+
+
+def _is_lost(instance: dg.DagsterInstance, one: Dispatch) -> bool:
+    return one.age_seconds > LOST_AFTER_SECONDS and _run_of(instance, one.run_key) is None
+
+
+def _run_of(instance: dg.DagsterInstance, run_key: str) -> dg.DagsterRun | None:
+    runs = instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}), limit=1)
+    return runs[0] if runs else None

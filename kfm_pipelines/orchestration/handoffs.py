@@ -1,0 +1,53 @@
+"""Hand-offs between assets: each key's table as a Parquet file in the work tier, one after the other, never pickle."""
+
+from collections.abc import Iterable, Iterator
+
+import dagster as dg
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.operations.batch import Batch, Handoff
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.stores import Layout
+
+
+class Handoffs:
+    """The tables of a run's keys, produced or read one at a time, so that a large batch needs little memory."""
+
+    def __init__(self, source: Iterable[Handoff]) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[Handoff]:
+        return iter(self._source)
+
+
+class ParquetHandoffs(dg.ConfigurableIOManager):
+    """Writes what an asset hands on for each of its keys; reads it for the keys that are still in the run."""
+
+    workshop: dg.ResourceDependency[WorkshopResource]
+
+    def handle_output(self, context: dg.OutputContext, obj: Handoffs) -> None:
+        workshop = self.workshop.open()
+        for handoff in obj:
+            workshop.store.write(_path(workshop, context.asset_key, handoff.claim), handoff.data)
+
+    def load_input(self, context: dg.InputContext) -> Handoffs:
+        return Handoffs(_read(self.workshop.open(), context))
+
+
+def _read(workshop: Workshop, context: dg.InputContext) -> Iterator[Handoff]:
+    batch = Batch(workshop, _dataset(workshop, context.asset_key), context.step_context.run_id)
+    for claim in batch.held(context.asset_partition_keys):
+        yield Handoff(claim, workshop.store.read(_path(workshop, context.asset_key, claim)))
+
+
+def _dataset(workshop: Workshop, asset_key: dg.AssetKey) -> Dataset:
+    return workshop.datasets["/".join(asset_key.path[:-1])]
+
+
+def _path(workshop: Workshop, asset_key: dg.AssetKey, claim: Claim) -> str:
+    layout = Layout(_dataset(workshop, asset_key).pipeline)
+    # Before masking a table is restricted; every other hand-off is masked.
+    unmasked = asset_key.path[-1] == "compute"
+    return layout.computed(claim.key, claim.epoch) if unmasked else layout.masked(claim.key, claim.epoch)

@@ -1,0 +1,112 @@
+"""What a run tells the people who look at it in Dagster."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.operations.batch import Batch, Judgement
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
+from kfm_pipelines.stores import Layout
+
+SHOWN = 50
+
+
+def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
+    for key, note in batch.notes.items():
+        context.log.info("%s: %s", key, note.removeprefix(f"{key}: "))
+
+
+def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
+    """With no key left to go on with, and not all of them merely unchanged, the stage that lost them is the red one."""
+    keys = context.partition_keys
+    if batch.held(keys):
+        return
+    entries = last_entries_of_run(batch.database, context.run_id, keys)
+    if all(_is_settled(entries.get(key)) for key in keys):
+        return
+    raise dg.Failure(_summary(keys, entries, batch.notes), allow_retries=False)
+
+
+def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckResult:
+    """One result for all keys of the run, with the red ones and their findings as a table."""
+    verdicts = [judgement for judgement in judgements if judgement.verdict.gate == gate]
+    red = [judgement for judgement in verdicts if not judgement.verdict.passed]
+    records = [
+        dg.TableRecord(
+            {
+                "key": judgement.key,
+                "rule": finding.rule,
+                "severity": finding.severity.value,
+                "subject": finding.subject,
+                "expected": finding.expected,
+                "found": finding.measured,
+            }
+        )
+        for judgement in verdicts
+        for finding in judgement.verdict.findings
+    ]
+    metadata: dict[str, Any] = {"keys_judged": len(verdicts), "keys_red": len(red)}
+    if records:
+        metadata["findings"] = dg.MetadataValue.table(records[:SHOWN])
+    return dg.AssetCheckResult(
+        check_name=gate,
+        passed=not red,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"{len(red)} of {len(verdicts)} keys are red" if red else f"{len(verdicts)} keys are green",
+        metadata=metadata,
+    )
+
+
+def settle_run(
+    context: dg.AssetExecutionContext, workshop: Workshop, dataset: Dataset, published: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Say per key what came of it. If a key of the run is still open the run ends red, naming it, after recording the
+    others as materialized: they are published, whatever happened beside them."""
+    keys = context.partition_keys
+    entries = last_entries_of_run(workshop.database, context.run_id, keys)
+    unsettled = [key for key in keys if not _is_settled(entries.get(key))]
+    for key in keys:
+        metadata = _key_metadata(workshop, dataset, key, entries.get(key), published.get(key))
+        if not unsettled:
+            context.add_asset_metadata(metadata, partition_key=key)
+        elif key not in unsettled:
+            context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
+    if unsettled:
+        raise dg.Failure(_summary(unsettled, entries, {}), allow_retries=False)
+
+
+def _key_metadata(
+    workshop: Workshop, dataset: Dataset, key: str, entry: Entry | None, release: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    layout = Layout(dataset.pipeline)
+    metadata: dict[str, Any] = {"outcome": entry.outcome.value if entry and entry.outcome else "OPEN"}
+    if entry and "revision" in entry.detail:
+        metadata["revision"] = entry.detail["revision"]
+    if entry and "reason" in entry.detail:
+        metadata["reason"] = entry.detail["reason"]
+    if release:
+        metadata |= {
+            "dagster/row_count": release["rows"],
+            "bytes": release["bytes"],
+            "item": f"{workshop.store.url}/{layout.item(key)}",
+            "sha256": release["content_hash"],
+        }
+    return metadata
+
+
+def _is_settled(entry: Entry | None) -> bool:
+    return entry is not None and entry.outcome in (Outcome.APPLIED, Outcome.SKIPPED)
+
+
+def _summary(keys: Iterable[str], entries: Mapping[str, Entry], notes: Mapping[str, str]) -> str:
+    lines = []
+    for key in keys:
+        entry = entries.get(key)
+        reason = str(entry.detail.get("reason")) if entry else notes.get(key, "was not taken by this run")
+        if not _is_settled(entry):
+            lines.append(f"{key}: {reason.removeprefix(f'{key}: ')}")
+    more = f"\n… and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+    return f"{len(lines)} keys were not published:\n" + "\n".join(lines[:SHOWN]) + more

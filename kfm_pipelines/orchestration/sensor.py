@@ -1,0 +1,66 @@
+"""The sensor on the queue. A tick records what came, deletes it, then asks for runs; it may stop between any two."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.collections import refresh_stale
+from kfm_pipelines.operations.drain import drain
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.dispatch import Requests, dispatch
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.state.inbox import Tally
+
+# Dagster drops the result of a tick after 60 s; stay far below.
+DRAIN_SECONDS = 12.0
+
+
+def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition]) -> dg.SensorDefinition:
+    @dg.sensor(
+        jobs=jobs,
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Moves queue messages into the inbox and asks for runs over the keys that are due.",
+    )
+    def kfm_ingest(context: dg.SensorEvaluationContext, workshop: WorkshopResource) -> dg.SensorResult:
+        return tick(context.instance, workshop.open())
+
+    return kfm_ingest
+
+
+def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
+    """A queue that is away holds up no key that is already recorded, and says so."""
+    try:
+        drained = _drained(workshop)
+        refresh_stale(workshop)
+        requests = dispatch(instance, workshop)
+    except KfmError as error:
+        return dg.SensorResult(skip_reason=str(error))
+    if requests.runs:
+        return dg.SensorResult(run_requests=list(requests.runs))
+    return dg.SensorResult(skip_reason=_skip_reason(drained, requests))
+
+
+def _drained(workshop: Workshop) -> str:
+    try:
+        tally = drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=DRAIN_SECONDS)
+        depth = workshop.queue.depth()
+    except KfmError as error:
+        return f"{error}; will try again"
+    waiting = f"queue {workshop.queue.name}: {depth.waiting} waiting, {depth.in_flight} in flight"
+    return f"{waiting}; this tick: {_told(tally)}"
+
+
+def _told(tally: Tally) -> str:
+    if tally == Tally():
+        return "no messages"
+    return f"{tally.recorded} new events, {tally.duplicates} duplicates, {tally.refused} refused"
+
+
+def _skip_reason(drained: str, requests: Requests) -> str:
+    runs = f"{requests.open_runs} runs open"
+    if requests.held_back:
+        return f"{drained}; {requests.held_back} keys wait until one of the {runs} ends"
+    return f"{drained}; no key is due, {runs}"

@@ -1,0 +1,21 @@
+"""The workshop as a Dagster resource: settings are read when a run or tick starts, not when definitions load."""
+
+from functools import cache
+
+import dagster as dg
+
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.settings import Settings, load_settings
+
+
+class WorkshopResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Database, store, queue and declarations, as the environment says."""
+
+    def open(self) -> Workshop:
+        return _workshop(load_settings())
+
+
+@cache
+def _workshop(settings: Settings) -> Workshop:
+    """One for each process: ticks come every few seconds, and each would otherwise open connections of its own."""
+    return Workshop(settings)

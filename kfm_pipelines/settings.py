@@ -1,0 +1,94 @@
+"""Settings, read from the environment once, typed, at the edge.
+
+AWS itself (endpoint, region, credentials) is left to boto3 and its usual variables.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kfm_pipelines.errors import SettingsInvalid
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(name: str) -> Path:
+    """A reviewed file or folder: from the wheel when installed, else from the checkout's top level."""
+    in_wheel = PACKAGE / "_shipped" / name
+    return in_wheel if in_wheel.exists() else PACKAGE.parent / name
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where things are and how patient to be. Every field has one environment variable, named beside it."""
+
+    postgres_url: str  # KFM_POSTGRES_URL
+    store_url: str  # KFM_STORE_URL: file:///path or s3://bucket/prefix
+    home: Path  # KFM_HOME: state of the embedded stack
+    resources: Path  # KFM_RESOURCES
+    topic: str  # KFM_TOPIC
+    queue: str  # KFM_QUEUE
+    dead_letter_queue: str  # KFM_DEAD_LETTER_QUEUE
+    batch_size: int  # KFM_BATCH_SIZE: keys in one run
+    runs_in_flight: int  # KFM_RUNS_IN_FLIGHT: runs the dispatcher keeps open at once
+    lease_seconds: int  # KFM_LEASE_SECONDS: how long a silent worker keeps its keys
+    max_attempts: int  # KFM_MAX_ATTEMPTS
+
+
+def home_directory(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("KFM_HOME") or ".kfm").expanduser().absolute()
+
+
+def resources_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """The reviewed files: KFM_RESOURCES, or those that came with the code."""
+    env = os.environ if environ is None else environ
+    return Path(env["KFM_RESOURCES"]).absolute() if env.get("KFM_RESOURCES") else shipped("resources")
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings; refuse with one sentence what does not make sense."""
+    env = os.environ if environ is None else environ
+    home = home_directory(env)
+    return Settings(
+        postgres_url=_postgres_url(env),
+        store_url=_store_url(env, home),
+        home=home,
+        resources=resources_directory(env),
+        topic=env.get("KFM_TOPIC") or "kfm-ingest",
+        queue=env.get("KFM_QUEUE") or "kfm-ingest",
+        dead_letter_queue=env.get("KFM_DEAD_LETTER_QUEUE") or "kfm-ingest-dlq",
+        batch_size=_whole_number(env, "KFM_BATCH_SIZE", 200, at_most=5000),
+        runs_in_flight=_whole_number(env, "KFM_RUNS_IN_FLIGHT", 4, at_most=200),
+        lease_seconds=_whole_number(env, "KFM_LEASE_SECONDS", 30, at_most=86_400),
+        max_attempts=_whole_number(env, "KFM_MAX_ATTEMPTS", 7, at_most=100),
+    )
+
+
+def with_driver(postgres_url: str, driver: str) -> str:
+    """The same database for another client: `psycopg` for Alembic, `psycopg2` for Dagster, none for libpq."""
+    _, _, rest = postgres_url.partition("://")
+    return f"postgresql+{driver}://{rest}" if driver else f"postgresql://{rest}"
+
+
+def _postgres_url(env: Mapping[str, str]) -> str:
+    url = env.get("KFM_POSTGRES_URL") or ""
+    if not url.startswith(("postgresql://", "postgres://", "postgresql+")):
+        raise SettingsInvalid(
+            "KFM_POSTGRES_URL must be a postgresql:// address; set it, or start the embedded stack with `kfm up`"
+        )
+    return with_driver(url, "")
+
+
+def _store_url(env: Mapping[str, str], home: Path) -> str:
+    url = env.get("KFM_STORE_URL") or (home / "data").as_uri()
+    if not url.startswith(("file:///", "s3://")):
+        raise SettingsInvalid(f"KFM_STORE_URL must start with file:/// or s3://, not {url!r}")
+    return url.rstrip("/")
+
+
+def _whole_number(env: Mapping[str, str], name: str, default: int, *, at_most: int) -> int:
+    text = env.get(name) or str(default)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= at_most:
+        raise SettingsInvalid(f"{name} must be a whole number from 1 to {at_most}, not {text!r}")
+    return int(text)

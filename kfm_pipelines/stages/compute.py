@@ -1,0 +1,136 @@
+"""Compute: all objects of a key become one table in the declared form.
+
+What cannot be brought into that form is left as it is, for the schema gate to name; this stage only refuses what is not
+readable at all. The order of the objects and of their rows makes no difference to the result.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import rfc8785
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.stages.parquet import declared_schema, read_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class SourceObject:
+    """One input, fetched."""
+
+    asset_uri: str
+    data: bytes
+
+
+def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
+    import pyarrow as pa
+
+    tables = [_conformed(read_parquet(source.data, source.asset_uri), dataset) for source in objects]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        detail = " ".join(str(error).split())[:200]
+        raise InputUnreadable(f"the objects of this key do not form one table: {detail}") from None
+    return _ordered(_with_declared_fields(table, dataset))
+
+
+def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
+    """What went in: the content of every object, and the configuration."""
+    contents = sorted([source.asset_uri, hashlib.sha256(source.data).hexdigest()] for source in objects)
+    return hashlib.sha256(rfc8785.dumps(["kfm-inputs-1", config_digest, contents])).hexdigest()
+
+
+def _conformed(table: "pa.Table", dataset: Dataset) -> "pa.Table":
+    """Declared columns in declared order and type where that loses nothing, undeclared ones after them."""
+    import pyarrow as pa
+
+    declared = declared_schema(dataset)
+    known = [name for name in declared.names if name in table.column_names]
+    others = sorted(name for name in set(table.column_names) if name not in declared.names)
+    columns: list[pa.ChunkedArray] = []
+    for name in known + others:
+        if table.column_names.count(name) > 1:
+            raise InputUnreadable(f"the column {name!r} is in the file more than once")
+        column = table.column(name)
+        if name in known:
+            column = _cast_if_lossless(column, declared.field(name).type)
+        columns.append(column)
+    return pa.table(columns, names=known + others)
+
+
+def _cast_if_lossless(column: "pa.ChunkedArray", wanted: "pa.DataType") -> "pa.ChunkedArray":
+    import pyarrow as pa
+
+    number_to_text = pa.types.is_string(wanted) and not _is_text(column.type)
+    text_to_other = _is_text(column.type) and not pa.types.is_string(wanted)
+    if number_to_text or text_to_other:
+        return column
+    try:
+        return column.cast(wanted, safe=True)
+    except pa.ArrowException:
+        return column
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_null(inner))
+
+
+def _with_declared_fields(table: "pa.Table", dataset: Dataset) -> "pa.Table":
+    """Put units and descriptions on the columns that have their declared type."""
+    import pyarrow as pa
+
+    declared = declared_schema(dataset)
+    fields = []
+    for field in table.schema:
+        as_declared = declared.field(field.name) if field.name in declared.names else None
+        if as_declared is None or as_declared.type != field.type:
+            fields.append(field.remove_metadata())
+        else:
+            has_nulls = table.column(field.name).null_count > 0
+            fields.append(as_declared.with_nullable(as_declared.nullable or has_nulls))
+    order = [name for name in declared.names if name in table.column_names]
+    arranged = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
+    return arranged.select(order + [name for name in table.column_names if name not in order])
+
+
+def _ordered(table: "pa.Table") -> "pa.Table":
+    """Rows sorted by all columns from the left, each row once."""
+    import pyarrow as pa
+
+    sortable = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
+    if not sortable or table.num_rows == 0:
+        return table
+    ordered = table.sort_by([(name, "ascending") for name in sortable])
+    if len(sortable) < table.num_columns:
+        return ordered
+    return _distinct(ordered)
+
+
+def _distinct(ordered: "pa.Table") -> "pa.Table":
+    """Drop a row that equals the one before it; only neighbours can be equal in a sorted table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if ordered.num_rows < 2:
+        return ordered
+    differs: pa.Array | None = None
+    for column in ordered.columns:
+        values = column.combine_chunks()
+        above, below = values.slice(0, len(values) - 1), values.slice(1)
+        unequal = pc.fill_null(pc.not_equal(above, below), False)
+        if pa.types.is_floating(values.type):
+            both_nan = pc.and_(pc.is_nan(above), pc.is_nan(below))
+            unequal = pc.and_not(unequal, pc.fill_null(both_nan, False))
+        one_null = pc.not_equal(pc.is_null(above), pc.is_null(below))
+        changed = pc.or_(unequal, one_null)
+        differs = changed if differs is None else pc.or_(differs, changed)
+    keep = pa.concat_arrays([pa.array([True]), differs])
+    return ordered.filter(keep)

@@ -1,0 +1,69 @@
+"""Parquet bytes: reading what strangers send, and writing the one canonical form that is published."""
+
+import io
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.datasets import Column, ColumnType, Dataset
+from kfm_pipelines.errors import InputUnreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A small file can claim to unpack into more memory than the machine has.
+UNPACKED_LIMIT = 4 * 1024**3
+
+
+def declared_schema(dataset: Dataset) -> "pa.Schema":
+    """The Arrow schema of the published table, with units and descriptions on the fields."""
+    import pyarrow as pa
+
+    return pa.schema([_field(column) for column in dataset.table.columns])
+
+
+def arrow_type(name: ColumnType) -> "pa.DataType":
+    import pyarrow as pa
+
+    types: dict[ColumnType, pa.DataType] = {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "bool": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "date": pa.date32(),
+    }
+    return types[name]
+
+
+def read_parquet(data: bytes, name: str) -> "pa.Table":
+    """The table in these bytes; InputUnreadable, naming the object, when they are no Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        groups = range(file.metadata.num_row_groups)
+        unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+        if unpacked > UNPACKED_LIMIT:
+            raise InputUnreadable(f"{name} would unpack to {unpacked} bytes; the limit is {UNPACKED_LIMIT}")
+        return file.read()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        detail = " ".join(str(error).split())[:200]
+        raise InputUnreadable(f"{name} is not a readable Parquet file: {detail}") from None
+
+
+def write_parquet(table: "pa.Table") -> bytes:
+    """The same table always gives the same bytes."""
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", compression_level=3, row_group_size=128 * 1024, version="2.6")
+    return sink.getvalue()
+
+
+def _field(column: Column) -> "pa.Field":
+    import pyarrow as pa
+
+    metadata = {"description": column.description}
+    if column.unit:
+        metadata["unit"] = column.unit
+    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=metadata)

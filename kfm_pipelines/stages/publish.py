@@ -1,0 +1,36 @@
+"""Publish: immutable bytes first, then one pointer. Can be repeated from any point until it is done."""
+
+from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.stages.stage import Release
+from kfm_pipelines.stores import Layout, Store
+
+
+def verify_staged(store: Store, layout: Layout, release: Release, txn: int) -> None:
+    """What lies in the staging tier must be what was staged, to the byte."""
+    for path, digest in (
+        (layout.staged_data(release.key, txn), release.content_hash),
+        (layout.staged_item(release.key, txn), release.item_hash),
+    ):
+        if store.digest(path) != digest:
+            raise IntegrityBroken(f"{release.key}: {path.rsplit('/', 1)[-1]} is not what was staged")
+
+
+def promote(store: Store, layout: Layout, release: Release, txn: int) -> None:
+    """Make the release what readers see, then clear the key's work folders. Call under the key's lock.
+
+    Each part looks whether it is done, because a predecessor may have been stopped anywhere; the staged files are
+    complete until the last part begins.
+    """
+    data = layout.staged_data(release.key, txn)
+    if store.digest(layout.item(release.key)) != release.item_hash:
+        verify_staged(store, layout, release, txn)
+        store.keep(data, layout.content(release.content_hash))
+        store.swap(layout.staged_item(release.key, txn), layout.item(release.key), release.expected_item)
+    if store.digest(layout.processed(release.key)) != release.content_hash:
+        store.replace(data, layout.processed(release.key))
+    clear_work(store, layout, release.key)
+
+
+def clear_work(store: Store, layout: Layout, key: str) -> None:
+    for folder in layout.work_of(key):
+        store.remove(folder)

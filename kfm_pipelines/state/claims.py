@@ -1,0 +1,94 @@
+"""Claims: a worker's lease on a key, with a fencing epoch that only ever grows.
+
+The lease says when somebody else may take over; the epoch says who is too late. All times are the database's.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid, KfmError
+from kfm_pipelines.state.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to work on one key, as long as no later epoch exists."""
+
+    key: str
+    epoch: int
+    attempts: int
+    owner: str
+
+
+class Claims:
+    """The claims of one owner, which is one run."""
+
+    def __init__(self, database: Database, owner: str, lease_seconds: int) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+        self.owner = owner
+
+    def take(self, key: str) -> Claim:
+        """Take the key if it is free, ours, or its holder has gone silent."""
+        rows = self._database.fetch(
+            """
+            UPDATE kfm.keys
+            SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1, due_at = NULL,
+                lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+            WHERE key = %(key)s AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
+            RETURNING epoch, attempts
+            """,
+            {"key": key, "owner": self.owner, "lease": self._lease_seconds},
+        )
+        if not rows:
+            self._explain_refusal(key)
+        return Claim(key, rows[0]["epoch"], rows[0]["attempts"], self.owner)
+
+    def held(self) -> dict[str, Claim]:
+        """Every key this owner holds now, in the order of the keys."""
+        rows = self._database.fetch(
+            "SELECT key, epoch, attempts FROM kfm.keys WHERE owner = %(owner)s ORDER BY key", {"owner": self.owner}
+        )
+        return {row["key"]: Claim(row["key"], row["epoch"], row["attempts"], self.owner) for row in rows}
+
+    def renew(self) -> None:
+        self._database.execute(
+            """
+            UPDATE kfm.keys SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+            WHERE owner = %(owner)s
+            """,
+            {"owner": self.owner, "lease": self._lease_seconds},
+        )
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[None]:
+        """Renew all leases now and then while the work inside goes on; a worker that stops loses them."""
+        done = threading.Event()
+        keeper = threading.Thread(target=self._keep, args=(done,), name="lease-keeper", daemon=True)
+        self.renew()
+        keeper.start()
+        try:
+            yield
+        finally:
+            done.set()
+            keeper.join()
+
+    def _keep(self, done: threading.Event) -> None:
+        while not done.wait(self._lease_seconds / 3):
+            try:
+                self.renew()
+            except KfmError:
+                # The database is away: the lease runs out by itself, and fencing keeps a late worker harmless.
+                continue
+
+    def _explain_refusal(self, key: str) -> None:
+        rows = self._database.fetch("SELECT owner, lease_until FROM kfm.keys WHERE key = %(key)s", {"key": key})
+        if not rows:
+            raise KeyInvalid(f"{key}: no event has named this key, so there is nothing to compute it from")
+        raise KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
+
+
+def fenced(claim: Claim) -> Fenced:
+    return Fenced(f"{claim.key}: another worker took over after epoch {claim.epoch}")

@@ -1,0 +1,109 @@
+"""The connection to Postgres: a small pool, the migrations, and database errors turned into ours."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.errors import Fenced, KfmError, ServiceUnavailable, Terminal
+from kfm_pipelines.settings import with_driver
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg_pool import ConnectionPool
+
+Row = dict[str, Any]
+
+
+class TransitionIllegal(Terminal):
+    """The database refused a transition that the design forbids: a defect, never a matter of input."""
+
+    triage = "defect"
+
+
+class Database:
+    """One Postgres database. Rows come back as dictionaries and leave this package as values."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
+
+    @contextmanager
+    def transaction(self) -> "Iterator[psycopg.Connection[Row]]":
+        """One transaction: committed at the end, rolled back on any exception."""
+        import psycopg
+        from psycopg_pool import PoolTimeout
+
+        try:
+            with self._opened().connection() as connection:
+                yield connection
+        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+            raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        with self.transaction() as connection:
+            return connection.execute(statement.encode(), parameters).fetchall()
+
+    def execute(self, statement: str, parameters: Mapping[str, object] | None = None) -> int:
+        with self.transaction() as connection:
+            return connection.execute(statement.encode(), parameters).rowcount
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _opened(self) -> "ConnectionPool[psycopg.Connection[Row]]":
+        if self._pool is None:
+            import psycopg
+            from psycopg.rows import dict_row
+            from psycopg_pool import ConnectionPool
+
+            self._pool = ConnectionPool(
+                self._url,
+                connection_class=psycopg.Connection[Row],
+                kwargs={"row_factory": dict_row, "connect_timeout": 5, "application_name": "kfm"},
+                min_size=0,
+                max_size=8,
+                timeout=15,
+                check=ConnectionPool.check_connection,
+                open=True,
+            )
+        return self._pool
+
+
+def migrate(postgres_url: str) -> None:
+    """Bring the `kfm` schema up to date; safe to call by several processes at once and again and again."""
+    from alembic import command
+    from alembic.config import Config
+    from sqlalchemy import create_engine, text
+    from sqlalchemy.exc import OperationalError
+
+    config = Config()
+    config.set_main_option("script_location", "kfm_pipelines.state:migrations")
+    engine = create_engine(with_driver(postgres_url, "psycopg"))
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('kfm migrations'))"))
+            connection.execute(text("CREATE SCHEMA IF NOT EXISTS kfm"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except OperationalError as error:
+        raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
+    finally:
+        engine.dispose()
+
+
+def _translated(error: "psycopg.Error") -> KfmError:
+    match error.sqlstate:
+        case "KF001":
+            return Fenced(_first_line(error))
+        case "KF002":
+            return TransitionIllegal(_first_line(error))
+        case _:
+            return Terminal(f"Postgres refused: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

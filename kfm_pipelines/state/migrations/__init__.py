@@ -1,0 +1,1 @@
+"""Schema of the `kfm` database schema, as Alembic revisions."""

@@ -1,0 +1,116 @@
+"""Revisions: what is published for each key, in the order it was applied."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One publication of a key."""
+
+    key: str
+    revision: int
+    txn: int
+    inputs_hash: str
+    fingerprint: str
+    content_hash: str
+    item_hash: str
+    rows: int
+    bytes: int
+    bbox: tuple[float, float, float, float] | None
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedKey:
+    """What a collection needs to know of one published key."""
+
+    key: str
+    window_start: datetime
+    window_end: datetime
+    bbox: tuple[float, float, float, float] | None
+
+
+def current_revision(database: Database, key: str) -> Revision | None:
+    rows = database.fetch(
+        "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
+    )
+    return _revision(rows[0]) if rows else None
+
+
+def record_revision(connection: "Connection[dict[str, Any]]", new: Revision) -> None:
+    """Record it, unless it restores the one that is current; then its bytes must be the same."""
+    row = connection.execute(
+        "SELECT * FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s",
+        {"key": new.key, "revision": new.revision},
+    ).fetchone()
+    if row is None:
+        _insert(connection, new)
+    elif row["content_hash"] != new.content_hash:
+        raise IntegrityBroken(
+            f"{new.key}: revision {new.revision} came out as {new.content_hash[:12]}, not {row['content_hash'][:12]}"
+        )
+
+
+def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> list[PublishedKey]:
+    rows = connection.execute(
+        """
+        SELECT DISTINCT ON (k.key) k.key, k.window_start, k.window_end, r.bbox
+        FROM kfm.keys k JOIN kfm.revisions r ON r.key = k.key
+        WHERE k.dataset = %(dataset)s ORDER BY k.key, r.revision DESC
+        """,
+        {"dataset": dataset},
+    )
+    return [PublishedKey(r["key"], r["window_start"], r["window_end"], _bbox(r["bbox"])) for r in rows]
+
+
+def _insert(connection: "Connection[dict[str, Any]]", new: Revision) -> None:
+    connection.execute(
+        """
+        INSERT INTO kfm.revisions
+            (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, bbox, run_id)
+        VALUES (%(key)s, %(revision)s, %(txn)s, %(inputs_hash)s, %(fingerprint)s, %(content_hash)s, %(item_hash)s,
+                %(rows)s, %(bytes)s, %(bbox)s, %(run_id)s)
+        """,
+        {
+            "key": new.key,
+            "revision": new.revision,
+            "txn": new.txn,
+            "inputs_hash": new.inputs_hash,
+            "fingerprint": new.fingerprint,
+            "content_hash": new.content_hash,
+            "item_hash": new.item_hash,
+            "rows": new.rows,
+            "bytes": new.bytes,
+            "bbox": list(new.bbox) if new.bbox else None,
+            "run_id": new.run_id,
+        },
+    )
+
+
+def _revision(row: Mapping[str, Any]) -> Revision:
+    return Revision(
+        key=row["key"],
+        revision=row["revision"],
+        txn=row["txn"],
+        inputs_hash=row["inputs_hash"],
+        fingerprint=row["fingerprint"],
+        content_hash=row["content_hash"],
+        item_hash=row["item_hash"],
+        rows=row["rows"],
+        bytes=row["bytes"],
+        bbox=_bbox(row["bbox"]),
+        run_id=row["run_id"],
+    )
+
+
+def _bbox(values: list[float] | None) -> tuple[float, float, float, float] | None:
+    return (values[0], values[1], values[2], values[3]) if values else None

@@ -1,0 +1,161 @@
+"""What happens to one key as a whole: every function here is one database transaction over WAL, inbox and key.
+
+A key's transaction begins with a claim and ends in exactly one of `commit` (inside `publishing`), `skip` or `fail`;
+`hand_back` ends it without an outcome for the key, so that it is tried again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.state import dead_letters, wal
+from kfm_pipelines.state.claims import Claim, fenced
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.revisions import Revision, record_revision
+from kfm_pipelines.state.wal import Entry, Step
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+def begin(
+    database: Database, claim: Claim, describe: Callable[[Sequence[IngestEvent]], Mapping[str, object]]
+) -> list[IngestEvent]:
+    """Open the key's transaction over every event known now; a later one makes the key due again."""
+    with database.transaction() as connection:
+        events = events_of(connection, claim.key)
+        wal.append(connection, claim, Step.BEGIN, describe(events))
+        connection.execute(
+            """
+            UPDATE kfm.inbox SET state = 'started'
+            WHERE identity = ANY(%(identities)s) AND state IN ('received', 'failed')
+            """,
+            {"identities": [event.identity for event in events]},
+        )
+    return events
+
+
+def advance(database: Database, claim: Claim, step: Step, detail: Mapping[str, object] | None = None) -> None:
+    with database.transaction() as connection:
+        wal.append(connection, claim, step, detail)
+
+
+def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None:
+    """Nothing to do: the same inputs are already applied."""
+    with database.transaction() as connection:
+        wal.append(connection, claim, Step.SKIP, detail)
+        _settle(connection, claim)
+
+
+def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again_in: float) -> None:
+    """The key cannot be published as it is; leave one dead letter that says why. A publication already intended has to
+    be completed one day, so after a publish intent the key is tried again in `again_in` seconds as well."""
+    detail = {"stage": stage, "error": type(error).__name__, "reason": str(error)}
+    with database.transaction() as connection:
+        intended = _intended(connection, claim.key)
+        if not intended:
+            wal.append(connection, claim, Step.FAIL, detail)
+            _move_started(connection, claim.key, "failed")
+        dead_letters.record_key(connection, claim, stage, error)
+        _let_go(connection, claim, due_in=again_in if intended else None)
+
+
+def hand_back(database: Database, claim: Claim, *, delay: float, reason: str, count_attempt: bool = True) -> None:
+    """Undo the claim and make the key due again after `delay` seconds. After a publish intent the transaction stays
+    open, for the next worker to roll forward."""
+    with database.transaction() as connection:
+        last = wal.last_entry(connection, claim.key)
+        if last and last.outcome is None and last.step is not Step.PUBLISH:
+            wal.append(connection, claim, Step.FAIL, {"reason": reason, "again_in_seconds": delay}, txn=last.txn)
+            _move_started(connection, claim.key, "received")
+        _let_go(connection, claim, due_in=delay, attempts=claim.attempts if count_attempt else claim.attempts - 1)
+
+
+def close_abandoned(database: Database, claim: Claim) -> Entry | None:
+    """End what an earlier worker left open before its publish intent; return what it left open after it."""
+    with database.transaction() as connection:
+        last = wal.last_entry(connection, claim.key)
+        if last is None or last.outcome is not None:
+            return None
+        if last.step is Step.PUBLISH:
+            return last
+        reason = f"abandoned by run {last.run_id} after {last.step}; rolled back"
+        wal.append(connection, claim, Step.FAIL, {"reason": reason}, txn=last.txn)
+        _move_started(connection, claim.key, "received")
+        return None
+
+
+def publish_intent(database: Database, key: str) -> bool:
+    """Whether a publication of this key is intended and not yet committed."""
+    with database.transaction() as connection:
+        return _intended(connection, key)
+
+
+class Publishing:
+    """A key locked for its pointer swap; nobody can claim it before this transaction ends."""
+
+    def __init__(self, connection: "Connection[dict[str, Any]]", claim: Claim) -> None:
+        self._connection = connection
+        self._claim = claim
+
+    def commit(self, revision: Revision, dataset: str, *, txn: int) -> None:
+        record_revision(self._connection, revision)
+        wal.append(self._connection, self._claim, Step.COMMIT, {"revision": revision.revision}, txn=txn)
+        self._connection.execute(
+            """
+            INSERT INTO kfm.collections (dataset, changed) VALUES (%(dataset)s, 1)
+            ON CONFLICT (dataset) DO UPDATE SET changed = kfm.collections.changed + 1
+            """,
+            {"dataset": dataset},
+        )
+        _settle(self._connection, self._claim)
+
+
+@contextmanager
+def publishing(database: Database, claim: Claim) -> Iterator[Publishing]:
+    """Hold the key's row while the pointer is swapped, so that a takeover waits for the swap or forbids it."""
+    with database.transaction() as connection:
+        row = connection.execute(
+            "SELECT epoch FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
+        ).fetchone()
+        if row is None or row["epoch"] != claim.epoch:
+            raise fenced(claim)
+        yield Publishing(connection, claim)
+
+
+def _intended(connection: "Connection[dict[str, Any]]", key: str) -> bool:
+    last = wal.last_entry(connection, key)
+    return last is not None and last.step is Step.PUBLISH
+
+
+def _settle(connection: "Connection[dict[str, Any]]", claim: Claim) -> None:
+    _move_started(connection, claim.key, "succeeded")
+    dead_letters.close_key(connection, claim.key)
+    _let_go(connection, claim)
+
+
+def _let_go(
+    connection: "Connection[dict[str, Any]]", claim: Claim, *, due_in: float | None = None, attempts: int = 0
+) -> None:
+    freed = connection.execute(
+        """
+        UPDATE kfm.keys
+        SET owner = NULL, lease_until = NULL, dispatch = NULL, attempts = %(attempts)s,
+            due_at = least(due_at, clock_timestamp() + make_interval(secs => %(due_in)s))
+        WHERE key = %(key)s AND epoch = %(epoch)s
+        """,
+        {"key": claim.key, "epoch": claim.epoch, "due_in": due_in, "attempts": attempts},
+    )
+    if freed.rowcount == 0:
+        raise fenced(claim)
+
+
+def _move_started(connection: "Connection[dict[str, Any]]", key: str, state: str) -> None:
+    """The events that `begin` took, on to their next state."""
+    connection.execute(
+        "UPDATE kfm.inbox SET state = %(state)s WHERE key = %(key)s AND state = 'started'",
+        {"key": key, "state": state},
+    )

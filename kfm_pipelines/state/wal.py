@@ -1,0 +1,121 @@
+"""The write-ahead log: append-only transitions of one transaction over one key.
+
+Which transition may follow which is decided by the database (see `wal_moves` and `guard_wal` in the first migration);
+this module only writes and reads rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+class Step(StrEnum):
+    BEGIN = "begin"
+    COMPUTE = "compute"
+    MASK = "mask"
+    VALIDATE = "validate"
+    STAGE_ATOMIC = "stage_atomic"
+    PUBLISH = "publish"
+    COMMIT = "commit"
+    SKIP = "skip"
+    FAIL = "fail"
+
+
+class Outcome(StrEnum):
+    APPLIED = "APPLIED"
+    SKIPPED = "SKIPPED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One transition as it was written."""
+
+    key: str
+    txn: int
+    epoch: int
+    step: Step
+    outcome: Outcome | None
+    run_id: str
+    detail: Mapping[str, Any]
+    at: datetime
+
+
+def append(
+    connection: "Connection[dict[str, Any]]",
+    claim: Claim,
+    step: Step,
+    detail: Mapping[str, object] | None = None,
+    *,
+    txn: int | None = None,
+) -> None:
+    """Write one transition; the database refuses it when the claim is no longer the newest or the move is illegal."""
+    from psycopg.types.json import Jsonb
+
+    connection.execute(
+        """
+        INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
+        VALUES (%(key)s, %(txn)s, %(epoch)s, %(step)s, %(run_id)s, %(detail)s)
+        """,
+        {
+            "key": claim.key,
+            "txn": claim.epoch if txn is None else txn,
+            "epoch": claim.epoch,
+            "step": step,
+            "run_id": claim.owner,
+            "detail": Jsonb(detail or {}),
+        },
+    )
+
+
+def last_entry(connection: "Connection[dict[str, Any]]", key: str) -> Entry | None:
+    row = connection.execute(
+        "SELECT * FROM kfm.wal WHERE key = %(key)s ORDER BY id DESC LIMIT 1", {"key": key}
+    ).fetchone()
+    return _entry(row) if row else None
+
+
+def entry_of(connection: "Connection[dict[str, Any]]", key: str, txn: int, step: Step) -> Entry | None:
+    row = connection.execute(
+        "SELECT * FROM kfm.wal WHERE key = %(key)s AND txn = %(txn)s AND step = %(step)s",
+        {"key": key, "txn": txn, "step": step},
+    ).fetchone()
+    return _entry(row) if row else None
+
+
+def history(connection: "Connection[dict[str, Any]]", key: str) -> list[Entry]:
+    rows = connection.execute("SELECT * FROM kfm.wal WHERE key = %(key)s ORDER BY id", {"key": key})
+    return [_entry(row) for row in rows]
+
+
+def last_entries_of_run(database: Database, run_id: str, keys: Sequence[str]) -> dict[str, Entry]:
+    """For each of the keys the last thing this run wrote about it, if anything."""
+    rows = database.fetch(
+        """
+        SELECT DISTINCT ON (key) * FROM kfm.wal
+        WHERE key = ANY(%(keys)s) AND run_id = %(run_id)s ORDER BY key, id DESC
+        """,
+        {"keys": list(keys), "run_id": run_id},
+    )
+    return {row["key"]: _entry(row) for row in rows}
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    return Entry(
+        key=row["key"],
+        txn=row["txn"],
+        epoch=row["epoch"],
+        step=Step(row["step"]),
+        outcome=Outcome(row["outcome"]) if row["outcome"] else None,
+        run_id=row["run_id"],
+        detail=row["detail"],
+        at=row["at"],
+    )

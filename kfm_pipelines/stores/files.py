@@ -1,0 +1,118 @@
+"""A store on a file system that has hard links and atomic rename.
+
+Temporary names are next to where they are used: inside the work folders, which go when the key's transaction ends, or
+beside a document that its one writer will write again. So a kill at any point leaves nothing that stays.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
+
+
+class FileStore:
+    """Bytes under one folder. `work/` is for its owner alone."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root)
+
+    @property
+    def url(self) -> str:
+        return self._root.as_uri()
+
+    def read(self, path: str) -> bytes:
+        try:
+            return self._at(path).read_bytes()
+        except FileNotFoundError:
+            raise ObjectMissing(f"{path} is not in the store {self.url}") from None
+
+    def digest(self, path: str) -> str | None:
+        try:
+            with self._at(path).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        target = self._with_folder(path)
+        partial = target.with_name(target.name + ".part")
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+        _sync_folder(target.parent)
+
+    def keep(self, source: str, target: str) -> None:
+        try:
+            # Read-only, because the name people know will be another link to the same bytes.
+            self._at(source).chmod(0o444)
+            os.link(self._at(source), self._with_folder(target))
+            _sync_folder(self._at(target).parent)
+        except FileExistsError:
+            if self.digest(source) != self.digest(target):
+                raise IntegrityBroken(f"{target} holds other bytes than its name says") from None
+
+    def replace(self, source: str, target: str) -> None:
+        # A second name for the same bytes, moved over the target in one step.
+        second = self._at(source + ".link")
+        second.unlink(missing_ok=True)
+        os.link(self._at(source), second)
+        second.replace(self._with_folder(target))
+        _sync_folder(self._at(target).parent)
+
+    def swap(self, source: str, target: str, expected: str | None) -> None:
+        with _locked(self._with_folder(target).parent):
+            present = self.digest(target)
+            if present == self.digest(source):
+                return
+            if present != expected:
+                raise PointerMoved(f"{target} was changed by somebody else in the meantime")
+            self.replace(source, target)
+
+    def remove(self, prefix: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._at(prefix))
+
+    def paths(self, prefix: str) -> list[str]:
+        folder = self._at(prefix)
+        found = (path for path in folder.rglob("*") if path.is_file())
+        return sorted(path.relative_to(self._root).as_posix() for path in found)
+
+    def _at(self, path: str) -> Path:
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith("/") or ".." in parts:
+            raise ValueError(f"{path!r} is not a path inside the store")
+        return self._root.joinpath(*parts)
+
+    def _with_folder(self, path: str) -> Path:
+        target = self._at(path)
+        if not target.parent.is_dir():
+            private = path.startswith("work/")
+            if private:
+                (self._root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.parent.mkdir(mode=0o700 if private else 0o755, parents=True, exist_ok=True)
+        return target
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

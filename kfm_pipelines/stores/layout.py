@@ -1,0 +1,50 @@
+"""Where things are in a store. The only module that spells a path."""
+
+from dataclasses import dataclass
+
+RESTRICTED = "work/restricted"
+MASKED = "work/masked"
+STAGED = "work/staged"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths of one pipeline, which is one dataset."""
+
+    pipeline: str
+
+    def computed(self, key: str, epoch: int) -> str:
+        """Hand-off before masking: restricted."""
+        return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/table.parquet"
+
+    def masked(self, key: str, epoch: int) -> str:
+        """Hand-off after masking: byte for byte what will be published."""
+        return f"{MASKED}/{self.pipeline}/{key}/{epoch}/table.parquet"
+
+    def staged_data(self, key: str, epoch: int) -> str:
+        return f"{STAGED}/{self.pipeline}/{key}/{epoch}/data.parquet"
+
+    def staged_item(self, key: str, epoch: int) -> str:
+        return f"{STAGED}/{self.pipeline}/{key}/{epoch}/item.json"
+
+    def work_of(self, key: str) -> tuple[str, ...]:
+        """Every folder that a transaction over this key may have left something in."""
+        return tuple(f"{tier}/{self.pipeline}/{key}" for tier in (RESTRICTED, MASKED, STAGED))
+
+    def content(self, digest: str) -> str:
+        """Immutable bytes, named by what they are."""
+        return f"objects/sha256/{digest[:2]}/{digest}.parquet"
+
+    def processed(self, key: str) -> str:
+        """The current revision under the name people know."""
+        return f"processed/{self.pipeline}/{key}.parquet"
+
+    def item(self, key: str) -> str:
+        """The pointer: whatever this document says is what is published."""
+        return f"catalog/{self.pipeline}/items/{key}.json"
+
+    def collection(self) -> str:
+        return f"catalog/{self.pipeline}/collection.json"
+
+
+ROOT_CATALOG = "catalog/catalog.json"

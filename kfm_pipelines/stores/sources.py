@@ -1,0 +1,37 @@
+"""Source objects: the bytes an event points at, taken only if they are what the event promised."""
+
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
+from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.messaging.aws_errors import translated
+from kfm_pipelines.messaging.clients import s3_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
+
+def fetch(event: IngestEvent, max_bytes: int) -> bytes:
+    """The object of an event; its size and ETag must agree with the event wherever the event names them."""
+    answer = _get(event)
+    length = answer["ContentLength"]
+    if event.size is not None and length != event.size:
+        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the event promised {event.size}")
+    etag = answer["ETag"].strip('"')
+    if event.etag is not None and etag != event.etag:
+        raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
+    if length > max_bytes:
+        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
+    with translated(f"reading {event.asset_uri}"):
+        return answer["Body"].read()
+
+
+def _get(event: IngestEvent) -> "GetObjectOutputTypeDef":
+    try:
+        with translated(f"reading {event.asset_uri}"):
+            client = s3_client()
+            if event.version_id is None:
+                return client.get_object(Bucket=event.bucket, Key=event.object_key)
+            return client.get_object(Bucket=event.bucket, Key=event.object_key, VersionId=event.version_id)
+    except ObjectMissing:
+        raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None

@@ -1,0 +1,1 @@
+"""Tests of kfm_pipelines.events."""

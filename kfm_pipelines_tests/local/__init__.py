@@ -1,0 +1,1 @@
+"""The embedded stack: real processes, killed in every way they may be."""

@@ -1,0 +1,82 @@
+"""A guarded process has a log only we may read, ends when told, and never runs twice in one home."""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.local import process as process_module
+from kfm_pipelines.local.process import Command, GuardedProcess, start_on_free_port
+from kfm_pipelines_tests.local.processes import eventually
+
+PATIENT = Command(["sleep", "300"], os.environ)
+
+
+def test_its_output_goes_to_a_log_only_we_may_read(tmp_path: Path) -> None:
+    process = GuardedProcess(tmp_path, "greeter", Command(["sh", "-c", "echo hello; echo $WHO >&2"], {"WHO": "world"}))
+    assert eventually(lambda: not process.alive)
+    assert process.log == tmp_path / "logs" / "greeter.log"
+    assert process.log.read_text() == "hello\nworld\n"
+    assert process.log.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_log_before_is_kept(tmp_path: Path) -> None:
+    for word in ("first", "second"):
+        process = GuardedProcess(tmp_path, "greeter", Command(["echo", word], os.environ))
+        assert eventually(lambda process=process: not process.alive)  # type: ignore[misc]
+    assert (tmp_path / "logs" / "greeter.previous.log").read_text() == "first\n"
+
+
+def test_stop_ends_it_and_may_be_repeated(tmp_path: Path) -> None:
+    process = GuardedProcess(tmp_path, "sleeper", PATIENT)
+    assert process.alive
+    process.stop()
+    process.stop()
+    assert not process.alive
+
+
+def test_a_second_one_starts_only_when_the_first_is_gone(tmp_path: Path) -> None:
+    first = GuardedProcess(tmp_path, "sleeper", PATIENT)
+    threading.Timer(1, first.stop).start()
+    second = GuardedProcess(tmp_path, "sleeper", PATIENT)
+    assert not first.alive
+    second.stop()
+
+
+def test_a_second_one_is_refused_when_the_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "GRACE_SECONDS", -4)
+    first = GuardedProcess(tmp_path, "sleeper", PATIENT)
+    with pytest.raises(ServiceUnavailable, match="sleeper is already running in"):
+        GuardedProcess(tmp_path, "sleeper", PATIENT)
+    assert first.alive
+    monkeypatch.undo()
+    first.stop()
+
+
+def test_one_that_ends_while_starting_is_named_with_its_log(tmp_path: Path) -> None:
+    process = GuardedProcess(tmp_path, "failing", Command(["sh", "-c", "exit 1"], os.environ))
+    with pytest.raises(ServiceUnavailable, match=r"failing ended while starting; its log is .*/logs/failing\.log"):
+        process.wait_until(lambda: False, 10)
+
+
+def test_one_that_takes_too_long_is_stopped_and_named(tmp_path: Path) -> None:
+    process = GuardedProcess(tmp_path, "slow", PATIENT)
+    with pytest.raises(ServiceUnavailable, match="slow was not ready within 0 s"):
+        process.wait_until(lambda: False, 0.2)
+    assert not process.alive
+
+
+def test_a_server_that_lost_its_port_gets_another(tmp_path: Path) -> None:
+    tried: list[int] = []
+
+    def launch(port: int) -> GuardedProcess:
+        tried.append(port)
+        program = "import time; time.sleep(300)" if len(tried) == 2 else "raise SystemExit('address in use')"
+        return GuardedProcess(tmp_path, "server", Command([sys.executable, "-c", program], os.environ))
+
+    process, port = start_on_free_port(launch, lambda port: len(tried) == 2, 10)
+    assert tried[1:] == [port]
+    process.stop()

@@ -1,0 +1,1 @@
+"""Messaging, against the real emulator."""

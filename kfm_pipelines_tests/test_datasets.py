@@ -1,0 +1,186 @@
+"""Declarations are checked in full: a good one loads, a wrong one is one sentence naming file and field."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
+from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
+from kfm_pipelines.settings import shipped
+
+SHIPPED = shipped("resources") / "datasets" / "usgs-streamflow.yaml"
+Declare = Callable[..., Path]
+
+
+@pytest.fixture
+def declare(tmp_path: Path) -> Declare:
+    """Writes the shipped declaration with some fields changed, given as `input.bucket`; `...` takes one out."""
+    (tmp_path / "datasets").mkdir()
+
+    def write(name: str, **changes: object) -> Path:
+        document: dict[str, Any] = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+        for dotted, value in changes.items():
+            *parents, last = dotted.split(".")
+            place = document
+            for parent in parents:
+                place = place[parent]
+            if value is ...:
+                del place[last]
+            else:
+                place[last] = value
+        path = tmp_path / "datasets" / name
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return path
+
+    return write
+
+
+def soil(**changes: object) -> dict[str, object]:
+    """Enough changes to make the shipped declaration another dataset."""
+    return {
+        "dataset": "usda/soil",
+        "key.source": "usda-soil",
+        "input.prefix": "usda/soil/",
+    } | changes
+
+
+def test_the_shipped_declarations_load() -> None:
+    datasets = load_datasets(shipped("resources"))
+    streamflow = datasets["usgs/streamflow"]
+    assert list(datasets) == sorted(datasets)
+    assert (streamflow.pipeline, streamflow.key.window, streamflow.policy) == (
+        "usgs-streamflow",
+        "hour",
+        "not-sensitive",
+    )
+
+
+def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
+    datasets = load_datasets(shipped("resources"))
+    assert "usgs/nothing" not in datasets
+    with pytest.raises(DatasetUnknown, match=r"'usgs/nothing' is not declared; declared: .*usgs/streamflow"):
+        datasets["usgs/nothing"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"colour": "red"}, r"colour: Extra inputs are not permitted"),
+        ({"input.colour": "red"}, r"input\.colour: Extra inputs are not permitted"),
+        ({"title": ...}, r"title: Field required"),
+        ({"title": 5}, r"title: Input should be a valid string, not 5"),
+        ({"input.max_bytes": "1"}, r"input\.max_bytes: Input should be a valid integer, not '1'"),
+        ({"input.max_bytes": 0}, r"input\.max_bytes: Input should be greater than 0, not 0"),
+        ({"input.bucket": "Not_A_Bucket"}, r"input\.bucket: String should match pattern"),
+        ({"input.prefix": "/usgs/"}, r"input\.prefix: String should match pattern"),
+        ({"input.prefix": "usgs"}, r"input\.prefix: String should match pattern"),
+        ({"input.object_pattern": "("}, r"input\.object_pattern: is not a regular expression"),
+        ({"input.object_pattern": r"(?P<year>\d+)/(?P<month>\d+)/(?P<day>\d+)"}, r"input\.object_pattern needs .*hour"),
+        ({"input.format": "csv"}, r"input\.format: Input should be 'parquet', not 'csv'"),
+        ({"key.window": "week"}, r"key\.window: Input should be 'hour', 'day' or 'month', not 'week'"),
+        ({"key.source": "a.b"}, r"key\.source: String should match pattern"),
+        ({"key.aoi": "kansas\n"}, r"key\.aoi: String should match pattern"),
+        ({"key.h3_res": "16"}, r"key\.h3_res: String should match pattern"),
+        ({"key.h3_res": 7}, r"key\.h3_res: Input should be a valid string, not 7"),
+        ({"dataset": "streamflow"}, r"dataset: String should match pattern"),
+        ({"owners": []}, r"owners: List should have at least 1 item"),
+        ({"table.primary_key": ["nothing"]}, r"table: 'nothing' is not one of the columns site_no"),
+        ({"table.primary_key": []}, r"table\.primary_key: List should have at least 1 item"),
+        ({"table.time_column": "when"}, r"table: 'when' is not one of the columns"),
+        ({"table.longitude_column": "lon"}, r"table: 'lon' is not one of the columns"),
+        ({"table.columns": []}, r"table\.columns: List should have at least 1 item"),
+    ],
+)
+def test_a_wrong_field_is_one_sentence_naming_file_and_field(
+    declare: Declare, changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(DeclarationInvalid, match=rf"^wrong\.yaml: .*{reason}") as refusal:
+        load_dataset(declare("wrong.yaml", **changes))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_column_may_not_appear_twice(declare: Declare) -> None:
+    columns = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["table"]["columns"]
+    with pytest.raises(DeclarationInvalid, match=r"wrong\.yaml: table: columns has the same name twice"):
+        load_dataset(declare("wrong.yaml", **{"table.columns": [*columns, columns[0]]}))
+
+
+def test_several_mistakes_are_counted(declare: Declare) -> None:
+    with pytest.raises(DeclarationInvalid, match=r"\(and 1 more\)$"):
+        load_dataset(declare("wrong.yaml", title=..., description=...))
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe", b"a: 1\n b: 2\n", b"!!python/object:os.system {}"])
+def test_what_is_not_yaml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_bytes(content)
+    with pytest.raises(DeclarationInvalid, match=r"^wrong\.yaml: is not YAML") as refusal:
+        load_dataset(path)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", ["", "just text", "- a\n- b\n"])
+def test_yaml_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DeclarationInvalid, match=r"^wrong\.yaml: declaration: "):
+        load_dataset(path)
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationInvalid, match=r"^gone\.yaml: cannot be read: No such file"):
+        load_dataset(tmp_path / "gone.yaml")
+
+
+def test_two_datasets_that_agree_load(declare: Declare, tmp_path: Path) -> None:
+    declare("a.yaml")
+    declare("b.yaml", **soil())
+    assert list(load_datasets(tmp_path)) == ["usda/soil", "usgs/streamflow"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, r"dataset 'usgs/streamflow' is declared twice"),
+        (soil(**{"key.source": "usgs-streamflow"}), r"key\.source and key\.aoi are those of 'usgs/streamflow'"),
+        (soil(**{"input.prefix": "usgs/streamflow/"}), r"input\.prefix overlaps that of 'usgs/streamflow'"),
+        (soil(**{"input.prefix": "usgs/"}), r"input\.prefix overlaps that of 'usgs/streamflow'"),
+        (soil(**{"input.prefix": "usgs/streamflow/daily/"}), r"input\.prefix overlaps that of 'usgs/streamflow'"),
+    ],
+)
+def test_two_datasets_that_claim_the_same_are_refused(
+    declare: Declare, tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    declare("a.yaml")
+    declare("b.yaml", **changes)
+    with pytest.raises(DeclarationInvalid, match=rf"^b\.yaml: .*{reason}"):
+        load_datasets(tmp_path)
+
+
+def test_two_names_that_are_one_path_segment_are_refused(declare: Declare, tmp_path: Path) -> None:
+    declare("a.yaml", dataset="a-b/c")
+    declare("b.yaml", **soil(dataset="a/b-c"))
+    with pytest.raises(DeclarationInvalid, match=r"^b\.yaml: dataset 'a/b-c' is declared twice"):
+        load_datasets(tmp_path)
+
+
+def test_two_buckets_may_use_one_prefix(declare: Declare, tmp_path: Path) -> None:
+    declare("a.yaml")
+    declare("b.yaml", **soil(**{"input.prefix": "usgs/streamflow/", "input.bucket": "kfm-other"}))
+    assert len(load_datasets(tmp_path)) == 2
+
+
+def load(declare: Declare, **changes: object) -> Dataset:
+    return load_dataset(declare("one.yaml", **changes))
+
+
+def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) -> None:
+    digest = load(declare).digest
+    assert load(declare, title="Another title", owners=["team:other"]).digest == digest
+    assert load(declare, **{"input.max_bytes": 5}).digest == digest
+    assert load(declare, **{"key.transform_version": "v2-0-0"}).digest != digest
+    assert load(declare, policy="another").digest != digest
+    assert load(declare, **{"table.primary_key": ["site_no"]}).digest != digest
