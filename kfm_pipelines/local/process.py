@@ -19,6 +19,7 @@ from kfm_pipelines.local import guard
 from kfm_pipelines.local.ports import free_port
 
 GRACE_SECONDS = 10
+SUCCESSION_SECONDS = GRACE_SECONDS + 5  # how long the one before may take to be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _sole_instance(home: Path, name: str) -> int:
     After a crash the former child may still be writing its data down; two at once on the same files would ruin them.
     """
     lock = os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + GRACE_SECONDS + 5
+    deadline = time.monotonic() + SUCCESSION_SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

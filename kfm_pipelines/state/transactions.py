@@ -55,9 +55,10 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
     be completed one day, so after a publish intent the key is tried again in `again_in` seconds as well."""
     detail = {"stage": stage, "error": type(error).__name__, "reason": str(error)}
     with database.transaction() as connection:
-        intended = _intended(connection, claim.key)
-        if not intended:
-            wal.append(connection, claim, Step.FAIL, detail)
+        last = wal.last_entry(connection, claim.key)
+        intended = last is not None and last.step is Step.PUBLISH
+        if last is not None and last.outcome is None and not intended:
+            wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
             _move_started(connection, claim.key, "failed")
         dead_letters.record_key(connection, claim, stage, error)
         _let_go(connection, claim, due_in=again_in if intended else None)
@@ -91,7 +92,8 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
 def publish_intent(database: Database, key: str) -> bool:
     """Whether a publication of this key is intended and not yet committed."""
     with database.transaction() as connection:
-        return _intended(connection, key)
+        last = wal.last_entry(connection, key)
+    return last is not None and last.step is Step.PUBLISH
 
 
 class Publishing:
@@ -124,11 +126,6 @@ def publishing(database: Database, claim: Claim) -> Iterator[Publishing]:
         if row is None or row["epoch"] != claim.epoch:
             raise fenced(claim)
         yield Publishing(connection, claim)
-
-
-def _intended(connection: "Connection[dict[str, Any]]", key: str) -> bool:
-    last = wal.last_entry(connection, key)
-    return last is not None and last.step is Step.PUBLISH
 
 
 def _settle(connection: "Connection[dict[str, Any]]", claim: Claim) -> None:

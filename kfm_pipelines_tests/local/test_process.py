@@ -1,6 +1,7 @@
 """A guarded process has a log only we may read, ends when told, and never runs twice in one home."""
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -47,13 +48,27 @@ def test_a_second_one_starts_only_when_the_first_is_gone(tmp_path: Path) -> None
 
 
 def test_a_second_one_is_refused_when_the_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "GRACE_SECONDS", -4)
+    monkeypatch.setattr(process_module, "SUCCESSION_SECONDS", 1)
     first = GuardedProcess(tmp_path, "sleeper", PATIENT)
     with pytest.raises(ServiceUnavailable, match="sleeper is already running in"):
         GuardedProcess(tmp_path, "sleeper", PATIENT)
     assert first.alive
-    monkeypatch.undo()
     first.stop()
+
+
+def test_a_command_that_outlived_its_guard_still_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SUCCESSION_SECONDS", 1)
+    note = tmp_path / "note"
+    command = Command(["sh", "-c", f"trap '' TERM; echo $PPID $$ > {note}; while :; do sleep 0.1; done"], os.environ)
+    GuardedProcess(tmp_path, "deaf", command)
+    assert eventually(lambda: note.exists() and note.read_text().endswith("\n"))
+    guard, deaf = map(int, note.read_text().split())
+    os.kill(guard, signal.SIGKILL)
+    try:
+        with pytest.raises(ServiceUnavailable, match="deaf is already running in"):
+            GuardedProcess(tmp_path, "deaf", PATIENT)
+    finally:
+        os.kill(deaf, signal.SIGKILL)
 
 
 def test_one_that_ends_while_starting_is_named_with_its_log(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ CREATE FUNCTION kfm.guard_wal() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     held bigint;
     last kfm.wal%ROWTYPE;
-    previous text := '';
+    before text := '';
 BEGIN
     SELECT epoch INTO held FROM kfm.keys WHERE key = NEW.key FOR UPDATE;
     IF held IS DISTINCT FROM NEW.epoch THEN
@@ -144,10 +144,10 @@ BEGIN
             RAISE EXCEPTION '% has a transaction open at %', NEW.key, last.step USING ERRCODE = 'KF002';
         END IF;
     ELSIF last.txn = NEW.txn THEN
-        previous := last.step;
+        before := last.step;
     END IF;
-    IF NOT EXISTS (SELECT FROM kfm.wal_moves m WHERE m.previous = guard_wal.previous AND m.next = NEW.step) THEN
-        RAISE EXCEPTION '% may not go from % to %', NEW.key, coalesce(nullif(previous, ''), 'nothing'), NEW.step
+    IF NOT EXISTS (SELECT FROM kfm.wal_moves m WHERE m.previous = before AND m.next = NEW.step) THEN
+        RAISE EXCEPTION '% may not go from % to %', NEW.key, coalesce(nullif(before, ''), 'nothing'), NEW.step
             USING ERRCODE = 'KF002';
     END IF;
     IF NEW.txn > NEW.epoch OR (NEW.txn < NEW.epoch AND NEW.step NOT IN ('commit', 'fail')) THEN
