@@ -1,21 +1,39 @@
 """What every test may ask for: one embedded stack for the whole session, exported as environment variables."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kfm_pipelines.local.stack import Stack, open_stack
 from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+from kfm_pipelines_tests.homes import temporary_home
+from kfm_pipelines_tests.site import Site, create_template, opened_site
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack() -> Iterator[Stack]:
     """A real Postgres and a real emulator of our own, whatever the shell points to."""
-    home = tmp_path_factory.mktemp("stack")
-    with open_stack(home, environ={}) as opened, pytest.MonkeyPatch.context() as patch:
+    with (
+        temporary_home() as home,
+        open_stack(home, environ={}) as opened,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         for name, value in opened.environment.items():
             patch.setenv(name, value)
         patch.delenv("AWS_PROFILE", raising=False)
         for client in (s3_client, sns_client, sqs_client):
             client.cache_clear()
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def site_template(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return create_template(stack.environment["KFM_POSTGRES_URL"], tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture
+def site(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
+    """A whole installation of its own, see `Site`."""
+    with opened_site(tmp_path / "site", stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
         yield opened

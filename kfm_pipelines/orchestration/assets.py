@@ -123,7 +123,7 @@ def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: Iterato
 
 
 def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, dataset: Dataset) -> Batch:
-    return Batch(workshop.open(), dataset, context.run_id)
+    return Batch(workshop.open(), dataset, context.run.run_id)
 
 
 def _asset(

@@ -24,7 +24,7 @@ def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
     keys = context.partition_keys
     if batch.held(keys):
         return
-    entries = last_entries_of_run(batch.database, context.run_id, keys)
+    entries = last_entries_of_run(batch.database, context.run.run_id, keys)
     if all(_is_settled(entries.get(key)) for key in keys):
         return
     raise dg.Failure(_summary(keys, entries, batch.notes), allow_retries=False)
@@ -66,7 +66,7 @@ def settle_run(
     """Say per key what came of it. If a key of the run is still open the run ends red, naming it, after recording the
     others as materialized: they are published, whatever happened beside them."""
     keys = context.partition_keys
-    entries = last_entries_of_run(workshop.database, context.run_id, keys)
+    entries = last_entries_of_run(workshop.database, context.run.run_id, keys)
     unsettled = [key for key in keys if not _is_settled(entries.get(key))]
     for key in keys:
         metadata = _key_metadata(workshop, dataset, key, entries.get(key), published.get(key))

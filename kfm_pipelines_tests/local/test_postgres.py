@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 
 from kfm_pipelines.local.postgres import Postgres, start_postgres
-from kfm_pipelines_tests.local.processes import eventually, mentioning, running
+from kfm_pipelines_tests.local.processes import eventually, mentioning
 
 
 @contextmanager
@@ -22,12 +23,6 @@ def postgres(home: Path) -> Iterator[Postgres]:
         yield server
     finally:
         server.process.stop()
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One home for all: making a cluster takes seconds on a slow disk, starting one does not."""
-    return tmp_path_factory.mktemp("home")
 
 
 def postmaster(home: Path) -> int:
@@ -54,13 +49,16 @@ def test_committed_data_survives_a_killed_server(home: Path) -> None:
 
 
 def test_it_starts_although_its_former_process_id_belongs_to_somebody_else(home: Path) -> None:
+    pid_file = home / "postgres" / "postmaster.pid"
     with postgres(home):
-        pid_file = (home / "postgres" / "postmaster.pid").read_text()
-    lines = pid_file.split("\n")
-    (home / "postgres" / "postmaster.pid").write_text("\n".join([str(os.getppid()), *lines[1:]]))
-    assert running(os.getppid())
-    with postgres(home) as server:
-        psycopg.connect(server.url).close()
+        former = pid_file.read_text()
+        owner = pid_file.stat().st_uid
+    # Postgres heeds only processes of its own user.
+    with subprocess.Popen(["sleep", "300"], user=owner if os.geteuid() == 0 else None) as stranger:
+        pid_file.write_text(former.replace(former.split()[0], str(stranger.pid), 1))
+        with postgres(home) as server:
+            psycopg.connect(server.url).close()
+        stranger.kill()
 
 
 @pytest.mark.parametrize("password", ["", ":wrong"])
@@ -90,17 +88,17 @@ def test_a_lost_password_is_replaced(home: Path) -> None:
         assert urlsplit(server.url).password != before
 
 
-def test_a_half_made_cluster_is_made_again(tmp_path: Path) -> None:
-    unfinished = tmp_path / "postgres.unfinished"
+def test_a_half_made_cluster_is_made_again(new_home: Path) -> None:
+    unfinished = new_home / "postgres.unfinished"
     unfinished.mkdir()
     (unfinished / "PG_VERSION").write_text("18\n")
-    with postgres(tmp_path) as server:
+    with postgres(new_home) as server:
         psycopg.connect(server.url).close()
     assert not unfinished.exists()
 
 
-def test_a_home_too_deep_for_a_socket_will_do(tmp_path: Path) -> None:
-    home = tmp_path / ("deep-" * 30)
+def test_a_home_too_deep_for_a_socket_will_do(new_home: Path) -> None:
+    home = new_home / ("deep-" * 30)
     home.mkdir()
     with postgres(home) as server:
         psycopg.connect(server.url).close()

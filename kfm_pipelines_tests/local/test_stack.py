@@ -25,12 +25,6 @@ with open_stack(pathlib.Path(sys.argv[1]), environ={}) as stack:
 """
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One home for most: making a cluster takes seconds on a slow disk, starting one does not."""
-    return tmp_path_factory.mktemp("home")
-
-
 @pytest.mark.parametrize(
     ("environ", "missing"),
     [
@@ -53,34 +47,34 @@ def test_an_unknown_kind_of_aws_is_refused() -> None:
         missing_services({"KFM_AWS": "azure"})
 
 
-def test_nothing_is_started_or_written_when_both_are_given(tmp_path: Path) -> None:
+def test_nothing_is_started_or_written_when_both_are_given(new_home: Path) -> None:
     given = {"KFM_POSTGRES_URL": "postgresql://elsewhere/kfm", "AWS_ENDPOINT_URL": "http://elsewhere"}
-    home = tmp_path / "home"
+    home = new_home / "home"
     with open_stack(home, environ=given) as stack:
         assert stack == Stack({**given, "KFM_HOME": str(home)}, owned=False)
     assert not home.exists()
 
 
-def test_a_given_postgres_is_passed_on_and_not_started(tmp_path: Path) -> None:
-    with open_stack(tmp_path, environ={"KFM_POSTGRES_URL": "postgresql://elsewhere/kfm"}) as stack:
+def test_a_given_postgres_is_passed_on_and_not_started(new_home: Path) -> None:
+    with open_stack(new_home, environ={"KFM_POSTGRES_URL": "postgresql://elsewhere/kfm"}) as stack:
         assert stack.environment["KFM_POSTGRES_URL"] == "postgresql://elsewhere/kfm"
         assert stack.environment["AWS_ENDPOINT_URL"].startswith("http://127.0.0.1:")
-    assert not (tmp_path / "postgres").exists()
+    assert not (new_home / "postgres").exists()
 
 
-def test_without_the_local_extra_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_local_extra_it_says_what_to_do(new_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ministack", None)
     with (
         pytest.raises(
             SettingsInvalid, match=r"needs ministack: install kfm-pipelines\[local\], or set KFM_POSTGRES_URL"
         ),
-        open_stack(tmp_path, environ={}),
+        open_stack(new_home, environ={}),
     ):
         pass
 
 
-def test_the_owner_starts_and_stops_it(tmp_path: Path) -> None:
-    home = tmp_path / "new" / "home"
+def test_the_owner_starts_and_stops_it(new_home: Path) -> None:
+    home = new_home / "new" / "home"
     with open_stack(home, environ={}) as stack:
         assert stack.owned
         assert stack.environment["KFM_HOME"] == str(home)
@@ -108,13 +102,13 @@ def test_a_second_process_joins_and_leaves_it_running(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_two_at_once_one_starts_it_and_the_other_joins(tmp_path: Path) -> None:
-    openers = [script(OPENER, tmp_path, 3) for _ in range(2)]
+def test_of_two_at_once_one_starts_it_and_the_other_joins(new_home: Path) -> None:
+    openers = [script(OPENER, new_home, 3) for _ in range(2)]
     (owned_1, *urls_1), (owned_2, *urls_2) = (says(opener).split() for opener in openers)
     assert {owned_1, owned_2} == {"True", "False"}
     assert urls_1 == urls_2
     assert [opener.wait(20) for opener in openers] == [0, 0]
-    assert not mentioning(tmp_path)
+    assert not mentioning(new_home)
 
 
 def test_a_killed_owner_leaves_no_process_and_no_damage(home: Path) -> None:
@@ -150,20 +144,20 @@ def test_endpoints_without_an_owner_mean_nothing(home: Path) -> None:
         assert stack.environment["AWS_ENDPOINT_URL"] != "http://127.0.0.1:1"
 
 
-def test_joining_a_stack_that_lacks_what_we_need_is_refused(tmp_path: Path) -> None:
+def test_joining_a_stack_that_lacks_what_we_need_is_refused(new_home: Path) -> None:
     with (
-        open_stack(tmp_path, environ={"KFM_POSTGRES_URL": "postgresql://elsewhere/kfm"}),
+        open_stack(new_home, environ={"KFM_POSTGRES_URL": "postgresql://elsewhere/kfm"}),
         pytest.raises(SettingsInvalid, match="has no KFM_POSTGRES_URL"),
-        open_stack(tmp_path, environ={}),
+        open_stack(new_home, environ={}),
     ):
         pass
 
 
-def test_a_failed_start_stops_what_did_start(tmp_path: Path) -> None:
-    (tmp_path / "postgres").mkdir()
-    (tmp_path / "postgres" / "PG_VERSION").write_text("18\n")  # a cluster that cannot be one
+def test_a_failed_start_stops_what_did_start(new_home: Path) -> None:
+    (new_home / "postgres").mkdir()
+    (new_home / "postgres" / "PG_VERSION").write_text("18\n")  # a cluster that cannot be one
     started = time.monotonic()
-    with pytest.raises(Exception, match="Postgres"), open_stack(tmp_path, environ={}):
+    with pytest.raises(Exception, match="Postgres"), open_stack(new_home, environ={}):
         pass
-    assert not mentioning(tmp_path)
+    assert not mentioning(new_home)
     assert time.monotonic() - started < 30

@@ -178,5 +178,5 @@ def test_an_absent_service_is_one_sentence(
     settings: Settings, datasets: Datasets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(ServiceUnavailable, match="^bucket bucket-"):
+    with pytest.raises(ServiceUnavailable, match=r"^bucket bucket-"):
         provision(settings, datasets)
