@@ -106,6 +106,21 @@ def _spawn(command: Command, log: Path, lock: int) -> subprocess.Popen[bytes]:
         )
 
 
+def is_running(home: Path, name: str) -> bool:
+    """Whether a child of that name runs in this home now, whoever started it."""
+    lock = home / f"{name}.lock"
+    if not lock.exists():
+        return False
+    descriptor = os.open(lock, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _sole_instance(home: Path, name: str) -> int:
     """A lock that the child and its children inherit, so it is free only when the last of them is gone.
 

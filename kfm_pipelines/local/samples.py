@@ -7,10 +7,10 @@ The gauges are real places, rounded; every number measured there is invented.
 import io
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kfm_pipelines.events.windows import window_of
 
@@ -89,7 +89,13 @@ def streamflow_object(window_start: datetime, *, seed: int = 0) -> tuple[str, by
     return key, _parquet(streamflow_table(start, seed=seed))
 
 
-SAMPLES: Mapping[str, Callable[[datetime], tuple[str, bytes]]] = {
+class Sample(Protocol):
+    """Makes the object of one window: its key and its bytes."""
+
+    def __call__(self, window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]: ...
+
+
+SAMPLES: Mapping[str, Sample] = {
     "usgs/streamflow": streamflow_object,
 }
 

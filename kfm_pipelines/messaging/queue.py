@@ -46,13 +46,13 @@ class Queue:
             sqs_client().send_message(QueueUrl=self._url, MessageBody=body)
 
     def depth(self) -> Depth:
-        with translated(f"asking for the depth of queue {self.name}"):
-            answer = sqs_client().get_queue_attributes(
-                QueueUrl=self._url,
-                AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
-            )
-        counts = answer["Attributes"]
+        counts = self.attributes()
         return Depth(int(counts["ApproximateNumberOfMessages"]), int(counts["ApproximateNumberOfMessagesNotVisible"]))
+
+    def attributes(self) -> dict[str, str]:
+        with translated(f"asking about queue {self.name}"):
+            answer = sqs_client().get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])
+        return {str(name): value for name, value in answer["Attributes"].items()}
 
     def _delete_batch(self, batch: Sequence[Message]) -> int:
         entries = [{"Id": str(number), "ReceiptHandle": message.receipt} for number, message in enumerate(batch)]

@@ -62,21 +62,23 @@ def seconds_until_due(database: Database) -> float | None:
 
 
 def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequence[str]) -> bool:
-    """Bind the keys to a run about to be requested; False when somebody else was quicker with one of them."""
+    """Bind the keys to a run about to be requested; False when somebody else was quicker with one of them, or with
+    this very request: Dagster would drop a second one without a word, and the keys would wait for it for ever."""
     with database.transaction() as connection:
-        connection.execute(
+        new = connection.execute(
             "INSERT INTO kfm.dispatches (run_key, dataset, keys) VALUES (%(run_key)s, %(dataset)s, %(keys)s) "
             "ON CONFLICT DO NOTHING",
             {"run_key": run_key, "dataset": dataset, "keys": list(keys)},
-        )
+        ).rowcount
         bound = connection.execute(
             "UPDATE kfm.keys SET dispatch = %(run_key)s, dispatches = dispatches + 1 "
             "WHERE key = ANY(%(keys)s) AND dispatch IS NULL",
             {"run_key": run_key, "keys": list(keys)},
         ).rowcount
-        if bound != len(keys):
+        won = new == 1 and bound == len(keys)
+        if not won:
             connection.rollback()
-        return bound == len(keys)
+        return won
 
 
 def open_dispatches(database: Database) -> list[Dispatch]:

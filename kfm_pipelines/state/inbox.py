@@ -83,8 +83,9 @@ def _ensure_keys(connection: "Connection[dict[str, Any]]", events: Sequence[Inge
     ordered = [first[key] for key in sorted(first)]
     connection.execute(
         """
-        INSERT INTO kfm.keys (key, dataset, window_start, window_end)
-        SELECT * FROM unnest(%(keys)s::text[], %(datasets)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        INSERT INTO kfm.keys (priority, key, dataset, window_start, window_end)
+        SELECT %(lowest)s, *
+        FROM unnest(%(keys)s::text[], %(datasets)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
         ON CONFLICT DO NOTHING
         """,
         {
@@ -92,6 +93,7 @@ def _ensure_keys(connection: "Connection[dict[str, Any]]", events: Sequence[Inge
             "datasets": [event.dataset for event in ordered],
             "starts": [event.window_start for event in ordered],
             "ends": [event.window_end for event in ordered],
+            "lowest": min(PRIORITIES.values()),  # the events raise it
         },
     )
 

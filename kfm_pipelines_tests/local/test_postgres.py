@@ -55,10 +55,12 @@ def test_it_starts_although_its_former_process_id_belongs_to_somebody_else(home:
         owner = pid_file.stat().st_uid
     # Postgres heeds only processes of its own user.
     with subprocess.Popen(["sleep", "300"], user=owner if os.geteuid() == 0 else None) as stranger:
-        pid_file.write_text(former.replace(former.split()[0], str(stranger.pid), 1))
-        with postgres(home) as server:
-            psycopg.connect(server.url).close()
-        stranger.kill()
+        try:
+            pid_file.write_text(former.replace(former.split()[0], str(stranger.pid), 1))
+            with postgres(home) as server:
+                psycopg.connect(server.url).close()
+        finally:
+            stranger.kill()
 
 
 @pytest.mark.parametrize("password", ["", ":wrong"])

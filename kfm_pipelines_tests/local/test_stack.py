@@ -1,7 +1,10 @@
 """One stack per home: the first to come starts it, the others join, and nobody leaves anything behind."""
 
+import contextlib
+import fcntl
 import json
 import os
+import socket
 import stat
 import sys
 import time
@@ -142,6 +145,31 @@ def test_endpoints_without_an_owner_mean_nothing(home: Path) -> None:
     with open_stack(home, environ={}) as stack:
         assert stack.owned
         assert stack.environment["AWS_ENDPOINT_URL"] != "http://127.0.0.1:1"
+
+
+def locked(file: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError), file.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_joiner_is_not_misled_by_what_a_killed_owner_left(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        stale = {
+            "KFM_POSTGRES_URL": f"postgresql://127.0.0.1:{port}/kfm",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        }
+        (home / "stack.json").write_text(json.dumps(stale))
+        owner = script(OPENER, home, 3)
+        assert eventually(lambda: locked(home / "stack.lock"))
+        with open_stack(home, environ={}) as joined:
+            assert not joined.owned
+            assert says(owner).split()[2] == joined.environment["AWS_ENDPOINT_URL"]
+    assert owner.wait(10) == 0
 
 
 def test_joining_a_stack_that_lacks_what_we_need_is_refused(new_home: Path) -> None:

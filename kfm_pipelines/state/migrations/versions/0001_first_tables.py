@@ -245,4 +245,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.execute("DROP SCHEMA kfm CASCADE; CREATE SCHEMA kfm")
+    # One by one: Alembic's own table lives in the same schema and is written after this.
+    op.execute(
+        "DROP TABLE kfm.dead_letters, kfm.collections, kfm.revisions, kfm.verdicts, kfm.wal, kfm.wal_moves,"
+        " kfm.queue_totals, kfm.inbox, kfm.inbox_moves, kfm.keys, kfm.dispatches"
+    )
+    op.execute("DROP FUNCTION kfm.guard_revision, kfm.guard_wal, kfm.refuse_change, kfm.guard_inbox, kfm.guard_claim")

@@ -1,0 +1,57 @@
+# `make demo` and `make test` do all their own set-up: a virtual environment and the locked packages, by pip alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo up test test-fast lint types check bench lock wheel clean
+
+demo: $(VENV)/local.done
+	@$(BIN)/kfm demo
+
+up: $(VENV)/local.done
+	@$(BIN)/kfm up
+
+test: $(VENV)/dev.done
+	@$(BIN)/python -m pytest
+
+test-fast: $(VENV)/dev.done
+	@$(BIN)/python -m pytest -m "not slow"
+
+check: lint types
+
+lint: $(VENV)/dev.done
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/dev.done
+	@$(BIN)/mypy
+
+bench: $(VENV)/dev.done
+	@$(BIN)/python -m bench
+
+wheel: $(VENV)/dev.done
+	@$(BIN)/python -m hatchling build -t wheel
+
+# Needed only after a change of the dependencies in pyproject.toml.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-annotate --no-header --no-strip-extras
+lock: $(VENV)/dev.done
+	$(COMPILE) pyproject.toml --extra local --group dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra local --group build -c requirements/dev.txt -o requirements/local.txt
+	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/runtime.txt
+
+clean:
+	rm -rf $(VENV) .kfm dist build
+
+$(VENV)/local.done: requirements/local.txt pyproject.toml
+	@echo "installing (about a minute, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements/local.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.done: $(VENV)/local.done requirements/dev.txt
+	@echo "installing what the tests need"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,111 @@
+"""`kfm demo`: a day of streamflow from object to published Item, through everything real, with every event twice."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from kfm_pipelines.cli.emit import Samples, emit_samples
+from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.local.dagster import is_serving, serve_dagster
+from kfm_pipelines.messaging.producer import Topic
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.overview import keys_in_progress, queue_totals, revisions_of
+
+DATASET = "usgs/streamflow"
+START = datetime(2025, 12, 4, tzinfo=UTC)
+
+
+@click.command()
+@click.option("--windows", default=24, show_default=True, type=click.IntRange(1, 5000), help="How many hours.")
+@click.option("--timeout", default=280, show_default=True, type=click.IntRange(10), help="Give up after seconds.")
+@json_option
+def demo(windows: int, timeout: int, as_json: bool) -> None:
+    """Start the embedded stack, publish sample events, run them to published output, say what and where."""
+    _say("starting Postgres, S3, SNS and SQS on this machine", as_json)
+    with opened_workshop() as workshop, _dagster(workshop, as_json):
+        before = queue_totals(workshop.database, workshop.queue.name)
+        samples = Samples(DATASET, START, windows, copies=1)
+        with progress("objects uploaded, each event sent twice", windows, quiet=as_json) as show:
+            keys = emit_samples(workshop, samples, Topic(workshop.settings.topic), show)
+        already = revisions_of(workshop.database, keys)
+        with progress("keys done", len(keys), quiet=as_json) as show:
+            _wait(workshop, keys, before["received"] + 2 * windows, time.monotonic() + timeout, show)
+        summary = _summary(workshop, keys, already, before)
+    if as_json:
+        print_json(summary)
+    else:
+        _tell(summary)
+    if summary["published_keys"] < len(keys):
+        raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _dagster(workshop: Workshop, as_json: bool) -> Iterator[None]:
+    """Dagster of our own, unless `kfm up` is serving it for this home already."""
+    home = workshop.settings.home
+    if is_serving(home):
+        yield
+        return
+    _say("starting Dagster's UI and daemon", as_json)
+    with serve_dagster(home, os.environ):
+        yield
+
+
+def _wait(workshop: Workshop, keys: list[str], messages: int, deadline: float, show: Callable[[int], None]) -> None:
+    """Until every message was received and none of the keys has anything left to do."""
+    while True:
+        open_keys = keys_in_progress(workshop.database, keys)
+        received = queue_totals(workshop.database, workshop.queue.name)["received"]
+        show(len(keys) - len(open_keys) if received else 0)
+        if received >= messages and not open_keys:
+            return
+        if time.monotonic() > deadline:
+            logs = workshop.settings.home / "logs"
+            raise ServiceUnavailable(f"{len(open_keys)} of {len(keys)} keys were not done in time; see {logs}")
+        time.sleep(0.5)
+
+
+def _summary(workshop: Workshop, keys: list[str], already: dict[str, int], before: dict[str, int]) -> dict[str, Any]:
+    after = queue_totals(workshop.database, workshop.queue.name)
+    now = revisions_of(workshop.database, keys)
+    pipeline = workshop.datasets[DATASET].pipeline
+    return {
+        "keys": len(keys),
+        "published_now": sum(now[key] > already.get(key, 0) for key in now),
+        "published_keys": len(now),
+        "messages": after["received"] - before["received"],
+        "events_recorded": after["recorded"] - before["recorded"],
+        "duplicates_ignored": after["duplicates"] - before["duplicates"],
+        "parquet": f"{workshop.store.url}/processed/{pipeline}/",
+        "catalog": f"{workshop.store.url}/catalog/catalog.json",
+        "ui": "kfm up",
+    }
+
+
+def _tell(summary: dict[str, Any]) -> None:
+    new = summary["published_now"]
+    if new:
+        console.print(f"{new} keys published, from object to STAC Item")
+    else:
+        console.print(f"nothing new to publish: all {summary['keys']} keys are unchanged since the last time")
+    console.print(f"{summary['duplicates_ignored']} duplicates ignored, of {summary['messages']} messages received")
+    console.print(f"Parquet      {_local(summary['parquet'])}")
+    console.print(f"Catalog      {_local(summary['catalog'])}")
+    console.print("See it run   .venv/bin/kfm up   (Dagster UI), .venv/bin/kfm status")
+
+
+def _local(url: str) -> str:
+    path = url.removeprefix("file://")
+    return os.path.relpath(path) if url.startswith("file://") else url
+
+
+def _say(text: str, as_json: bool) -> None:
+    if not as_json:
+        notes.print(text)

@@ -1,0 +1,60 @@
+"""The command group, and what every command shares: one sentence for an error, no traceback."""
+
+import logging
+import os
+import sys
+import warnings
+
+import click
+
+from kfm_pipelines.cli.datasets import datasets
+from kfm_pipelines.cli.demo import demo
+from kfm_pipelines.cli.doctor import doctor
+from kfm_pipelines.cli.emit import emit
+from kfm_pipelines.cli.status import status
+from kfm_pipelines.cli.up import up
+from kfm_pipelines.cli.work import drain, work
+from kfm_pipelines.errors import KfmError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kfm-pipelines", prog_name="kfm")
+def kfm() -> None:
+    """Governed, event-driven ingestion of the Kansas Frontier Matrix.
+
+    Without KFM_POSTGRES_URL and AWS_ENDPOINT_URL a command uses the embedded stack in .kfm: the one that `kfm up` runs,
+    or one of its own for as long as it needs it.
+    """
+
+
+for command in (demo, up, doctor, emit, drain, work, status, datasets):
+    kfm.add_command(command)
+
+
+def main() -> None:
+    """Entry point of the `kfm` command."""
+    _quiet_libraries()
+    try:
+        kfm.main(standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.Abort:
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KfmError as error:
+        click.echo(f"kfm: {error}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _quiet_libraries() -> None:
+    """A person at a terminal reads our lines; what libraries think about themselves is for developers."""
+    if not os.environ.get("KFM_DEBUG"):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)

@@ -1,0 +1,52 @@
+"""How a command speaks: tables and bars to a person, one JSON document to a program."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+
+console = Console(highlight=False, soft_wrap=True)
+notes = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(document, indent=2, default=_plain))
+
+
+@contextmanager
+def progress(title: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, plain lines when somebody else reads; always on stderr, so that output stays clean."""
+    if quiet:
+        yield lambda _: None
+    elif notes.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=notes, transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done: bar.update(task, completed=done)
+    else:
+        yield _line_printer(title, total)
+
+
+def _line_printer(title: str, total: int | None) -> Callable[[int], None]:
+    last = -1
+
+    def show(done: int) -> None:
+        nonlocal last
+        if done != last:
+            last = done
+            notes.print(f"{title}: {done}" + (f" of {total}" if total else ""))
+
+    return show
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no JSON form")

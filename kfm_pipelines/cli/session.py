@@ -1,0 +1,30 @@
+"""What a command works on: the services of the environment, or the embedded stack, brought up to date."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kfm_pipelines.local.dagster import dagster_environment
+from kfm_pipelines.local.stack import open_stack
+from kfm_pipelines.operations.setup import set_up
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.settings import home_directory, load_settings
+
+
+@contextmanager
+def opened_workshop(*, prepared: bool = True) -> Iterator[Workshop]:
+    """The workshop for one command. `prepared` migrates the database and, on an emulator, creates what is missing."""
+    home = home_directory(os.environ)
+    if not os.environ.get("KFM_POSTGRES_URL"):
+        # The embedded stack has a Dagster instance of its own; another project's must not get our runs.
+        os.environ.pop("DAGSTER_HOME", None)
+    with open_stack(home) as stack:
+        os.environ.update(stack.environment)
+        os.environ.update(dagster_environment(home, os.environ))
+        workshop = Workshop(load_settings())
+        try:
+            if prepared:
+                set_up(workshop, cloud=bool(os.environ.get("AWS_ENDPOINT_URL")))
+            yield workshop
+        finally:
+            workshop.close()

@@ -1,0 +1,78 @@
+"""`kfm drain` and `kfm work`: by hand, in this process, what the sensor and the daemon do by themselves."""
+
+import click
+
+from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.operations import drain as draining
+from kfm_pipelines.state.inbox import Tally
+
+once_option = click.option("--once", is_flag=True, help="Stop when there is nothing left to do.")
+FOLLOW_SECONDS = 3600.0
+LONG_POLL_SECONDS = 10
+
+
+@click.command()
+@once_option
+@json_option
+def drain(once: bool, as_json: bool) -> None:
+    """Move queue messages into the inbox."""
+    with opened_workshop() as workshop:
+        total = Tally()
+        while True:
+            batch = draining.drain(
+                workshop.database,
+                workshop.queue,
+                workshop.datasets,
+                budget_seconds=FOLLOW_SECONDS if once else 0,
+                wait_seconds=0 if once else LONG_POLL_SECONDS,
+            )
+            total += batch
+            if once:
+                break
+            if batch.received:
+                _tell(batch, as_json)
+        _tell(total, as_json)
+
+
+@click.command()
+@once_option
+@json_option
+def work(once: bool, as_json: bool) -> None:
+    """Drain, dispatch and execute what is due, in this process."""
+    from kfm_pipelines.orchestration.worker import Worked
+    from kfm_pipelines.orchestration.worker import work as run_worker
+
+    with opened_workshop() as workshop, progress("keys done", None, quiet=as_json or not once) as show:
+
+        def on_progress(worked: Worked) -> None:
+            show(len(worked.outcomes))
+            if not once:
+                notes.print(_summary(worked.counts()))
+
+        worked = run_worker(workshop, once=once, on_progress=on_progress)
+        counts = worked.counts()
+        if as_json:
+            print_json({**counts, "runs": worked.runs})
+        else:
+            console.print(_summary(counts))
+
+
+def _summary(counts: dict[str, int]) -> str:
+    return (
+        f"{counts['keys']} keys: {counts['published']} published, {counts['skipped']} unchanged, "
+        f"{counts['failed']} failed"
+    )
+
+
+def _tell(tally: Tally, as_json: bool) -> None:
+    counts = {
+        "received": tally.received,
+        "recorded": tally.recorded,
+        "duplicates": tally.duplicates,
+        "refused": tally.refused,
+    }
+    if as_json:
+        print_json(counts)
+    else:
+        console.print(", ".join(f"{count} {name}" for name, count in counts.items()))

@@ -1,0 +1,118 @@
+"""What is going on: read-only questions that `kfm status` and the progress bars ask."""
+
+from typing import Any
+
+from kfm_pipelines.state.database import Database
+
+
+def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
+    """Per dataset: inbox by state, keys by what happens to them, dead letters, and how far it is complete."""
+    rows = database.fetch(
+        """
+        WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
+        open_letters AS (SELECT dataset, count(*) AS n FROM kfm.dead_letters WHERE closed_at IS NULL GROUP BY dataset)
+        SELECT k.dataset,
+               count(*) AS keys,
+               count(p.key) AS published_keys,
+               count(*) FILTER (WHERE k.due_at IS NOT NULL) AS due,
+               count(*) FILTER (WHERE k.owner IS NOT NULL) AS in_flight,
+               coalesce(min(k.window_start) FILTER (WHERE p.key IS NULL), max(k.window_end)) AS watermark,
+               coalesce(max(l.n), 0) AS dlq
+        FROM kfm.keys k LEFT JOIN published p ON p.key = k.key LEFT JOIN open_letters l ON l.dataset = k.dataset
+        GROUP BY k.dataset ORDER BY k.dataset
+        """
+    )
+    states = database.fetch("SELECT dataset, state, count(*) AS n FROM kfm.inbox GROUP BY dataset, state")
+    overview: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = row.pop("dataset")
+        inbox = dict.fromkeys(("received", "started", "succeeded", "failed"), 0)
+        inbox |= {one["state"]: one["n"] for one in states if one["dataset"] == name}
+        overview[name] = {"inbox": inbox, **row}
+    return overview
+
+
+def nothing_known() -> dict[str, Any]:
+    """The overview of a dataset that no event has named yet."""
+    inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
+    return {
+        "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "watermark": None, "dlq": 0
+    }  # fmt: skip
+
+
+def queue_totals(database: Database, queue: str) -> dict[str, int]:
+    rows = database.fetch(
+        "SELECT received, recorded, duplicates, refused FROM kfm.queue_totals WHERE queue = %(queue)s", {"queue": queue}
+    )
+    return rows[0] if rows else {"received": 0, "recorded": 0, "duplicates": 0, "refused": 0}
+
+
+def refused_messages(database: Database) -> int:
+    """Open dead letters of messages that belong to no dataset."""
+    rows = database.fetch("SELECT count(*) AS n FROM kfm.dead_letters WHERE closed_at IS NULL AND key IS NULL")
+    return int(rows[0]["n"])
+
+
+def key_history(database: Database, key: str) -> dict[str, Any] | None:
+    """Everything that ever happened to one key; None when no event has named it."""
+    parameters = {"key": key}
+    keys = database.fetch(
+        """
+        SELECT key, dataset, window_start, window_end, epoch, attempts, owner, lease_until, due_at
+        FROM kfm.keys WHERE key = %(key)s
+        """,
+        parameters,
+    )
+    if not keys:
+        return None
+    transitions = database.fetch(
+        "SELECT txn, epoch, step, outcome, run_id, detail, at FROM kfm.wal WHERE key = %(key)s ORDER BY id", parameters
+    )
+    return {
+        **keys[0],
+        "transitions": transitions,
+        "revisions": database.fetch(
+            """
+            SELECT revision, content_hash, item_hash, inputs_hash, rows, bytes, run_id, applied_at
+            FROM kfm.revisions WHERE key = %(key)s ORDER BY revision
+            """,
+            parameters,
+        ),
+        "run_ids": list(dict.fromkeys(transition["run_id"] for transition in transitions)),
+        "events": database.fetch(
+            """
+            SELECT identity, shape, asset_uri, etag, version_id, size, event_time, received_at, state
+            FROM kfm.inbox WHERE key = %(key)s ORDER BY received_at, identity
+            """,
+            parameters,
+        ),
+        "verdicts": database.fetch(
+            "SELECT txn, gate, passed, content_hash, findings FROM kfm.verdicts WHERE key = %(key)s ORDER BY at",
+            parameters,
+        ),
+        "dead_letters": database.fetch(
+            """
+            SELECT failure_stage, triage, error, reason, attempts, at, closed_at
+            FROM kfm.dead_letters WHERE key = %(key)s ORDER BY at
+            """,
+            parameters,
+        ),
+    }
+
+
+def keys_in_progress(database: Database, keys: list[str]) -> list[str]:
+    """Those of the keys that are not known yet, due, or held by a run."""
+    rows = database.fetch(
+        "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND due_at IS NULL AND owner IS NULL", {"keys": keys}
+    )
+    done = {row["key"] for row in rows}
+    return [key for key in keys if key not in done]
+
+
+def revisions_of(database: Database, keys: list[str]) -> dict[str, int]:
+    """The current revision of each of the keys that is published."""
+    rows = database.fetch(
+        "SELECT key, max(revision) AS revision FROM kfm.revisions WHERE key = ANY(%(keys)s) GROUP BY key",
+        {"keys": keys},
+    )
+    return {row["key"]: row["revision"] for row in rows}

@@ -1,0 +1,1 @@
+"""Workers killed, stopped and overtaken at every point where it could matter."""

@@ -1,0 +1,117 @@
+"""A worker that a signal strikes at a chosen point: `python -m kfm_pipelines_tests.crash.killer SIGKILL after begin KEY 1`.
+
+The point is a moment (`before`, `inside`, `after`) of the N-th time the worker comes to a place with this key. A place
+is a WAL transition, a call of the store, `take` for a claim, or `record` for a drain's commit. For a transition `before`
+is before it is written, `inside` is written but not committed, `after` is committed.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+from kfm_pipelines.operations import drain
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.worker import work
+from kfm_pipelines.settings import load_settings
+from kfm_pipelines.state import wal
+from kfm_pipelines.state.claims import Claim, Claims
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores.files import FileStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CALLS = (
+    (FileStore, "write"),
+    (FileStore, "keep"),
+    (FileStore, "swap"),
+    (FileStore, "replace"),
+    (FileStore, "remove"),
+    (Claims, "take"),
+    (drain, "record"),
+)
+
+
+@dataclass
+class Point:
+    """Where the signal strikes. Visits are counted, so that it strikes once."""
+
+    signal: signal.Signals
+    moment: str
+    place: str
+    key: str
+    nth: int
+    visits: int = 0
+    uncommitted: set[int] = field(default_factory=set)
+
+    def reached(self, place: str, *subject: object) -> bool:
+        if place != self.place or self.key not in repr(subject):
+            return False
+        self.visits += 1
+        return self.visits == self.nth
+
+    def strike(self, moment: str) -> None:
+        if moment == self.moment:
+            os.kill(os.getpid(), self.signal)
+
+
+def install(point: Point) -> None:
+    for owner, name in CALLS:
+        setattr(owner, name, _watched_call(point, name, getattr(owner, name)))
+    for owner, name, watched in (
+        (wal, "append", _watched_append(point, wal.append)),
+        (Database, "transaction", _watched_transaction(point, Database.transaction)),
+    ):
+        setattr(owner, name, watched)
+
+
+def _watched_call(point: Point, place: str, call: Callable[P, R]) -> Callable[P, R]:
+    def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+        here = point.reached(place, *args)
+        if here:
+            point.strike("before")
+        result = call(*args, **kwargs)
+        if here:
+            point.strike("after")
+        return result
+
+    return watched
+
+
+def _watched_append(point: Point, append: Callable[..., None]) -> Callable[..., None]:
+    def watched(connection: Any, claim: Claim, step: Step, *args: Any, **kwargs: Any) -> None:
+        here = point.reached(step, claim.key)
+        if here:
+            point.strike("before")
+        append(connection, claim, step, *args, **kwargs)
+        if here:
+            point.strike("inside")
+            point.uncommitted.add(id(connection))
+
+    return watched
+
+
+def _watched_transaction(point: Point, transaction: Callable[[Database], Any]) -> Callable[[Database], Any]:
+    @contextmanager
+    def watched(database: Database) -> Iterator[Any]:
+        with transaction(database) as connection:
+            yield connection
+        if id(connection) in point.uncommitted:
+            point.uncommitted.clear()
+            point.strike("after")
+
+    return watched
+
+
+def main(name: str, moment: str, place: str, key: str, nth: str) -> None:
+    install(Point(signal.Signals[name], moment, place, key, int(nth)))
+    work(Workshop(load_settings()), once=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,90 @@
+"""The schema comes by migration: once, again, by several at once, back and forth."""
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
+
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.local.ports import free_port
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.settings import with_driver
+from kfm_pipelines.state.database import Database, migrate
+from kfm_pipelines_tests.site import create_database
+from kfm_pipelines_tests.state.given import claimed, known_key
+
+
+@pytest.fixture
+def empty(stack: Stack) -> str:
+    return create_database(stack.environment["KFM_POSTGRES_URL"], f"m{uuid4().hex[:12]}", "template1")
+
+
+def tables(url: str) -> set[str]:
+    database = Database(url)
+    try:
+        rows = database.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'kfm'")
+        return {row["tablename"] for row in rows}
+    finally:
+        database.close()
+
+
+def move(url: str, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", "kfm_pipelines.state:migrations")
+    engine = create_engine(with_driver(url, "psycopg"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        if revision == "base":
+            command.downgrade(config, revision)
+        else:
+            command.upgrade(config, revision)
+    engine.dispose()
+
+
+def works(url: str) -> bool:
+    database = Database(url)
+    try:
+        return claimed(database, known_key(database)).epoch == 1
+    finally:
+        database.close()
+
+
+def test_migrating_twice_is_migrating_once(empty: str) -> None:
+    migrate(empty)
+    first = tables(empty)
+    migrate(empty)
+    assert tables(empty) == first >= {"alembic_version", "inbox", "keys", "wal", "verdicts", "revisions"}
+    assert works(empty)
+
+
+def test_what_is_in_the_tables_survives_another_migration(empty: str) -> None:
+    migrate(empty)
+    assert works(empty)
+    migrate(empty)
+    database = Database(empty)
+    assert len(database.fetch("SELECT FROM kfm.keys")) == 1
+    database.close()
+
+
+def test_several_may_migrate_at_once(empty: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(migrate, [empty] * 4)) == [None] * 4
+    assert works(empty)
+
+
+def test_down_and_up_again(empty: str) -> None:
+    migrate(empty)
+    before = tables(empty)
+    move(empty, "base")
+    assert tables(empty) <= {"alembic_version"}
+    move(empty, "head")
+    assert tables(empty) == before
+    assert works(empty)
+
+
+def test_a_database_that_is_away_is_one_sentence() -> None:
+    with pytest.raises(ServiceUnavailable, match=r"^Postgres does not answer: "):
+        migrate(f"postgresql://nobody@127.0.0.1:{free_port()}/none")

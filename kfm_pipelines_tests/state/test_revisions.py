@@ -1,0 +1,88 @@
+"""Revisions: one after the other, never twice from the same inputs, and restored only with the same bytes (I7)."""
+
+import dataclasses
+
+import pytest
+
+from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.state.database import Database, TransitionIllegal
+from kfm_pipelines.state.revisions import Revision, current_revision, published_keys, record_revision
+from kfm_pipelines_tests.state.given import event_of_hour, known_key
+
+FIRST = Revision(
+    key=event_of_hour().key,
+    revision=1,
+    txn=1,
+    inputs_hash="inputs-1",
+    fingerprint="promised-1",
+    content_hash="content-1",
+    item_hash="item-1",
+    rows=4,
+    bytes=100,
+    bbox=(-102.0, 37.0, -94.5, 40.0),
+    run_id="run-1",
+)
+SECOND = dataclasses.replace(FIRST, revision=2, txn=2, inputs_hash="inputs-2", content_hash="content-2", bbox=None)
+
+
+def apply(database: Database, *revisions: Revision) -> None:
+    for one in revisions:
+        with database.transaction() as connection:
+            record_revision(connection, one)
+
+
+@pytest.fixture(autouse=True)
+def _key(database: Database) -> None:
+    known_key(database)
+
+
+def test_the_latest_revision_is_the_current_one(database: Database) -> None:
+    assert current_revision(database, FIRST.key) is None
+    apply(database, FIRST)
+    assert current_revision(database, FIRST.key) == FIRST
+    apply(database, SECOND)
+    assert current_revision(database, FIRST.key) == SECOND
+
+
+def test_the_same_inputs_are_not_applied_twice(database: Database) -> None:
+    apply(database, FIRST)
+    with pytest.raises(TransitionIllegal, match="was already applied with these inputs"):
+        apply(database, dataclasses.replace(SECOND, inputs_hash=FIRST.inputs_hash))
+    assert current_revision(database, FIRST.key) == FIRST
+
+
+def test_inputs_of_an_older_revision_may_come_back(database: Database) -> None:
+    third = dataclasses.replace(FIRST, revision=3, txn=3)
+    apply(database, FIRST, SECOND, third)
+    assert current_revision(database, FIRST.key) == third
+
+
+@pytest.mark.parametrize(("there", "next_number"), [((), 2), ((), 5), ((FIRST,), 3), ((FIRST, SECOND), 5)])
+def test_a_gap_is_refused(database: Database, there: tuple[Revision, ...], next_number: int) -> None:
+    apply(database, *there)
+    far = dataclasses.replace(FIRST, revision=next_number, inputs_hash="other")
+    with pytest.raises(TransitionIllegal, match=f"revision {next_number} of .* does not follow {len(there)}$"):
+        apply(database, far)
+
+
+def test_restoring_a_revision_needs_the_same_bytes(database: Database) -> None:
+    apply(database, FIRST)
+
+    apply(database, dataclasses.replace(FIRST, txn=2, run_id="run-2"))
+    with pytest.raises(IntegrityBroken, match="revision 1 came out as content-2, not content-1"):
+        apply(database, dataclasses.replace(FIRST, txn=2, content_hash="content-2"))
+
+    assert database.fetch("SELECT txn, content_hash FROM kfm.revisions") == [{"txn": 1, "content_hash": "content-1"}]
+
+
+def test_a_collection_sees_each_key_once_as_it_is_now(database: Database) -> None:
+    apply(database, FIRST, SECOND)
+    other = dataclasses.replace(FIRST, key=known_key(database, 5))
+    apply(database, other)
+    known_key(database, 7)  # never published
+
+    with database.transaction() as connection:
+        found = published_keys(connection, "usgs/streamflow")
+
+    assert [(one.key, one.bbox) for one in found] == [(SECOND.key, None), (other.key, other.bbox)]
+    assert found[0].window_start == event_of_hour().window_start
