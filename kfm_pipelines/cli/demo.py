@@ -63,7 +63,7 @@ def _wait(workshop: Workshop, keys: list[str], messages: int, deadline: float, s
     while True:
         open_keys = keys_in_progress(workshop.database, keys)
         received = queue_totals(workshop.database, workshop.queue.name)["received"]
-        show(len(keys) - len(open_keys) if received else 0)
+        show(len(keys) - len(open_keys) if received >= messages else 0)
         if received >= messages and not open_keys:
             return
         if time.monotonic() > deadline:

@@ -1,6 +1,7 @@
 """How a command speaks: tables and bars to a person, one JSON document to a program."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime
@@ -10,9 +11,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+SECONDS_BETWEEN_LINES = 2.0
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 console = Console(highlight=False, soft_wrap=True)
+if not console.is_terminal:
+    console.width = 200  # nobody to fit a window for; whoever reads a pipe wants whole values
 notes = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -35,12 +40,14 @@ def progress(title: str, total: int | None, *, quiet: bool = False) -> Iterator[
 
 
 def _line_printer(title: str, total: int | None) -> Callable[[int], None]:
-    last = -1
+    """A line now and then, and the last one."""
+    shown, quiet_until = -1, 0.0
 
     def show(done: int) -> None:
-        nonlocal last
-        if done != last:
-            last = done
+        nonlocal shown, quiet_until
+        now = time.monotonic()
+        if done != shown and (now >= quiet_until or done == total):
+            shown, quiet_until = done, now + SECONDS_BETWEEN_LINES
             notes.print(f"{title}: {done}" + (f" of {total}" if total else ""))
 
     return show

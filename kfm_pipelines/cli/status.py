@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.cli.output import console, json_option, print_json
@@ -60,32 +61,35 @@ def _one(workshop: Workshop, key: str) -> dict[str, Any]:
 
 
 def _show_whole(document: dict[str, Any]) -> None:
-    table = Table("dataset", "received", "started", "succeeded", "failed", "published", "due", "DLQ", "watermark")
     for name, one in document["datasets"].items():
-        inbox = one["inbox"]
-        counts = [inbox["received"], inbox["started"], inbox["succeeded"], inbox["failed"]]
-        counts += [one["published_keys"], one["due"], one["dlq"]]
-        table.add_row(name, *(str(count) for count in counts), _time(one["watermark"]))
-    console.print(table)
+        console.print(name, style="bold")
+        console.print("  events     " + ", ".join(f"{count} {state}" for state, count in one["inbox"].items()))
+        console.print(f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
+                      f"{one['in_flight']} in flight")  # fmt: skip
+        console.print(f"  DLQ        {one['dlq']}")
+        console.print(f"  watermark  {_time(one['watermark'])}")
     queue = document["queue"]
-    console.print(f"queue {queue['name']}: {queue['waiting']} waiting, {queue['in_flight']} in flight")
-    console.print(
-        f"so far {queue['received']} messages: {queue['recorded']} events recorded, {queue['duplicates']} duplicates, "
-        f"{queue['refused']} refused"
-    )
+    console.print(f"queue {queue['name']}", style="bold")
+    console.print(f"  now        {queue['waiting']} waiting, {queue['in_flight']} in flight")
+    console.print(f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
+                  f"{queue['duplicates']} duplicates, {queue['refused']} refused")  # fmt: skip
+    if document["refused_messages"]:
+        console.print(f"  DLQ        {document['refused_messages']} refused messages")
 
 
 def _show_key(history: dict[str, Any]) -> None:
-    console.print(f"{history['key']}   {history['dataset']}, {_time(history['window_start'])} until before "
-                  f"{_time(history['window_end'])}")  # fmt: skip
+    console.print(history["key"], style="bold")
+    console.print(f"{history['dataset']}, {_time(history['window_start'])} until before {_time(history['window_end'])}")
     for title, columns, rows in (
-        ("events", ("received_at", "shape", "state", "asset_uri"), history["events"]),
+        ("events", ("received_at", "state", "shape", "asset_uri"), history["events"]),
         ("transitions", ("at", "txn", "step", "outcome", "run_id"), history["transitions"]),
         ("revisions", ("revision", "rows", "bytes", "content_hash", "applied_at"), history["revisions"]),
         ("dead letters", ("at", "failure_stage", "triage", "reason", "closed_at"), history["dead_letters"]),
     ):
         if rows:
-            table = Table(*columns, title=title, title_justify="left")
+            table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+            for column in columns:
+                table.add_column(column.replace("_", " "), overflow="fold")
             for row in rows:
                 table.add_row(*(_cell(row[column]) for column in columns))
             console.print(table)

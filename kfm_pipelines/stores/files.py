@@ -51,7 +51,7 @@ class FileStore:
     def keep(self, source: str, target: str) -> None:
         try:
             # Read-only, because the name people know will be another link to the same bytes.
-            self._at(source).chmod(0o444)
+            self._present(source).chmod(0o444)
             os.link(self._at(source), self._with_folder(target))
             _sync_folder(self._at(target).parent)
         except FileExistsError:
@@ -62,11 +62,12 @@ class FileStore:
         # A second name for the same bytes, moved over the target in one step.
         second = self._at(source + ".link")
         second.unlink(missing_ok=True)
-        os.link(self._at(source), second)
+        os.link(self._present(source), second)
         second.replace(self._with_folder(target))
         _sync_folder(self._at(target).parent)
 
     def swap(self, source: str, target: str, expected: str | None) -> None:
+        self._present(source)
         with _locked(self._with_folder(target).parent):
             present = self.digest(target)
             if present == self.digest(source):
@@ -89,6 +90,12 @@ class FileStore:
         if not parts or path.startswith("/") or ".." in parts:
             raise ValueError(f"{path!r} is not a path inside the store")
         return self._root.joinpath(*parts)
+
+    def _present(self, path: str) -> Path:
+        found = self._at(path)
+        if not found.is_file():
+            raise ObjectMissing(f"{path} is not in the store {self.url}")
+        return found
 
     def _with_folder(self, path: str) -> Path:
         target = self._at(path)

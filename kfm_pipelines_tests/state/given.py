@@ -6,9 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-import psycopg
-from psycopg import sql
-
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.state.claims import Claim, Claims
@@ -23,15 +20,11 @@ START = datetime(2025, 12, 4, tzinfo=UTC)
 
 @contextmanager
 def new_database(stack: Stack, template: str) -> Iterator[Database]:
-    server, name = stack.environment["KFM_POSTGRES_URL"], f"s{uuid4().hex[:12]}"
-    opened = Database(create_database(server, name, template))
+    opened = Database(create_database(stack.environment["KFM_POSTGRES_URL"], f"s{uuid4().hex[:12]}", template))
     try:
         yield opened
     finally:
         opened.close()
-        # A hundred left behind would take the server some ten seconds to write out when it stops.
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def event_of_hour(hour: int = 3, **fields: Any) -> IngestEvent:

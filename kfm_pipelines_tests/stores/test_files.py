@@ -1,0 +1,82 @@
+"""What only a store on files can get wrong: paths that lead out of it, and who may read what."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from kfm_pipelines.errors import PointerMoved
+from kfm_pipelines.stores.files import FileStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "store")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("path", ["", ".", "/", "/etc/passwd", "..", "../x", "a/../../x", "a/..", "work/../x"])
+def test_a_path_that_leads_out_of_the_store_is_refused(store: FileStore, tmp_path: Path, path: str) -> None:
+    store.write("a/x", b"inside")
+    (tmp_path / "x").write_bytes(b"outside")
+
+    for attempt in (
+        lambda: store.read(path),
+        lambda: store.digest(path),
+        lambda: store.write(path, b""),
+        lambda: store.keep("a/x", path),
+        lambda: store.keep(path, "a/y"),
+        lambda: store.replace("a/x", path),
+        lambda: store.swap("a/x", path, None),
+        lambda: store.remove(path),
+        lambda: store.paths(path),
+    ):
+        with pytest.raises(ValueError, match="is not a path inside the store"):
+            attempt()
+
+    assert (tmp_path / "x").read_bytes() == b"outside"
+    assert store.read("a/x") == b"inside"
+
+
+def test_the_work_tier_is_for_its_owner_alone(store: FileStore, tmp_path: Path) -> None:
+    store.write("work/restricted/usgs/key/1/table.parquet", b"unmasked")
+    store.write("catalog/catalog.json", b"{}")
+    assert mode(tmp_path / "store/work") == 0o700
+    assert mode(tmp_path / "store/work/restricted/usgs/key/1") == 0o700
+    assert mode(tmp_path / "store/catalog") & 0o077
+
+
+def test_the_work_tier_is_closed_also_when_something_is_kept_there_first(store: FileStore, tmp_path: Path) -> None:
+    store.write("a/x", b"x")
+    store.replace("a/x", "work/staged/x")
+    assert mode(tmp_path / "store/work") == 0o700
+
+
+def test_kept_bytes_are_read_only_under_every_name(store: FileStore, tmp_path: Path) -> None:
+    store.write("work/staged/data", b"data")
+    store.keep("work/staged/data", "objects/data")
+    store.replace("work/staged/data", "processed/data")
+    kept, known = tmp_path / "store/objects/data", tmp_path / "store/processed/data"
+    assert mode(kept) == mode(known) == 0o444
+    assert kept.samefile(known)
+
+
+def test_a_stop_in_the_middle_leaves_nothing_that_stays(store: FileStore, tmp_path: Path) -> None:
+    store.write("work/staged/one", b"new")
+    (tmp_path / "store/work/staged/one.link").write_bytes(b"left by a predecessor")
+    (tmp_path / "store/work/staged/one.part").write_bytes(b"half")
+    store.write("work/staged/one", b"newer")
+    store.replace("work/staged/one", "processed/one")
+    assert store.read("processed/one") == b"newer"
+    assert store.paths("work") == ["work/staged/one"]
+
+
+def test_a_refused_swap_lets_go_of_its_lock(store: FileStore) -> None:
+    store.write("work/item", b"new")
+    store.write("catalog/item", b"old")
+    for _ in range(2):
+        with pytest.raises(PointerMoved):
+            store.swap("work/item", "catalog/item", None)

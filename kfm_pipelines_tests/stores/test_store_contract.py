@@ -1,0 +1,201 @@
+"""What every store promises, tried on files and on S3 alike (P1)."""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
+from kfm_pipelines.stores import Store
+
+OLD, NEW = b"old" * 20_000, b"new!" * 20_000
+NAME = "processed/usgs-streamflow/usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0.parquet"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    store.write(NAME, OLD)
+    assert store.read(NAME) == OLD
+    store.write(NAME, NEW)
+    assert store.read(NAME) == NEW
+
+
+def test_no_bytes_are_bytes_too(store: Store) -> None:
+    store.write("catalog/empty", b"")
+    assert store.read("catalog/empty") == b""
+    assert store.digest("catalog/empty") == sha256(b"")
+
+
+def test_what_is_not_there_is_missing(store: Store) -> None:
+    with pytest.raises(ObjectMissing, match=f"catalog/none is not in the store {store.url}"):
+        store.read("catalog/none")
+    assert store.digest("catalog/none") is None
+
+
+def test_a_digest_is_the_sha256_of_the_bytes(store: Store) -> None:
+    store.write(NAME, OLD)
+    assert store.digest(NAME) == sha256(OLD)
+
+
+def test_kept_bytes_have_their_name_for_ever(store: Store) -> None:
+    store.write("work/staged/one", OLD)
+    store.keep("work/staged/one", "objects/one")
+    store.keep("work/staged/one", "objects/one")
+    store.write("work/staged/other", NEW)
+
+    with pytest.raises(IntegrityBroken, match="objects/one holds other bytes"):
+        store.keep("work/staged/other", "objects/one")
+
+    store.remove("work/staged")
+    assert store.read("objects/one") == OLD
+
+
+def test_writing_the_source_again_leaves_kept_bytes_alone(store: Store) -> None:
+    store.write("work/staged/one", OLD)
+    store.keep("work/staged/one", "objects/one")
+    store.write("work/staged/one", NEW)
+    assert (store.read("objects/one"), store.read("work/staged/one")) == (OLD, NEW)
+
+
+def test_a_replaced_target_has_the_bytes_of_the_source(store: Store) -> None:
+    store.write("work/staged/one", OLD)
+    store.replace("work/staged/one", NAME)
+    assert store.read(NAME) == OLD
+    store.write("work/staged/one", NEW)
+    assert store.read(NAME) == OLD
+    store.replace("work/staged/one", NAME)
+    assert (store.read(NAME), store.read("work/staged/one")) == (NEW, NEW)
+
+
+def test_replacing_with_the_same_bytes_changes_nothing(store: Store) -> None:
+    store.write("work/staged/one", OLD)
+    store.replace("work/staged/one", NAME)
+    store.replace("work/staged/one", NAME)
+    assert store.read(NAME) == OLD
+    store.remove("work")
+    assert store.paths("work") == []
+
+
+def test_a_pointer_is_set_where_none_was(store: Store) -> None:
+    store.write("work/staged/item", NEW)
+    store.swap("work/staged/item", "catalog/item.json", None)
+    assert store.read("catalog/item.json") == NEW
+
+
+def test_a_pointer_is_swapped_where_the_expected_one_was(store: Store) -> None:
+    store.write("catalog/item.json", OLD)
+    store.write("work/staged/item", NEW)
+    store.swap("work/staged/item", "catalog/item.json", sha256(OLD))
+    assert store.read("catalog/item.json") == NEW
+
+
+@pytest.mark.parametrize("expected", [None, sha256(b"another")])
+def test_a_pointer_somebody_moved_is_left_alone(store: Store, expected: str | None) -> None:
+    store.write("catalog/item.json", OLD)
+    store.write("work/staged/item", NEW)
+    with pytest.raises(PointerMoved, match=r"catalog/item.json was changed by somebody else"):
+        store.swap("work/staged/item", "catalog/item.json", expected)
+    assert store.read("catalog/item.json") == OLD
+
+
+def test_a_pointer_somebody_removed_is_not_set_again(store: Store) -> None:
+    store.write("work/staged/item", NEW)
+    with pytest.raises(PointerMoved):
+        store.swap("work/staged/item", "catalog/item.json", sha256(OLD))
+    assert store.digest("catalog/item.json") is None
+
+
+@pytest.mark.parametrize("expected", [None, sha256(OLD), sha256(NEW)])
+def test_a_pointer_that_is_there_already_is_success(store: Store, expected: str | None) -> None:
+    store.write("catalog/item.json", NEW)
+    store.write("work/staged/item", NEW)
+    store.swap("work/staged/item", "catalog/item.json", expected)
+    assert store.read("catalog/item.json") == NEW
+
+
+@pytest.mark.parametrize("present", [None, OLD])
+def test_of_many_swaps_from_the_same_pointer_one_wins(store: Store, present: bytes | None) -> None:
+    if present is not None:
+        store.write("catalog/item.json", present)
+    documents = [b"revision by %d" % number for number in range(8)]
+    for number, document in enumerate(documents):
+        store.write(f"work/staged/{number}/item", document)
+    together = threading.Barrier(8)
+
+    def swap(number: int) -> bool:
+        together.wait()
+        try:
+            store.swap(f"work/staged/{number}/item", "catalog/item.json", present and sha256(present))
+        except PointerMoved:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(swap, range(8)))
+    assert won.count(True) == 1
+    assert store.read("catalog/item.json") == documents[won.index(True)]
+
+
+@pytest.mark.parametrize("do", ["keep", "replace", "swap"])
+def test_a_source_that_is_gone_is_missing_and_nothing_is_published(store: Store, do: str) -> None:
+    store.write("work/staged/other", OLD)
+    actions: dict[str, Callable[[], None]] = {
+        "keep": lambda: store.keep("work/staged/none", "catalog/target"),
+        "replace": lambda: store.replace("work/staged/none", "catalog/target"),
+        "swap": lambda: store.swap("work/staged/none", "catalog/target", None),
+    }
+    with pytest.raises(ObjectMissing):
+        actions[do]()
+    assert store.paths("catalog") == []
+
+
+def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_else(store: Store) -> None:
+    for path in ("work/a/1/x", "work/a/1/y/z", "work/a/10/x", "work/b/x"):
+        store.write(path, b"x")
+    store.remove("work/a/1")
+    assert store.paths("work") == ["work/a/10/x", "work/b/x"]
+    store.remove("work/a/1")
+    store.remove("never/there")
+
+
+def test_paths_are_those_of_the_folder_sorted(store: Store) -> None:
+    assert store.paths("catalog") == []
+    for path in ("catalog/b.json", "catalog/a/items/1.json", "catalogue/no.json", "catalog/a.json"):
+        store.write(path, b"{}")
+    assert store.paths("catalog") == ["catalog/a.json", "catalog/a/items/1.json", "catalog/b.json"]
+    assert store.paths("catalog/a") == ["catalog/a/items/1.json"]
+
+
+@pytest.mark.parametrize("move", ["write", "replace", "swap"])
+def test_a_reader_sees_the_old_bytes_or_the_new_ones_and_always_some(store: Store, move: str) -> None:
+    contents = (OLD, NEW)
+    store.write(NAME, OLD)
+    for number, content in enumerate(contents):
+        store.write(f"work/staged/{number}", content)
+    done = threading.Event()
+
+    def poll() -> set[bytes]:
+        seen = set()
+        while not done.is_set():
+            seen.add(store.read(NAME))
+        return seen
+
+    moves: dict[str, Callable[[int], None]] = {
+        "write": lambda turn: store.write(NAME, contents[turn]),
+        "replace": lambda turn: store.replace(f"work/staged/{turn}", NAME),
+        "swap": lambda turn: store.swap(f"work/staged/{turn}", NAME, sha256(contents[1 - turn])),
+    }
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(poll) for _ in range(2)]
+        try:
+            for turn in range(40):
+                moves[move]((turn + 1) % 2)
+        finally:
+            done.set()
+        seen = set.union(*(reader.result() for reader in readers))
+    assert seen <= {OLD, NEW}
