@@ -5,7 +5,7 @@ AWS itself (endpoint, region, credentials) is left to boto3 and its usual variab
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kfm_pipelines.errors import SettingsInvalid
@@ -23,7 +23,7 @@ def shipped(name: str) -> Path:
 class Settings:
     """Where things are and how patient to be. Every field has one environment variable, named beside it."""
 
-    postgres_url: str  # KFM_POSTGRES_URL
+    postgres_url: str = field(repr=False)  # KFM_POSTGRES_URL; it holds a password
     store_url: str  # KFM_STORE_URL: file:///path or s3://bucket/prefix
     home: Path  # KFM_HOME: state of the embedded stack
     resources: Path  # KFM_RESOURCES

@@ -16,6 +16,7 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import is_serving, serve_dagster
 from kfm_pipelines.messaging.producer import Topic
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.dispatches import open_dispatches
 from kfm_pipelines.state.overview import keys_in_progress, queue_totals, revisions_of
 
 DATASET = "usgs/streamflow"
@@ -64,7 +65,8 @@ def _wait(workshop: Workshop, keys: list[str], messages: int, deadline: float, s
         open_keys = keys_in_progress(workshop.database, keys)
         received = queue_totals(workshop.database, workshop.queue.name)["received"]
         show(len(keys) - len(open_keys) if received >= messages else 0)
-        if received >= messages and not open_keys:
+        # The run writes its last words after its last key; leave when Dagster knows that it has ended.
+        if received >= messages and not open_keys and not open_dispatches(workshop.database):
             return
         if time.monotonic() > deadline:
             logs = workshop.settings.home / "logs"

@@ -168,13 +168,22 @@ class Batch:
 
     @contextmanager
     def _working(self, claim: Claim, stage: str) -> Iterator[None]:
-        """Work on one key; whatever goes wrong is that key's alone."""
+        """Work on one key; whatever goes wrong is that key's alone. That the key was lost may show only when its
+        failure is written."""
         try:
-            yield
+            with self._answering(claim, stage):
+                yield
         except OwnershipLost as error:
             self.notes[claim.key] = str(error)
-            for folder in self._layout.work_of(claim.key):
-                self._store.remove(f"{folder}/{claim.epoch}")
+            self._clear(claim)
+
+    @contextmanager
+    def _answering(self, claim: Claim, stage: str) -> Iterator[None]:
+        """What a failure does to its key depends on its class."""
+        try:
+            yield
+        except OwnershipLost:
+            raise
         except Terminal as error:
             self._fail(claim, stage, error)
         except Retryable as error:
@@ -189,22 +198,24 @@ class Batch:
             return
         delay = self._workshop.retries.delay(claim.attempts, self._workshop.random)
         self.notes[claim.key] = f"comes again in {delay:.0f} s: {error}"
-        transactions.hand_back(self.database, claim, delay=delay, reason=str(error))
         self._clear(claim)
+        transactions.hand_back(self.database, claim, delay=delay, reason=str(error))
 
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
         self.notes[claim.key] = str(error)
-        transactions.fail(self.database, claim, stage, error, again_in=self._workshop.retries.cap_seconds)
         self._clear(claim)
+        transactions.fail(self.database, claim, stage, error, again_in=self._workshop.retries.cap_seconds)
 
     def _hand_back_all(self, reason: str) -> None:
         for claim in self.claims.held().values():
-            transactions.hand_back(self.database, claim, delay=0, reason=reason, count_attempt=False)
-            self.notes[claim.key] = f"handed back: {reason}"
-            self._clear(claim)
+            with self._working(claim, "validate"):
+                self._clear(claim)
+                transactions.hand_back(self.database, claim, delay=0, reason=reason, count_attempt=False)
+                self.notes[claim.key] = f"handed back: {reason}"
 
     def _clear(self, claim: Claim) -> None:
-        """Remove what this claim wrote, unless it has to be kept to finish a publication."""
+        """Remove what this claim wrote, unless it has to be kept to finish a publication. Done before the key is let
+        go: afterwards perhaps nobody looks at it again."""
         if not transactions.publish_intent(self.database, claim.key):
             for folder in self._layout.work_of(claim.key):
                 self._store.remove(f"{folder}/{claim.epoch}")

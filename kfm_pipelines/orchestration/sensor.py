@@ -10,6 +10,7 @@ from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import Requests, dispatch
+from kfm_pipelines.orchestration.reaper import reap
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state.inbox import Tally
 
@@ -35,6 +36,7 @@ def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
     try:
         drained = _drained(workshop)
         refresh_stale(workshop)
+        reap(instance, workshop)
         requests = dispatch(instance, workshop)
     except KfmError as error:
         return dg.SensorResult(skip_reason=str(error))

@@ -108,3 +108,10 @@ def void_claims(database: Database, owner: str) -> int:
         """,
         {"owner": owner},
     )
+
+
+def holds_live_lease(database: Database, owner: str) -> bool:
+    rows = database.fetch(
+        "SELECT 1 FROM kfm.keys WHERE owner = %(owner)s AND lease_until > clock_timestamp() LIMIT 1", {"owner": owner}
+    )
+    return bool(rows)

@@ -1,8 +1,8 @@
-"""A worker that a signal strikes at a chosen point: `python -m kfm_pipelines_tests.crash.killer SIGKILL after begin KEY 1`.
+"""A worker that a signal strikes at a chosen point: `… crash.killer SIGKILL after begin KEY 1`.
 
 The point is a moment (`before`, `inside`, `after`) of the N-th time the worker comes to a place with this key. A place
-is a WAL transition, a call of the store, `take` for a claim, or `record` for a drain's commit. For a transition `before`
-is before it is written, `inside` is written but not committed, `after` is committed.
+is a WAL transition, a call of the store, `take` for a claim, or `record` for the commit of a drain. For a transition,
+`before` is not yet written, `inside` is written but not committed, `after` is committed.
 """
 
 import os
@@ -26,7 +26,7 @@ from kfm_pipelines.stores.files import FileStore
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CALLS = (
+CALLS: tuple[tuple[object, str], ...] = (
     (FileStore, "write"),
     (FileStore, "keep"),
     (FileStore, "swap"),
@@ -63,10 +63,11 @@ class Point:
 def install(point: Point) -> None:
     for owner, name in CALLS:
         setattr(owner, name, _watched_call(point, name, getattr(owner, name)))
-    for owner, name, watched in (
+    transitions: tuple[tuple[object, str, object], ...] = (
         (wal, "append", _watched_append(point, wal.append)),
         (Database, "transaction", _watched_transaction(point, Database.transaction)),
-    ):
+    )
+    for owner, name, watched in transitions:
         setattr(owner, name, watched)
 
 

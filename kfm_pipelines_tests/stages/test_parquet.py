@@ -1,0 +1,74 @@
+"""Parquet bytes: strangers' files are read or refused, and one table has one form."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.stages import parquet
+from kfm_pipelines.stages.parquet import declared_schema, read_parquet, write_parquet
+from kfm_pipelines_tests.stages.given import COLUMNS, DATASET, rows
+
+GOOD = write_parquet(rows())
+
+
+def test_what_is_written_is_read() -> None:
+    table = rows()
+    assert read_parquet(write_parquet(table), "one").equals(table)
+
+
+def test_the_same_table_has_the_same_bytes() -> None:
+    assert write_parquet(rows()) == write_parquet(rows()) == GOOD
+
+
+def test_how_a_table_lies_in_memory_does_not_show_in_its_bytes() -> None:
+    whole = pa.table({"n": pa.array(range(300_000)), "t": pa.array([f"text {n % 977}" for n in range(300_000)])})
+    cut = pa.concat_tables(
+        [whole.slice(0, 1), whole.slice(1, 131_000), whole.slice(131_001, 777), whole.slice(131_778)]
+    )
+    assert cut.equals(whole)
+    assert write_parquet(cut) == write_parquet(whole)
+
+
+def test_units_and_descriptions_are_in_the_file() -> None:
+    table = rows().cast(declared_schema(DATASET))
+    field = pq.read_schema(io.BytesIO(write_parquet(table))).field("discharge_cfs")
+    assert field.metadata[b"unit"] == b"ft3/s"
+    assert field.metadata[b"description"] == b"Discharge"
+
+
+def test_the_declared_schema_has_every_column_in_order() -> None:
+    schema = declared_schema(DATASET)
+    assert tuple(schema.names) == COLUMNS
+    assert schema.field("observed_at").type == pa.timestamp("us", tz="UTC")
+    assert [field.name for field in schema if field.nullable] == ["discharge_cfs", "gage_height_ft"]
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1PAR1", b"hello", b"\x00" * 1000, b'{"a": 1}', GOOD + b"x"])
+def test_what_is_no_parquet_is_refused(data: bytes) -> None:
+    with pytest.raises(InputUnreadable, match="^the object is not a readable Parquet file: .+"):
+        read_parquet(data, "the object")
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(InputUnreadable):
+        read_parquet(data, "garbage")
+    with pytest.raises(InputUnreadable):
+        read_parquet(b"PAR1" + data + b"PAR1", "garbage")
+
+
+@given(st.integers(0, len(GOOD) - 1))
+def test_a_truncated_file_is_refused(length: int) -> None:
+    with pytest.raises(InputUnreadable):
+        read_parquet(GOOD[:length], "cut off")
+
+
+def test_a_file_that_says_it_unpacks_to_too_much_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "UNPACKED_LIMIT", 100)
+    with pytest.raises(InputUnreadable, match=r"^bomb would unpack to \d+ bytes; the limit is 100$"):
+        read_parquet(GOOD, "bomb")
