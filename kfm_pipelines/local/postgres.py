@@ -140,7 +140,16 @@ def _password(home: Path, cluster: _Cluster) -> str:
 def _set_password(cluster: _Cluster, password: str) -> None:
     """In single-user mode: no network, no other session, no window in which anybody could come in without one."""
     finished = subprocess.run(
-        [str(cluster.programs / "postgres"), "--single", "-D", str(cluster.data), "postgres"],
+        # Iterations protect passwords that people choose. This one is random, and Dagster connects for every event.
+        [
+            str(cluster.programs / "postgres"),
+            "--single",
+            "-c",
+            "scram_iterations=1",
+            "-D",
+            str(cluster.data),
+            "postgres",
+        ],
         input=f"ALTER ROLE postgres PASSWORD '{password}'\n",
         text=True,
         capture_output=True,

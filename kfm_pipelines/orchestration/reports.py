@@ -68,24 +68,37 @@ def settle_run(
     keys = context.partition_keys
     entries = last_entries_of_run(workshop.database, context.run.run_id, keys)
     unsettled = [key for key in keys if not _is_settled(entries.get(key))]
-    for key in keys:
-        metadata = _key_metadata(workshop, dataset, key, entries.get(key), published.get(key))
-        if not unsettled:
-            context.add_asset_metadata(metadata, partition_key=key)
-        elif key not in unsettled:
-            context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
-    if unsettled:
-        raise dg.Failure(_summary(unsettled, entries, {}), allow_retries=False)
+    told = {
+        key: _key_metadata(workshop, dataset, key, entries[key], published.get(key))
+        for key in keys
+        if key not in unsettled
+    }
+    if not unsettled:
+        _attach(context, told)
+        return
+    for key, metadata in told.items():
+        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
+    raise dg.Failure(_summary(unsettled, entries, {}), allow_retries=False)
+
+
+def _attach(context: dg.AssetExecutionContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:
+    """Each key's metadata on its own materialization. `context.add_asset_metadata` does the same, but reads all
+    partitions of the dataset from the database for every key: 44 ms a key with 200 partitions, and growing."""
+    step = context.get_step_execution_context()
+    for key, values in metadata.items():
+        step._metadata_accumulator = step._metadata_accumulator.with_additional_asset_metadata(
+            asset_key=context.asset_key, metadata=values, partition_key=key
+        )
 
 
 def _key_metadata(
-    workshop: Workshop, dataset: Dataset, key: str, entry: Entry | None, release: Mapping[str, Any] | None
+    workshop: Workshop, dataset: Dataset, key: str, entry: Entry, release: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     layout = Layout(dataset.pipeline)
-    metadata: dict[str, Any] = {"outcome": entry.outcome.value if entry and entry.outcome else "OPEN"}
-    if entry and "revision" in entry.detail:
+    metadata: dict[str, Any] = {"outcome": entry.outcome.value if entry.outcome else "OPEN"}
+    if "revision" in entry.detail:
         metadata["revision"] = entry.detail["revision"]
-    if entry and "reason" in entry.detail:
+    if "reason" in entry.detail:
         metadata["reason"] = entry.detail["reason"]
     if release:
         metadata |= {

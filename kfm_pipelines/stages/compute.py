@@ -36,7 +36,7 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
     except pa.ArrowException as error:
         detail = " ".join(str(error).split())[:200]
         raise InputUnreadable(f"the objects of this key do not form one table: {detail}") from None
-    return _ordered(_with_declared_fields(table, dataset))
+    return _ordered(_with_declared_fields(table, dataset), declared_schema(dataset))
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
@@ -66,10 +66,8 @@ def _conformed(table: "pa.Table", dataset: Dataset) -> "pa.Table":
 def _cast_if_lossless(column: "pa.ChunkedArray", wanted: "pa.DataType") -> "pa.ChunkedArray":
     import pyarrow as pa
 
-    number_to_text = pa.types.is_string(wanted) and not _is_text(column.type)
-    text_to_other = _is_text(column.type) and not pa.types.is_string(wanted)
-    if number_to_text or text_to_other:
-        return column
+    if not pa.types.is_null(column.type) and _is_text(column.type) != pa.types.is_string(wanted):
+        return column  # neither are numbers guessed from text nor is text made of numbers
     try:
         return column.cast(wanted, safe=True)
     except pa.ArrowException:
@@ -80,7 +78,7 @@ def _is_text(kind: "pa.DataType") -> bool:
     import pyarrow as pa
 
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_null(inner))
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 
 
 def _with_declared_fields(table: "pa.Table", dataset: Dataset) -> "pa.Table":
@@ -98,20 +96,30 @@ def _with_declared_fields(table: "pa.Table", dataset: Dataset) -> "pa.Table":
             fields.append(as_declared.with_nullable(as_declared.nullable or has_nulls))
     order = [name for name in declared.names if name in table.column_names]
     arranged = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
-    return arranged.select(order + [name for name in table.column_names if name not in order])
+    return arranged.select(order + sorted(name for name in table.column_names if name not in order))
 
 
-def _ordered(table: "pa.Table") -> "pa.Table":
-    """Rows sorted by all columns from the left, each row once."""
-    import pyarrow as pa
-
-    sortable = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
-    if not sortable or table.num_rows == 0:
+def _ordered(table: "pa.Table", declared: "pa.Schema") -> "pa.Table":
+    """Rows sorted by all columns from the left, each row once. A table with a column that is not as declared stays as
+    it came: not every type can be compared, and the gate will refuse it anyway."""
+    as_declared = all(
+        field.name in declared.names and declared.field(field.name).type == field.type for field in table.schema
+    )
+    if not as_declared or table.num_rows == 0:
         return table
-    ordered = table.sort_by([(name, "ascending") for name in sortable])
-    if len(sortable) < table.num_columns:
-        return ordered
-    return _distinct(ordered)
+    return _distinct(_with_one_zero(table).sort_by([(name, "ascending") for name in table.column_names]))
+
+
+def _with_one_zero(table: "pa.Table") -> "pa.Table":
+    """One zero and one NaN: values that compare alike are the same bits, so it makes no difference which comes first."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            without_minus = pc.add(table.column(place), 0.0)
+            table = table.set_column(place, field, pc.if_else(pc.is_nan(without_minus), float("nan"), without_minus))
+    return table
 
 
 def _distinct(ordered: "pa.Table") -> "pa.Table":

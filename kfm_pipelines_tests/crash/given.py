@@ -30,7 +30,8 @@ class Undisturbed:
     @contextmanager
     def again(self, root: Path) -> Iterator[Site]:
         """A new site over the same objects, with the same messages in its queue."""
-        with opened_site(root, self.postgres_url, self.template, KFM_RESOURCES=self.resources) as site:
+        settings = {"KFM_RESOURCES": self.resources, "KFM_LEASE_SECONDS": "1"}
+        with opened_site(root, self.postgres_url, self.template, **settings) as site:
             for put in self.puts:
                 site.send(site.s3_message(put))
             yield site

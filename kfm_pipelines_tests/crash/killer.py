@@ -1,8 +1,8 @@
 """A worker that a signal strikes at a chosen point: `… crash.killer SIGKILL after begin KEY 1`.
 
 The point is a moment (`before`, `inside`, `after`) of the N-th time the worker comes to a place with this key. A place
-is a WAL transition, a call of the store, `take` for a claim, or `record` for the commit of a drain. For a transition,
-`before` is not yet written, `inside` is written but not committed, `after` is committed.
+is a WAL transition or one of CALLS. For a transition, `before` is not yet written, `inside` is written but not
+committed, `after` is committed.
 """
 
 import os
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from kfm_pipelines.operations import drain
@@ -26,14 +27,17 @@ from kfm_pipelines.stores.files import FileStore
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CALLS: tuple[tuple[object, str], ...] = (
-    (FileStore, "write"),
-    (FileStore, "keep"),
-    (FileStore, "swap"),
-    (FileStore, "replace"),
-    (FileStore, "remove"),
-    (Claims, "take"),
-    (drain, "record"),
+# Every place that is a call: its name, and where the function is found.
+CALLS: tuple[tuple[str, object, str], ...] = (
+    ("keep", FileStore, "keep"),
+    ("swap", FileStore, "swap"),
+    ("replace", FileStore, "replace"),
+    ("remove", FileStore, "remove"),
+    ("write", FileStore, "write"),
+    ("link", os, "link"),
+    ("rename", Path, "replace"),
+    ("take", Claims, "take"),
+    ("record", drain, "record"),
 )
 
 
@@ -61,8 +65,8 @@ class Point:
 
 
 def install(point: Point) -> None:
-    for owner, name in CALLS:
-        setattr(owner, name, _watched_call(point, name, getattr(owner, name)))
+    for place, owner, name in CALLS:
+        setattr(owner, name, _watched_call(point, place, getattr(owner, name)))
     transitions: tuple[tuple[object, str, object], ...] = (
         (wal, "append", _watched_append(point, wal.append)),
         (Database, "transaction", _watched_transaction(point, Database.transaction)),

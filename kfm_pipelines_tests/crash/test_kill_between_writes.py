@@ -10,24 +10,23 @@ from kfm_pipelines_tests.site import Site
 
 pytestmark = pytest.mark.slow
 
-# A key's calls of the store, counted: a claim removes the three work folders, a publication does so again at its end;
-# the first `replace` is the swap's own, the second one gives the bytes the name that people know.
-PUBLICATION = (
-    ("before", "keep", 1),
-    ("after", "keep", 1),
-    ("before", "replace", 1),
-    ("after", "replace", 1),
-    ("after", "swap", 1),
-    ("after", "replace", 2),
-    ("after", "remove", 4),
-    ("after", "remove", 5),
-    ("after", "remove", 6),
-)
-# Tables after compute and mask, then data and Item in the staging tier.
-HAND_OFFS = (("after", "write", 1), ("after", "write", 2), ("after", "write", 3), ("after", "write", 4))
+# Which call of a key's way it is, by count: the first four renames end the writes of computed table, masked table,
+# staged data and staged Item; the links are the content's, the Item's and that of the name people know; a claim removes
+# three work folders, the end of a publication does so again.
+POINTS = {
+    "computed table half written": ("before", "rename", 1),
+    "staged without its Item": ("before", "rename", 4),
+    "content kept": ("after", "keep", 1),
+    "Item about to be moved": ("after", "link", 2),
+    "Item swapped": ("after", "swap", 1),
+    "known name about to be moved": ("after", "link", 3),
+    "known name moved": ("after", "replace", 2),
+    "restricted tier cleared": ("after", "remove", 4),
+    "masked tier cleared": ("after", "remove", 5),
+}
 
 
-@pytest.mark.parametrize(("moment", "call", "nth"), [*HAND_OFFS, *PUBLICATION])
+@pytest.mark.parametrize(("moment", "call", "nth"), POINTS.values(), ids=POINTS)
 def test_killed_between_two_writes(site: Site, three_keys: Undisturbed, moment: str, call: str, nth: int) -> None:
     kill_worker(site, moment, call, site.key(1), nth)
 
@@ -37,10 +36,17 @@ def test_killed_between_two_writes(site: Site, three_keys: Undisturbed, moment: 
     assert set(inbox_states(site).values()) == {"succeeded"}
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("document", ["collection.json", "catalog.json"])
-def test_killed_at_the_collection(site: Site, three_keys: Undisturbed, document: str, moment: str) -> None:
-    kill_worker(site, moment, "write", document, 1)
+@pytest.mark.parametrize(
+    ("moment", "call", "document"),
+    [
+        ("before", "rename", "collection.json"),
+        ("after", "write", "collection.json"),
+        ("before", "rename", "/catalog.json"),
+    ],
+    ids=["collection half written", "collection written", "root half written"],
+)
+def test_killed_at_the_collection(site: Site, three_keys: Undisturbed, moment: str, call: str, document: str) -> None:
+    kill_worker(site, moment, call, document, 1)
 
     site.work()
 
