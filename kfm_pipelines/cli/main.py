@@ -35,9 +35,7 @@ def main() -> None:
     """Entry point of the `kfm` command."""
     _quiet_libraries()
     try:
-        kfm.main(standalone_mode=False)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
+        sys.exit(kfm.main(standalone_mode=False))
     except click.Abort:
         click.echo("stopped", err=True)
         sys.exit(130)

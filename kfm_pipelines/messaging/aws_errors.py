@@ -43,10 +43,10 @@ def _from_answer(doing: str, error: "ClientError") -> KfmError:
 
 
 def _from_client(doing: str, error: "BotoCoreError") -> KfmError:
-    from botocore.exceptions import HTTPClientError, NoCredentialsError, NoRegionError
+    from botocore.exceptions import EndpointConnectionError, HTTPClientError, NoCredentialsError, NoRegionError
 
     if isinstance(error, NoCredentialsError | NoRegionError):
         return ObjectForbidden(f"{doing}: {error}")
-    if isinstance(error, HTTPClientError):
+    if isinstance(error, HTTPClientError | EndpointConnectionError):
         return ServiceUnavailable(f"{doing}: the service cannot be reached")
     return ServiceUnavailable(f"{doing}: {type(error).__name__}")

@@ -111,7 +111,7 @@ def _ordered(table: "pa.Table", declared: "pa.Schema") -> "pa.Table":
 
 
 def _with_one_zero(table: "pa.Table") -> "pa.Table":
-    """One zero and one NaN: values that compare alike are the same bits, so it makes no difference which comes first."""
+    """One zero and one NaN: what compares alike is the same bits, so it makes no difference which row comes first."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

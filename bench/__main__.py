@@ -1,0 +1,33 @@
+"""`make bench`: run every benchmark, print a table, write bench/results.json."""
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.keys_per_minute import keys_per_minute_batched
+from bench.measurement import Measurement
+
+BENCHMARKS = (keys_per_minute_batched,)
+RESULTS = Path(__file__).parent / "results.json"
+
+
+def main() -> None:
+    measured: list[Measurement] = []
+    for benchmark in BENCHMARKS:
+        with tempfile.TemporaryDirectory(prefix="kfm-bench-", ignore_cleanup_errors=True) as folder:
+            # The embedded Postgres runs as a user of its own when we are root, and has to reach its files.
+            Path(folder).chmod(0o711)
+            measured.append(benchmark(Path(folder)))
+    table = Table("name", "value", "unit", "baseline", "ratio")
+    for one in measured:
+        table.add_row(one.name, f"{one.value:.1f}", one.unit, f"{one.baseline:.1f}", f"{one.ratio:.1f}")
+    Console().print(table)
+    RESULTS.write_text(json.dumps([{**asdict(one), "ratio": one.ratio} for one in measured], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

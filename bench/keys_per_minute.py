@@ -1,0 +1,80 @@
+"""Keys published a minute through the real daemon: runs over 200 keys against one run per key.
+
+The clock runs from the first request for a run to the last commit, so the start of every run's process counts.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from bench.measurement import Measurement
+from kfm_pipelines.cli.emit import Samples, emit_samples
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.local.dagster import serve_dagster
+from kfm_pipelines.messaging.producer import Topic
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.overview import keys_in_progress
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+BATCHED_KEYS = 600
+SINGLE_KEYS = 12
+TIMEOUT_SECONDS = 600
+
+
+def keys_per_minute_batched(folder: Path) -> Measurement:
+    with _served(folder, batch_size=1) as workshop:
+        one_by_one = _keys_per_minute(workshop, START, SINGLE_KEYS)
+    with _served(folder, batch_size=200) as workshop:
+        batched = _keys_per_minute(workshop, START + timedelta(days=30), BATCHED_KEYS)
+    return Measurement("keys_per_minute_batched", batched, "keys/min", one_by_one)
+
+
+@contextmanager
+def _served(folder: Path, batch_size: int) -> Iterator[Workshop]:
+    os.environ.update({"KFM_HOME": str(folder / "home"), "KFM_BATCH_SIZE": str(batch_size)})
+    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
+        os.environ.pop(variable, None)
+    with opened_workshop() as workshop:
+        _fresh_clients()
+        yield workshop
+
+
+def _keys_per_minute(workshop: Workshop, start: datetime, count: int) -> float:
+    # All messages are waiting before the daemon starts, so that it finds a full queue.
+    keys = emit_samples(workshop, Samples("usgs/streamflow", start, count), Topic(workshop.settings.topic), _ignore)
+    with serve_dagster(workshop.settings.home, os.environ):
+        _wait(workshop, keys)
+    [row] = workshop.database.fetch(
+        """
+        SELECT count(*) AS published, extract(epoch FROM max(r.applied_at) - (
+            SELECT min(d.requested_at) FROM kfm.dispatches d WHERE d.keys && %(keys)s::text[]))::float AS seconds
+        FROM kfm.revisions r WHERE r.key = ANY(%(keys)s)
+        """,
+        {"keys": keys},
+    )
+    if row["published"] != count:
+        raise SystemExit(f"{row['published']} of {count} keys were published")
+    return float(60 * count / row["seconds"])
+
+
+def _wait(workshop: Workshop, keys: list[str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while keys_in_progress(workshop.database, keys):
+        if time.monotonic() > deadline:
+            raise SystemExit("the daemon took too long; see the logs under the benchmark's folder")
+        time.sleep(0.5)
+
+
+def _fresh_clients() -> None:
+    """The stack has new ports each time it starts."""
+    from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+
+    for client in (s3_client, sns_client, sqs_client):
+        client.cache_clear()
+
+
+def _ignore(_: int) -> None:
+    """No progress bar."""

@@ -1,0 +1,54 @@
+"""`kfm demo` and `kfm up` on a machine with nothing but this package."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfm_pipelines_tests.cli.command import COMMAND, kfm
+from kfm_pipelines_tests.homes import temporary_home
+from kfm_pipelines_tests.local.processes import eventually, mentioning
+
+POINTERS = ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME", "KFM_DAGSTER_POSTGRES_URL")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with temporary_home() as folder:
+        yield folder
+
+
+@pytest.fixture
+def environment(home: Path) -> dict[str, str]:
+    bare = {name: value for name, value in os.environ.items() if name not in POINTERS}
+    return {**bare, "KFM_HOME": str(home)}
+
+
+@pytest.mark.slow
+def test_the_demo_publishes_a_day_and_nothing_new_the_second_time(home: Path, environment: dict[str, str]) -> None:
+    first = kfm(environment, "demo", "--json", seconds=300).json
+    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (24, 24, 24)
+    assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
+
+    second = kfm(environment, "demo", seconds=300)
+    assert second.code == 0
+    assert "nothing new to publish" in second.out
+    assert "24 duplicates ignored" in second.out
+    assert eventually(lambda: not mentioning(home))
+
+
+@pytest.mark.slow
+def test_up_serves_until_ctrl_c_and_leaves_nothing_running(home: Path, environment: dict[str, str]) -> None:
+    with subprocess.Popen([*COMMAND, "up", "--json"], env=environment, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        document = json.loads("".join(iter(up.stdout.readline, "}\n")) + "}")
+        assert document["ui"].startswith("http://127.0.0.1:")
+        status = kfm(environment, "status", "--json").json
+        assert status["datasets"]["usgs/streamflow"]["published_keys"] == 0
+        up.send_signal(signal.SIGINT)
+        assert up.wait(60) == 0
+    assert eventually(lambda: not mentioning(home))
