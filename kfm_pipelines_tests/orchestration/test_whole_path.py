@@ -34,7 +34,7 @@ def test_the_catalog_can_be_walked_and_every_item_leads_to_its_bytes(site: Site)
         asset = item.assets["data"]
         name = asset.extra_fields["file:checksum"].removeprefix("1220")
         assert digests[f"objects/sha256/{name[:2]}/{name}.parquet"] == name
-        assert asset.get_absolute_href().endswith(f"/objects/sha256/{name[:2]}/{name}.parquet")
+        assert str(asset.get_absolute_href()).endswith(f"/objects/sha256/{name[:2]}/{name}.parquet")
 
 
 def test_the_same_events_again_change_nothing(site: Site) -> None:
