@@ -8,6 +8,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.aftermath import report_published
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.state.dispatches import (
@@ -55,6 +56,8 @@ def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
     for one in open_dispatches(workshop.database):
         run = _run_of(instance, one.run_key)
         if run is not None and run.is_finished:
+            if not run.is_success:
+                report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
             void_claims(workshop.database, run.run_id)
             close_dispatch(workshop.database, one.run_key)
         else:

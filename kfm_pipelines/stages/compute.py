@@ -30,12 +30,13 @@ class SourceObject:
 def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
     import pyarrow as pa
 
-    tables = [_conformed(read_parquet(source.data, source.asset_uri), dataset) for source in objects]
+    tables = [_conformed(source, dataset) for source in objects]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         detail = " ".join(str(error).split())[:200]
-        raise InputUnreadable(f"the objects of this key do not form one table: {detail}") from None
+        names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
+        raise InputUnreadable(f"the objects of this key do not form one table: {detail}, in {names}") from None
     return _ordered(_with_declared_fields(table, dataset), declared_schema(dataset))
 
 
@@ -45,17 +46,18 @@ def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
     return hashlib.sha256(rfc8785.dumps(["kfm-inputs-1", config_digest, contents])).hexdigest()
 
 
-def _conformed(table: "pa.Table", dataset: Dataset) -> "pa.Table":
+def _conformed(source: SourceObject, dataset: Dataset) -> "pa.Table":
     """Declared columns in declared order and type where that loses nothing, undeclared ones after them."""
     import pyarrow as pa
 
+    table = read_parquet(source.data, source.asset_uri)
     declared = declared_schema(dataset)
     known = [name for name in declared.names if name in table.column_names]
     others = sorted(name for name in set(table.column_names) if name not in declared.names)
     columns: list[pa.ChunkedArray] = []
     for name in known + others:
         if table.column_names.count(name) > 1:
-            raise InputUnreadable(f"the column {name!r} is in the file more than once")
+            raise InputUnreadable(f"{source.asset_uri}: the column {name[:80]!r} is in the file more than once")
         column = table.column(name)
         if name in known:
             column = _cast_if_lossless(column, declared.field(name).type)
