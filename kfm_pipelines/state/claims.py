@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid, KfmError
 from kfm_pipelines.state.database import Database
 
+# Whoever changes many keys locks them in this order first, in a statement of its own: then no two processes wait for
+# each other in a circle, and the change that follows sees the rows as they are under the lock.
+LOCK_HELD = "SELECT FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE"
+LOCK_NAMED = "SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE"
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -54,13 +59,15 @@ class Claims:
         return {row["key"]: Claim(row["key"], row["epoch"], row["attempts"], self.owner) for row in rows}
 
     def renew(self) -> None:
-        self._database.execute(
-            """
-            UPDATE kfm.keys SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
-            WHERE owner = %(owner)s
-            """,
-            {"owner": self.owner, "lease": self._lease_seconds},
-        )
+        with self._database.transaction() as connection:
+            connection.execute(LOCK_HELD, {"owner": self.owner})
+            connection.execute(
+                """
+                UPDATE kfm.keys SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+                WHERE owner = %(owner)s
+                """,
+                {"owner": self.owner, "lease": self._lease_seconds},
+            )
 
     @contextmanager
     def kept_alive(self) -> Iterator[None]:

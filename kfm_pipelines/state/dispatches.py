@@ -7,6 +7,7 @@ which Dagster honours once.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kfm_pipelines.state.claims import LOCK_HELD, LOCK_NAMED
 from kfm_pipelines.state.database import Database
 
 
@@ -70,6 +71,7 @@ def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequen
             "ON CONFLICT DO NOTHING",
             {"run_key": run_key, "dataset": dataset, "keys": list(keys)},
         ).rowcount
+        connection.execute(LOCK_NAMED, {"keys": list(keys)})
         bound = connection.execute(
             "UPDATE kfm.keys SET dispatch = %(run_key)s, dispatches = dispatches + 1 "
             "WHERE key = ANY(%(keys)s) AND dispatch IS NULL",
@@ -97,17 +99,20 @@ def close_dispatch(database: Database, run_key: str) -> None:
         connection.execute(
             "UPDATE kfm.dispatches SET closed_at = clock_timestamp() WHERE run_key = %(run_key)s", {"run_key": run_key}
         )
+        connection.execute(
+            "SELECT FROM kfm.keys WHERE dispatch = %(run_key)s ORDER BY key FOR NO KEY UPDATE", {"run_key": run_key}
+        )
         connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
 
 
 def void_claims(database: Database, owner: str) -> int:
     """A run that is known to have ended holds nothing any more; what it held is due at once."""
-    return database.execute(
-        """
-        UPDATE kfm.keys SET owner = NULL, lease_until = NULL, due_at = clock_timestamp() WHERE owner = %(owner)s
-        """,
-        {"owner": owner},
-    )
+    with database.transaction() as connection:
+        connection.execute(LOCK_HELD, {"owner": owner})
+        return connection.execute(
+            "UPDATE kfm.keys SET owner = NULL, lease_until = NULL, due_at = clock_timestamp() WHERE owner = %(owner)s",
+            {"owner": owner},
+        ).rowcount
 
 
 def holds_live_lease(database: Database, owner: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import dead_letters
+from kfm_pipelines.state.claims import LOCK_NAMED
 from kfm_pipelines.state.database import Database
 
 if TYPE_CHECKING:
@@ -127,14 +128,14 @@ def _make_due(connection: "Connection[dict[str, Any]]", events: Sequence[IngestE
     urgency: dict[str, int] = {}
     for event in events:
         urgency[event.key] = max(urgency.get(event.key, 0), PRIORITIES[event.priority])
-    ordered = sorted(urgency)
+    connection.execute(LOCK_NAMED, {"keys": list(urgency)})
     connection.execute(
         """
         UPDATE kfm.keys k SET due_at = least(k.due_at, clock_timestamp()), priority = greatest(k.priority, n.priority)
-        FROM (SELECT * FROM unnest(%(keys)s::text[], %(priorities)s::smallint[]) AS u (key, priority) ORDER BY key) n
+        FROM unnest(%(keys)s::text[], %(priorities)s::smallint[]) AS n (key, priority)
         WHERE k.key = n.key
         """,
-        {"keys": ordered, "priorities": [urgency[key] for key in ordered]},
+        {"keys": list(urgency), "priorities": list(urgency.values())},
     )
 
 

@@ -68,7 +68,19 @@ def test_a_truncated_file_is_refused(length: int) -> None:
         read_parquet(GOOD[:length], "cut off")
 
 
-def test_a_file_that_says_it_unpacks_to_too_much_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "UNPACKED_LIMIT", 100)
-    with pytest.raises(InputUnreadable, match=r"^bomb would unpack to \d+ bytes; the limit is 100$"):
-        read_parquet(GOOD, "bomb")
+def test_a_small_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), ["x" * 1000])
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"t": text}), sink, store_schema=False)
+    bomb = sink.getvalue()
+    assert len(bomb) < 20_000
+
+    assert read_parquet(bomb, "not yet").nbytes > 100_000_000
+    monkeypatch.setattr(parquet, "UNPACKED_LIMIT", 10_000_000)
+    with pytest.raises(InputUnreadable, match=r"^bomb unpacks to more than 10000000 bytes$"):
+        read_parquet(bomb, "bomb")
+
+
+@pytest.mark.parametrize("table", [rows(0), rows(1), pa.concat_tables([rows()] * 5000)])
+def test_a_table_of_any_length_is_read_whole(table: pa.Table) -> None:
+    assert read_parquet(write_parquet(table), "one").equals(table)

@@ -1,0 +1,186 @@
+"""STAC documents: valid by the official schemas without a network, and the same bytes for the same facts."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pystac
+import pytest
+from pystac.errors import STACValidationError
+from pystac.validation import validate_dict
+from pystac.validation.stac_validator import JsonSchemaSTACValidator
+
+import kfm_pipelines_tests
+from kfm_pipelines.catalogs.stac import (
+    FILE_EXTENSION,
+    TABLE_EXTENSION,
+    BBox,
+    ItemFacts,
+    Member,
+    collection_document,
+    item_document,
+    root_document,
+)
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines_tests.events.given import declared
+from kfm_pipelines_tests.site import START
+
+DATASET = declared()["usgs/streamflow"]
+KANSAS: BBox = (-102.05, 36.99, -94.59, 40.0)
+FACTS = ItemFacts(
+    key="usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0",
+    window_start=START,
+    window_end=START + timedelta(hours=1),
+    bbox=KANSAS,
+    rows=68,
+    size=5000,
+    content_hash="a" * 64,
+    inputs_hash="b" * 64,
+    inputs=("s3://kfm-ingest/usgs/streamflow/one.parquet",),
+    policy="not-sensitive@1",
+    gates=("schema",),
+    data_href="../../../objects/sha256/aa/aaaa.parquet",
+)
+EMPTY = dataclasses.replace(FACTS, bbox=None, rows=0)
+MEMBERS = [
+    Member(f"key-{hour}", START + timedelta(hours=hour), START + timedelta(hours=hour + 1), box)
+    for hour, box in enumerate([KANSAS, None, (-103.0, 38.0, -100.0, 41.0)])
+]
+DOCUMENTS: dict[str, Callable[[], bytes]] = {
+    "item": lambda: item_document(DATASET, FACTS),
+    "item of an empty table": lambda: item_document(DATASET, EMPTY),
+    "collection": lambda: collection_document(DATASET, MEMBERS),
+    "collection of an empty table": lambda: collection_document(DATASET, MEMBERS[1:2]),
+    "root": lambda: root_document([DATASET]),
+    "empty root": lambda: root_document([]),
+}
+
+
+def changed(**fields: Any) -> Dataset:
+    return DATASET.model_copy(update=fields)
+
+
+@pytest.fixture
+def official() -> JsonSchemaSTACValidator:
+    """pystac's own validator, with the extensions' published schemas in its cache."""
+    beside = Path(kfm_pipelines_tests.__file__).parents[2] / "shared" / "stac-schemas"
+    folder = Path(os.environ.get("KFM_STAC_SCHEMAS") or beside)
+    if not folder.is_dir():
+        pytest.skip("the official extension schemas are not on this machine; set KFM_STAC_SCHEMAS")
+    validator = JsonSchemaSTACValidator()
+    for uri, name in ((FILE_EXTENSION, "file-v2.1.0.json"), (TABLE_EXTENSION, "table-v1.2.0.json")):
+        validator.schema_cache[uri] = json.loads((folder / name).read_text())
+    return validator
+
+
+@pytest.mark.parametrize("write", DOCUMENTS.values(), ids=list(DOCUMENTS))
+def test_every_document_is_valid_by_the_core_schema(write: Callable[[], bytes]) -> None:
+    document = json.loads(write())
+    [schema] = validate_dict(document, extensions=[])
+    assert f"/v{pystac.get_stac_version()}/" in schema
+    assert document["stac_version"] == pystac.get_stac_version()
+
+
+@pytest.mark.parametrize("write", DOCUMENTS.values(), ids=list(DOCUMENTS))
+def test_every_document_is_valid_by_the_schemas_of_its_extensions(
+    official: JsonSchemaSTACValidator, write: Callable[[], bytes]
+) -> None:
+    document = json.loads(write())
+    checked = validate_dict(document, validator=official)
+    assert checked[1:] == document.get("stac_extensions", [])
+
+
+@pytest.mark.parametrize("facts", [FACTS, EMPTY])
+def test_an_item_says_which_extensions_it_uses(facts: ItemFacts) -> None:
+    assert json.loads(item_document(DATASET, facts))["stac_extensions"] == [FILE_EXTENSION, TABLE_EXTENSION]
+
+
+def test_the_extension_schemas_do_refuse_a_wrong_field(official: JsonSchemaSTACValidator) -> None:
+    for section, name, value in (("assets", "file:checksum", "no hex"), ("properties", "table:row_count", "many")):
+        document = json.loads(item_document(DATASET, FACTS))
+        place = document["assets"]["data"] if section == "assets" else document["properties"]
+        place[name] = value
+        with pytest.raises(STACValidationError):
+            validate_dict(document, validator=official)
+
+
+def test_an_item_says_what_when_where_and_from_what() -> None:
+    item = json.loads(item_document(DATASET, FACTS))
+    asset = item["assets"]["data"]
+
+    assert (item["id"], item["collection"]) == (FACTS.key, "usgs-streamflow")
+    assert (item["bbox"], item["geometry"]["type"]) == (list(KANSAS), "Polygon")
+    assert (item["properties"]["start_datetime"], item["properties"]["end_datetime"]) == (
+        "2025-12-04T00:00:00Z",
+        "2025-12-04T01:00:00Z",
+    )
+    assert (asset["href"], asset["file:size"], asset["file:checksum"]) == (FACTS.data_href, 5000, f"1220{'a' * 64}")
+    assert item["properties"]["kfm:gates"] == {"schema": "green"}
+    assert [column["name"] for column in item["properties"]["table:columns"]] == [c.name for c in DATASET.table.columns]
+    assert [link["href"] for link in item["links"] if link["rel"] == "derived_from"] == list(FACTS.inputs)
+
+
+def test_an_empty_table_has_no_geometry_and_no_box() -> None:
+    item = json.loads(item_document(DATASET, EMPTY))
+    assert item["geometry"] is None
+    assert "bbox" not in item
+
+
+def test_a_collection_spans_its_members_and_links_each() -> None:
+    collection = json.loads(collection_document(DATASET, MEMBERS))
+    assert collection["extent"]["spatial"]["bbox"] == [[-103.0, 36.99, -94.59, 41.0]]
+    assert collection["extent"]["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
+    items = [link["href"] for link in collection["links"] if link["rel"] == "item"]
+    assert items == ["./items/key-0.json", "./items/key-1.json", "./items/key-2.json"]
+
+
+def test_the_root_leads_to_every_collection() -> None:
+    links = json.loads(root_document([DATASET]))["links"]
+    assert [link["href"] for link in links if link["rel"] == "child"] == ["./usgs-streamflow/collection.json"]
+
+
+@pytest.mark.parametrize("write", DOCUMENTS.values(), ids=list(DOCUMENTS))
+def test_the_same_facts_are_the_same_bytes(write: Callable[[], bytes]) -> None:
+    assert write() == write()
+    document = json.loads(write())
+    expected = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    assert write() == expected.encode()
+
+
+def test_the_order_of_members_makes_no_difference() -> None:
+    assert collection_document(DATASET, MEMBERS) == collection_document(DATASET, MEMBERS[::-1])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rows": 69}, {"bbox": None}, {"content_hash": "c" * 64}, {"inputs_hash": "c" * 64}, {"policy": "other@1"}],
+)
+def test_other_facts_are_other_bytes(changes: dict[str, Any]) -> None:
+    assert item_document(DATASET, dataclasses.replace(FACTS, **changes)) != item_document(DATASET, FACTS)
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (
+            lambda: item_document(DATASET, dataclasses.replace(FACTS, data_href="")),
+            r"the STAC item .* is not valid at assets/data/href",
+        ),
+        (lambda: collection_document(changed(description=""), MEMBERS), "usgs-streamflow is not valid at description"),
+        (
+            lambda: collection_document(
+                changed(licence=DATASET.licence.model_copy(update={"id": "no such licence!"})), MEMBERS
+            ),
+            "usgs-streamflow is not valid at license",
+        ),
+        (lambda: root_document([changed(title=None)]), "kansas-frontier-matrix is not valid at links/1"),
+    ],
+)
+def test_an_invalid_document_is_refused_with_its_place(write: Callable[[], bytes], sentence: str) -> None:
+    with pytest.raises(IntegrityBroken, match=sentence):
+        write()

@@ -1,0 +1,1 @@
+"""Many events, many keys, several workers at once."""

@@ -1,0 +1,94 @@
+"""Hand-offs: Parquet in the work tier, restricted before masking, never pickle, gone at the end."""
+
+import io
+import pickletools
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+
+from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.dispatch import register_partitions
+from kfm_pipelines.state.dispatches import due_keys
+from kfm_pipelines_tests.site import Site
+
+
+@pytest.fixture
+def instance(site: Site) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.get() as opened:
+        yield opened
+
+
+def run_up_to(site: Site, instance: dg.DagsterInstance, *stages: str) -> dg.ExecuteInProcessResult:
+    site.drain()
+    register_partitions(instance, site.dataset, due_keys(site.workshop.database, site.dataset.dataset, 10))
+    job = build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow")
+    return job.execute_in_process(
+        instance=instance,
+        asset_selection=[dg.AssetKey(["usgs", "streamflow", stage]) for stage in stages],
+        partition_key=site.key(),
+    )
+
+
+def is_pickle(data: bytes) -> bool:
+    try:
+        return len([*pickletools.genops(data)]) > 0
+    except ValueError:
+        return False
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_before_masking_a_table_lies_only_in_the_restricted_tier(site: Site, instance: dg.DagsterInstance) -> None:
+    site.put()
+
+    run_up_to(site, instance, "compute")
+
+    path = site.data / f"work/restricted/usgs-streamflow/{site.key()}/1/table.parquet"
+    assert files(site.data) == [path]
+    assert pq.read_table(io.BytesIO(path.read_bytes())).num_rows > 0
+    assert stat.S_IMODE((site.data / "work").stat().st_mode) == 0o700
+
+
+def test_after_masking_a_table_lies_in_the_masked_tier(site: Site, instance: dg.DagsterInstance) -> None:
+    site.put()
+
+    run_up_to(site, instance, "compute", "mask")
+
+    assert [path.relative_to(site.data).parts[:2] for path in files(site.data)] == [
+        ("work", "masked"),
+        ("work", "restricted"),
+    ]
+
+
+def test_nothing_a_run_leaves_anywhere_is_a_pickle(site: Site, instance: dg.DagsterInstance) -> None:
+    site.put()
+    run_up_to(site, instance, "compute", "mask", "validate")
+    half_way = files(site.root)
+    site.workshop.database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 s'")
+    site.put(1)
+    assert site.work()["published"] == 2
+
+    for path in {*half_way, *files(site.root)}:
+        assert path.suffix not in (".pickle", ".pkl")
+        assert not path.exists() or not is_pickle(path.read_bytes()), path
+
+
+def test_when_a_key_is_published_nothing_of_it_is_left_in_the_work_tier(site: Site) -> None:
+    site.put()
+    site.work()
+    assert files(site.data / "work") == []
+
+
+def test_the_detector_of_pickles_detects() -> None:
+    import pickle
+
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert is_pickle(pickle.dumps({"a": [1, 2]}, protocol))
+    assert not is_pickle(b"PAR1")
+    assert not is_pickle(b'{"type": "Feature"}')
