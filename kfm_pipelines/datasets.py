@@ -18,6 +18,10 @@ from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 KeyPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 ColumnName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
+Words = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+# What Dagster accepts: anything else would only come out when it loads the definitions, and take all datasets down.
+Owner = Annotated[str, StringConstraints(pattern=r"^(team:[A-Za-z0-9_]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]
+Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}$")]
 WindowLength = Literal["hour", "day", "month"]
 
 _PATTERN_GROUPS: Mapping[WindowLength, frozenset[str]] = {
@@ -32,8 +36,8 @@ class _Declared(BaseModel):
 
 
 class Licence(_Declared):
-    id: str
-    url: str
+    id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.+-]+$")]
+    url: Words
 
 
 class Provider(_Declared):
@@ -103,10 +107,10 @@ class Dataset(_Declared):
     """One declared dataset."""
 
     dataset: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*/[a-z0-9_]+(-[a-z0-9_]+)*$")]
-    title: str
-    description: str
-    owners: Annotated[list[str], Field(min_length=1)]
-    tags: dict[str, str]
+    title: Words
+    description: Words
+    owners: Annotated[list[Owner], Field(min_length=1)]
+    tags: dict[Tag, Tag]
     licence: Licence
     providers: list[Provider]
     key: KeyTemplate
@@ -132,7 +136,8 @@ class Dataset(_Declared):
     @property
     def digest(self) -> str:
         """Changes when, and only when, something changes that shapes the published bytes."""
-        shaping = self.model_dump(mode="json", include={"dataset", "key", "processor", "policy", "table", "licence"})
+        shapes = {"dataset", "title", "key", "processor", "policy", "table", "licence"}
+        shaping = self.model_dump(mode="json", include=shapes)
         return hashlib.sha256(rfc8785.dumps(shaping)).hexdigest()
 
 
@@ -202,8 +207,10 @@ def describe(error: ValidationError) -> str:
 
 
 def _refuse_overlap(path: Path, new: Dataset, other: Dataset) -> None:
-    if new.pipeline == other.pipeline:
-        raise DeclarationInvalid(f"{path.name}: dataset {new.dataset!r} is declared twice")
+    if new.pipeline.replace("-", "_") == other.pipeline.replace("-", "_"):
+        raise DeclarationInvalid(
+            f"{path.name}: dataset {new.dataset!r} is declared twice, or too like {other.dataset!r}"
+        )
     if new.key.source == other.key.source and new.key.aoi == other.key.aoi:
         raise DeclarationInvalid(
             f"{path.name}: key.source and key.aoi are those of {other.dataset!r}; their keys would be the same"

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
 
 _MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404", "NotFound"})
+# Credentials that run out are renewed by whoever gave them; the work is not to blame.
+_PASSING = frozenset({"SlowDown", "RequestTimeout", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
+                      "RequestTimeTooSkewed"})  # fmt: skip
 _FORBIDDEN = frozenset({"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
 
 
@@ -37,7 +40,7 @@ def _from_answer(doing: str, error: "ClientError") -> KfmError:
         return ObjectMissing(f"{doing}: there is no such object or bucket ({code})")
     if code in _FORBIDDEN:
         return ObjectForbidden(f"{doing}: access was refused ({code})")
-    if status >= 500 or status in (408, 429) or "Throttl" in code or code in ("SlowDown", "RequestTimeout"):
+    if status >= 500 or status in (408, 429) or "Throttl" in code or code in _PASSING:
         return ServiceUnavailable(f"{doing}: the service answered {code or status}")
     return Terminal(f"{doing}: {code or status}")
 

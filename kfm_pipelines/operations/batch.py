@@ -6,7 +6,7 @@ in the database, so every stage can run in a process of its own.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -32,16 +32,28 @@ from kfm_pipelines.stores import Layout
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class Handoff:
-    """A key's table on its way from one stage to the next, as Parquet bytes."""
+    """A key's table on its way from one stage to the next, as Parquet bytes, read when they are needed."""
 
-    claim: Claim
-    data: bytes
+    def __init__(self, claim: Claim, read: Callable[[], bytes]) -> None:
+        self.claim = claim
+        self._read = read
 
-    @property
+    @classmethod
+    def of(cls, claim: Claim, data: bytes) -> "Handoff":
+        return cls(claim, lambda: data)
+
+    @cached_property
+    def data(self) -> bytes:
+        return self._read()
+
+    @cached_property
     def content_hash(self) -> str:
         return hashlib.sha256(self.data).hexdigest()
+
+
+# One at a time, so that a large batch needs little memory. What becomes of one is thrown back into the generator.
+HandoffStream = Generator[Handoff, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ class Batch:
         self.claims = Claims(workshop.database, run_id, workshop.settings.lease_seconds)
         self.notes: dict[str, str] = {}  # why a key dropped out in this stage
 
-    def compute(self, keys: Sequence[str]) -> Iterator[Handoff]:
+    def compute(self, keys: Sequence[str]) -> HandoffStream:
         """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
         with self.claims.kept_alive():
             for key in keys:
@@ -74,18 +86,17 @@ class Batch:
                     if isinstance(prepared, inputs.Settled):
                         self.notes[key] = prepared.note
                         continue
-                    handoff = Handoff(claim, write_parquet(compute(self._dataset, prepared.objects)))
-                    yield handoff
-                    transactions.advance(self.database, claim, Step.COMPUTE, {"inputs_hash": prepared.inputs_hash})
+                    yield Handoff.of(claim, write_parquet(compute(self._dataset, prepared.objects)))
+                    transactions.advance(self.database, claim, Step.COMPUTE, prepared.as_detail())
 
-    def mask(self, handoffs: Iterable[Handoff]) -> Iterator[Handoff]:
+    def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
         """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
         with self.claims.kept_alive():
             for handoff in handoffs:
                 with self._working(handoff.claim, "mask"):
                     table = read_parquet(handoff.data, handoff.claim.key)
                     masked, report = mask(table, self._policy, self._workshop.today())
-                    result = Handoff(handoff.claim, write_parquet(masked))
+                    result = Handoff.of(handoff.claim, write_parquet(masked))
                     yield result
                     detail = {**asdict(report), "content_hash": result.content_hash}
                     transactions.advance(self.database, handoff.claim, Step.MASK, detail)
@@ -133,19 +144,20 @@ class Batch:
         return [claims[key] for key in keys if key in claims]
 
     def _claimed(self, key: str) -> Claim | None:
+        """The key, free of what a predecessor left; None when it is not ours to work on, or was only to be finished."""
         try:
             CanonicalKey.parse(key)
             claim = self.claims.take(key)
-        except (OwnershipLost, Terminal) as error:
+        except KfmError as error:
             self.notes[key] = str(error)
             return None
         with self._working(claim, "compute"):
-            abandoned = transactions.close_abandoned(self.database, claim)
-            if abandoned is None:
-                clear_work(self._store, self._layout, key)
-                return claim
-            release.finish(self._workshop, self._dataset, claim, abandoned)
-            self.notes[key] = "an interrupted publication was completed"
+            intent = transactions.close_abandoned(self.database, claim)
+            if intent is not None and release.finish(self._workshop, self._dataset, claim, intent):
+                self.notes[key] = "an interrupted publication was completed"
+                return None
+            clear_work(self._store, self._layout, key)
+            return claim
         return None
 
     def _judged(self, handoff: Handoff) -> Verdict:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalogs.stac import Member, collection_document, root_document
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.revisions import published_keys
 from kfm_pipelines.stores import Layout
@@ -20,31 +21,36 @@ if TYPE_CHECKING:
 
 def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
     """Write the dataset's collection if it is behind; False when it was not."""
-    store = workshop.store
+    parameters = {"dataset": dataset.dataset}
     with workshop.database.transaction() as connection:
-        # The row lock makes this the only writer of the documents; a process that dies lets go of it.
+        # One writer at a time; publications count their changes meanwhile, so they are not kept waiting.
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm collection ' || %(dataset)s))", parameters)
         row = connection.execute(
-            "SELECT changed, written FROM kfm.collections WHERE dataset = %(dataset)s FOR UPDATE",
-            {"dataset": dataset.dataset},
+            "SELECT changed, written FROM kfm.collections WHERE dataset = %(dataset)s", parameters
         ).fetchone()
         if row is None or row["changed"] == row["written"]:
             return False
         keys = published_keys(connection, dataset.dataset)
         members = [Member(k.key, k.window_start, k.window_end, k.bbox) for k in keys]
-        store.write(Layout(dataset.pipeline).collection(), collection_document(dataset, members))
+        workshop.store.write(Layout(dataset.pipeline).collection(), collection_document(dataset, members))
         connection.execute(
             "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
-            {"changed": row["changed"], "dataset": dataset.dataset},
+            {**parameters, "changed": row["changed"]},
         )
         _refresh_root(workshop, connection)
     return True
 
 
 def refresh_stale(workshop: Workshop) -> list[str]:
-    """Write every collection that is behind."""
+    """Write every collection that is behind; return what could not be written and why."""
     rows = workshop.database.fetch("SELECT dataset FROM kfm.collections WHERE changed <> written ORDER BY dataset")
-    stale = [row["dataset"] for row in rows if row["dataset"] in workshop.datasets]
-    return [name for name in stale if refresh_collection(workshop, workshop.datasets[name])]
+    problems = []
+    for name in [row["dataset"] for row in rows if row["dataset"] in workshop.datasets]:
+        try:
+            refresh_collection(workshop, workshop.datasets[name])
+        except KfmError as error:
+            problems.append(f"collection of {name}: {error}")
+    return problems
 
 
 def _refresh_root(workshop: Workshop, connection: "Connection[dict[str, Any]]") -> None:

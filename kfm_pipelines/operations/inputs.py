@@ -25,7 +25,12 @@ class Prepared:
     """Everything needed to compute the key."""
 
     objects: tuple[SourceObject, ...]
+    config: str
+    fingerprint: str
     inputs_hash: str
+
+    def as_detail(self) -> dict[str, str]:
+        return {"config": self.config, "fingerprint": self.fingerprint, "inputs_hash": self.inputs_hash}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +42,21 @@ class Settled:
 
 def prepare(workshop: Workshop, dataset: Dataset, claim: Claim) -> Prepared | Settled:
     """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
-    config = workshop.config_digest(dataset)
     current = current_revision(workshop.database, claim.key)
-    known = transactions.begin(workshop.database, claim, lambda events: _intent(events, config, current))
+    known = transactions.begin(workshop.database, claim, lambda events: _intent(events, current))
     if claim.attempts > workshop.settings.max_attempts:
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
     events = newest_per_object(known)
+    config = workshop.config_digest(dataset)
+    promised = fingerprint(events, config)
     intact = current is not None and _is_intact(workshop, dataset, current)
-    if current and intact and current.fingerprint == fingerprint(events, config):
+    if current and intact and current.fingerprint == promised:
         return _skip(workshop, claim, current)
     objects = tuple(SourceObject(event.asset_uri, fetch(event, dataset.input.max_bytes)) for event in events)
     content = inputs_hash(config, objects)
     if current and intact and current.inputs_hash == content:
         return _skip(workshop, claim, current)
-    return Prepared(objects, content)
+    return Prepared(objects, config, promised, content)
 
 
 def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
@@ -64,23 +70,24 @@ def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
     return row["window_start"], row["window_end"]
 
 
-def _intent(events: Sequence[IngestEvent], config: str, current: Revision | None) -> dict[str, object]:
-    chosen = newest_per_object(events)
+def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str, object]:
     return {
-        "config": config,
-        "fingerprint": fingerprint(chosen, config),
         "follows": current.revision if current else 0,
         "inputs": [
             {"uri": event.asset_uri, "etag": event.etag, "version": event.version_id, "event": event.identity}
-            for event in chosen
+            for event in newest_per_object(events)
         ],
     }
 
 
 def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
     """Whether readers still find what was applied. If not, the same inputs are worth doing again."""
-    layout = Layout(dataset.pipeline)
-    return workshop.store.digest(layout.item(current.key)) == current.item_hash
+    layout, store = Layout(dataset.pipeline), workshop.store
+    return (
+        store.digest(layout.item(current.key)) == current.item_hash
+        and store.exists(layout.content(current.content_hash))
+        and store.exists(layout.processed(current.key))
+    )
 
 
 def _skip(workshop: Workshop, claim: Claim, current: Revision) -> Settled:

@@ -5,7 +5,7 @@ from typing import Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import GateRefused
+from kfm_pipelines.errors import GateRefused, IntegrityBroken, PointerMoved
 from kfm_pipelines.gates import GATES
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.workshop import Workshop
@@ -28,12 +28,12 @@ def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, policy: 
     candidate = Candidate(
         key=claim.key,
         epoch=claim.epoch,
-        revision=_next_revision(workshop.database, claim.key, computed["inputs_hash"]),
+        revision=_next_revision(workshop.database, claim.key, computed["inputs_hash"], judged["content_hash"]),
         window_start=start,
         window_end=end,
         inputs=tuple(source["uri"] for source in begun["inputs"]),
         inputs_hash=computed["inputs_hash"],
-        fingerprint=begun["fingerprint"],
+        fingerprint=computed["fingerprint"],
         policy=policy.name,
         gates=GATES,
     )
@@ -50,11 +50,18 @@ def publish(workshop: Workshop, dataset: Dataset, claim: Claim) -> Release:
     return release
 
 
-def finish(workshop: Workshop, dataset: Dataset, claim: Claim, intent: Entry) -> Release:
-    """Roll a predecessor's publication forward: its intent is in the log, so it must become true."""
+def finish(workshop: Workshop, dataset: Dataset, claim: Claim, intent: Entry) -> bool:
+    """Roll a predecessor's publication forward: its intent is in the log, so it must become true. False when that is
+    impossible and readers have seen nothing of it, because somebody changed the staged files or the Item by hand."""
     release = Release.from_detail(dict(intent.detail))
-    _complete(workshop, dataset, claim, release, intent.txn)
-    return release
+    try:
+        _complete(workshop, dataset, claim, release, intent.txn)
+    except (IntegrityBroken, PointerMoved) as error:
+        if workshop.store.digest(Layout(dataset.pipeline).item(claim.key)) == release.item_hash:
+            raise
+        transactions.give_up_intent(workshop.database, claim, intent, str(error))
+        return False
+    return True
 
 
 def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int) -> None:
@@ -79,12 +86,19 @@ def _revision(release: Release, claim: Claim, txn: int) -> Revision:
     )
 
 
-def _next_revision(database: Database, key: str, inputs_hash: str) -> int:
+def _next_revision(database: Database, key: str, inputs_hash: str, content_hash: str) -> int:
     """One more than the current one, or the current one again when it is being restored from the same inputs."""
     current = current_revision(database, key)
     if current is None:
         return 1
-    return current.revision if current.inputs_hash == inputs_hash else current.revision + 1
+    if current.inputs_hash != inputs_hash:
+        return current.revision + 1
+    if current.content_hash != content_hash:
+        raise IntegrityBroken(
+            f"{key}: the inputs of revision {current.revision} now give other bytes than it had, so it cannot be "
+            "restored; use the library versions of then, or a new transform_version"
+        )
+    return current.revision
 
 
 def _detail(database: Database, claim: Claim, step: Step) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ class Workshop:
 
     settings: Settings
     random: SystemRandom = field(default_factory=SystemRandom)
+    _policies: dict[str, Policy] = field(default_factory=dict)
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     @cached_property
@@ -47,7 +48,10 @@ class Workshop:
         return RetryPolicy(max_attempts=self.settings.max_attempts)
 
     def policy(self, dataset: Dataset) -> Policy:
-        return load_policy(self.settings.resources, dataset.policy)
+        """Read once, so that every stage of a run goes by the same one."""
+        if dataset.policy not in self._policies:
+            self._policies[dataset.policy] = load_policy(self.settings.resources, dataset.policy)
+        return self._policies[dataset.policy]
 
     def config_digest(self, dataset: Dataset) -> str:
         """Changes with anything reviewed that shapes the published bytes."""

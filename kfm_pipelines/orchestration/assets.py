@@ -1,14 +1,14 @@
 """Five assets for a dataset: compute, mask, validate, stage, publish. Each takes any number of keys."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.gates import GATES
-from kfm_pipelines.operations.batch import Batch, Handoff
-from kfm_pipelines.operations.collections import refresh_collection
+from kfm_pipelines.operations.batch import Batch, HandoffStream
+from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of
@@ -107,7 +107,8 @@ def _publish(dataset: Dataset) -> dg.AssetsDefinition:
     def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         batch = _batch(context, workshop, dataset)
         published = batch.publish(context.partition_keys)
-        refresh_collection(workshop.open(), dataset)
+        for problem in refresh_stale(workshop.open()):
+            context.log.warning("%s; a later run or tick writes it", problem)
         reports.log_notes(context, batch)
         reports.settle_run(context, workshop.open(), dataset, published)
         return dg.MaterializeResult(metadata={"keys_published": len(published)})
@@ -115,7 +116,7 @@ def _publish(dataset: Dataset) -> dg.AssetsDefinition:
     return publish
 
 
-def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: Iterator[Handoff]) -> Iterator[Handoff]:
+def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
     """The hand-offs, and after the last one what became of the keys that are not among them."""
     yield from handoffs
     reports.log_notes(context, batch)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
@@ -17,6 +18,7 @@ from kfm_pipelines.state.dispatches import (
     close_dispatch,
     due_keys,
     open_dispatches,
+    put_off_untouched,
     record_dispatch,
     void_claims,
 )
@@ -37,7 +39,8 @@ class Requests:
 
 def dispatch(instance: dg.DagsterInstance, workshop: Workshop) -> Requests:
     still_open = settle(instance, workshop)
-    requests = [_request(workshop, d.dataset, d.keys, d.run_key) for d in still_open if _is_lost(instance, d)]
+    lost = [one for one in still_open if one.dataset in workshop.datasets and _is_lost(instance, one)]
+    requests = [_request(workshop, one.dataset, one.keys, one.run_key) for one in lost]
     room = max(0, workshop.settings.runs_in_flight - len(still_open))
     keys = held_back = 0
     for run in _planned(instance, workshop, room):
@@ -56,13 +59,19 @@ def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
     for one in open_dispatches(workshop.database):
         run = _run_of(instance, one.run_key)
         if run is not None and run.is_finished:
-            if not run.is_success:
-                report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
-            void_claims(workshop.database, run.run_id)
-            close_dispatch(workshop.database, one.run_key)
+            _close(instance, workshop, one, run)
         else:
             still_open.append(one)
     return still_open
+
+
+def _close(instance: dg.DagsterInstance, workshop: Workshop, one: Dispatch, run: dg.DagsterRun) -> None:
+    if not run.is_success:
+        if one.dataset in workshop.datasets:
+            report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
+        put_off_untouched(workshop.database, run.run_id, one.keys)
+    void_claims(workshop.database, run.run_id)
+    close_dispatch(workshop.database, one.run_key)
 
 
 def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, due: Sequence[DueKey]) -> list[str]:
@@ -81,12 +90,16 @@ def range_tags(keys: Sequence[str]) -> dict[str, str]:
 
 
 def _planned(instance: dg.DagsterInstance, workshop: Workshop, room: int) -> Iterator[PlannedRun]:
+    """The runs of all datasets, taken in turns, so that a backlog in one leaves room for the others."""
     size = workshop.settings.batch_size
+    plans = []
     for dataset in workshop.datasets.values():
         due = due_keys(workshop.database, dataset.dataset, limit=size * max(room, 1))
         if due:
             partitions = register_partitions(instance, dataset, due)
-            yield from plan_runs(dataset.dataset, due, partitions, size)
+            plans.append(plan_runs(dataset.dataset, due, partitions, size))
+    for turn in zip_longest(*plans):
+        yield from (run for run in turn if run is not None)
 
 
 def _request(workshop: Workshop, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:

@@ -1,11 +1,11 @@
 """Hand-offs between assets: each key's table as a Parquet file in the work tier, one after the other, never pickle."""
 
-from collections.abc import Iterable, Iterator
+from functools import partial
 
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.operations.batch import Batch, Handoff
+from kfm_pipelines.operations.batch import Batch, Handoff, HandoffStream
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state.claims import Claim
@@ -15,11 +15,11 @@ from kfm_pipelines.stores import Layout
 class Handoffs:
     """The tables of a run's keys, produced or read one at a time, so that a large batch needs little memory."""
 
-    def __init__(self, source: Iterable[Handoff]) -> None:
+    def __init__(self, source: HandoffStream) -> None:
         self._source = source
 
-    def __iter__(self) -> Iterator[Handoff]:
-        return iter(self._source)
+    def __iter__(self) -> HandoffStream:
+        return self._source
 
 
 class ParquetHandoffs(dg.ConfigurableIOManager):
@@ -29,17 +29,33 @@ class ParquetHandoffs(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: Handoffs) -> None:
         workshop = self.workshop.open()
-        for handoff in obj:
-            workshop.store.write(_path(workshop, context.asset_key, handoff.claim), handoff.data)
+        handoffs = iter(obj)
+        handoff = next(handoffs, None)
+        while handoff is not None:
+            try:
+                workshop.store.write(_path(workshop, context.asset_key, handoff.claim), handoff.data)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure, and the others go on
+                handoff = _thrown(handoffs, error)
+            else:
+                handoff = next(handoffs, None)
 
     def load_input(self, context: dg.InputContext) -> Handoffs:
         return Handoffs(_read(self.workshop.open(), context))
 
 
-def _read(workshop: Workshop, context: dg.InputContext) -> Iterator[Handoff]:
+def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
+    """Let the stage that made the hand-off deal with what became of it; return the next one."""
+    try:
+        return handoffs.throw(error)
+    except StopIteration:
+        return None
+
+
+def _read(workshop: Workshop, context: dg.InputContext) -> HandoffStream:
     batch = Batch(workshop, _dataset(workshop, context.asset_key), context.step_context.run_id)
     for claim in batch.held(context.asset_partition_keys):
-        yield Handoff(claim, workshop.store.read(_path(workshop, context.asset_key, claim)))
+        path = _path(workshop, context.asset_key, claim)
+        yield Handoff(claim, partial(workshop.store.read, path))
 
 
 def _dataset(workshop: Workshop, asset_key: dg.AssetKey) -> Dataset:

@@ -34,8 +34,7 @@ def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition]) -> dg.SensorDefi
 def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
     """A queue that is away holds up no key that is already recorded, and says so."""
     try:
-        drained = _drained(workshop)
-        refresh_stale(workshop)
+        drained = "; ".join([_drained(workshop), *refresh_stale(workshop)])
         reap(instance, workshop)
         requests = dispatch(instance, workshop)
     except KfmError as error:

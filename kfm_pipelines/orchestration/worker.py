@@ -15,7 +15,7 @@ from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, settle
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
-from kfm_pipelines.state.dispatches import due_keys, seconds_until_due
+from kfm_pipelines.state.dispatches import due_keys, put_off_untouched, seconds_until_due
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
 DRAIN_SECONDS = 15.0
@@ -92,6 +92,8 @@ def _execute(
         tags={"kfm/dataset": run.dataset, "kfm/keys": str(len(run.keys)), **range_tags(run.names)},
         raise_on_error=False,
     )
+    if not result.success:
+        put_off_untouched(workshop.database, result.run_id, run.names)
     entries = last_entries_of_run(workshop.database, result.run_id, run.names)
     worked.runs += 1
     for key, entry in entries.items():

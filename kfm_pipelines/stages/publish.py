@@ -22,9 +22,11 @@ def promote(store: Store, layout: Layout, release: Release, txn: int) -> None:
     complete until the last part begins.
     """
     data = layout.staged_data(release.key, txn)
-    if store.digest(layout.item(release.key)) != release.item_hash:
+    if not store.exists(layout.content(release.content_hash)):
         verify_staged(store, layout, release, txn)
         store.keep(data, layout.content(release.content_hash))
+    if store.digest(layout.item(release.key)) != release.item_hash:
+        verify_staged(store, layout, release, txn)
         store.swap(layout.staged_item(release.key, txn), layout.item(release.key), release.expected_item)
     if store.digest(layout.processed(release.key)) != release.content_hash:
         store.replace(data, layout.processed(release.key))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.errors import Fenced, KfmError, ServiceUnavailable, Terminal
+from kfm_pipelines.errors import Fenced, KfmError, ServiceUnavailable, SettingsInvalid, Terminal
 from kfm_pipelines.settings import with_driver
 
 if TYPE_CHECKING:
@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
 Row = dict[str, Any]
+
+
+# A worker that hangs while it holds a key must stop neither the sensor nor, for long, that key's next worker.
+LOCK_SECONDS = 5
+IDLE_IN_TRANSACTION_SECONDS = 120
 
 
 class TransitionIllegal(Terminal):
@@ -63,7 +68,13 @@ class Database:
             self._pool = ConnectionPool(
                 self._url,
                 connection_class=psycopg.Connection[Row],
-                kwargs={"row_factory": dict_row, "connect_timeout": 5, "application_name": "kfm"},
+                kwargs={
+                    "row_factory": dict_row,
+                    "connect_timeout": 5,
+                    "application_name": "kfm",
+                    "options": f"-c lock_timeout={LOCK_SECONDS}s"
+                    f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_SECONDS}s",
+                },
                 min_size=0,
                 max_size=8,
                 timeout=15,
@@ -77,6 +88,7 @@ def migrate(postgres_url: str) -> None:
     """Bring the `kfm` schema up to date; safe to call by several processes at once and again and again."""
     from alembic import command
     from alembic.config import Config
+    from alembic.util import CommandError
     from sqlalchemy import create_engine, text
     from sqlalchemy.exc import OperationalError
 
@@ -91,6 +103,8 @@ def migrate(postgres_url: str) -> None:
             command.upgrade(config, "head")
     except OperationalError as error:
         raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
+    except CommandError as error:
+        raise SettingsInvalid(f"the database's schema is not of this version of kfm; update kfm ({error})") from error
     finally:
         engine.dispose()
 

@@ -40,7 +40,8 @@ def due_keys(database: Database, dataset: str, limit: int, *, also_dispatched: b
                coalesce((SELECT max(revision) FROM kfm.revisions r WHERE r.key = k.key), 0) AS revision
         FROM kfm.keys k
         WHERE dataset = %(dataset)s AND (dispatch IS NULL OR %(also_dispatched)s)
-          AND (due_at <= clock_timestamp() OR lease_until < clock_timestamp())
+          AND key IN (SELECT key FROM kfm.keys WHERE due_at <= clock_timestamp()
+                      UNION SELECT key FROM kfm.keys WHERE lease_until < clock_timestamp())
           AND (owner IS NULL OR lease_until < clock_timestamp())
         ORDER BY priority DESC, window_start, key LIMIT %(limit)s
         """,
@@ -106,17 +107,39 @@ def close_dispatch(database: Database, run_key: str) -> None:
 
 
 def void_claims(database: Database, owner: str) -> int:
-    """A run that is known to have ended holds nothing any more; what it held is due at once."""
+    """A run that is known to have ended holds nothing any more; what it held is due again, later each time."""
     with database.transaction() as connection:
         connection.execute(LOCK_HELD, {"owner": owner})
         return connection.execute(
-            "UPDATE kfm.keys SET owner = NULL, lease_until = NULL, due_at = clock_timestamp() WHERE owner = %(owner)s",
+            """
+            UPDATE kfm.keys SET owner = NULL, lease_until = NULL, due_at = kfm.later(attempts)
+            WHERE owner = %(owner)s
+            """,
             {"owner": owner},
         ).rowcount
 
 
-def holds_live_lease(database: Database, owner: str) -> bool:
-    rows = database.fetch(
-        "SELECT 1 FROM kfm.keys WHERE owner = %(owner)s AND lease_until > clock_timestamp() LIMIT 1", {"owner": owner}
+def put_off_untouched(database: Database, run_id: str, keys: Sequence[str]) -> int:
+    """A run that failed without a word on these keys will not do better at once; count it as an attempt of theirs."""
+    return database.execute(
+        """
+        UPDATE kfm.keys k SET attempts = attempts + 1, due_at = kfm.later(attempts)
+        WHERE key IN (SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE)
+          AND owner IS NULL AND due_at <= clock_timestamp()
+          AND NOT EXISTS (SELECT FROM kfm.wal w WHERE w.key = k.key AND w.run_id = %(run_id)s)
+        """,
+        {"run_id": run_id, "keys": list(keys)},
     )
-    return bool(rows)
+
+
+def is_silent(database: Database, run_id: str, seconds: float) -> bool:
+    """Whether a run neither holds a live lease nor wrote to the log in the last so many seconds."""
+    rows = database.fetch(
+        """
+        SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE owner = %(run_id)s AND lease_until > clock_timestamp())
+            OR EXISTS (SELECT FROM kfm.wal WHERE run_id = %(run_id)s
+                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
+        """,
+        {"run_id": run_id, "seconds": seconds},
+    )
+    return not rows

@@ -55,7 +55,7 @@ class Tally:
 def record(database: Database, queue: str, deliveries: Sequence[Delivery]) -> Tally:
     """Commit a batch of messages: new events make their keys due, known ones change nothing."""
     pairs = [(event, delivery.body) for delivery in deliveries for event in delivery.events]
-    refusals = [delivery.refusal for delivery in deliveries if delivery.refusal]
+    refusals = sorted((d.refusal for d in deliveries if d.refusal), key=lambda refusal: refusal.identity)
     with database.transaction() as connection:
         _ensure_keys(connection, [event for event, _ in pairs])
         fresh = _insert_events(connection, queue, pairs)

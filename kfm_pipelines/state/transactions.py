@@ -27,14 +27,7 @@ def begin(
     """Open the key's transaction over every event known now; a later one makes the key due again."""
     with database.transaction() as connection:
         events = events_of(connection, claim.key)
-        wal.append(connection, claim, Step.BEGIN, describe(events))
-        connection.execute(
-            """
-            UPDATE kfm.inbox SET state = 'started'
-            WHERE identity = ANY(%(identities)s) AND state IN ('received', 'failed')
-            """,
-            {"identities": [event.identity for event in events]},
-        )
+        _open(connection, claim, describe(events), events)
     return events
 
 
@@ -57,8 +50,11 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         intended = last is not None and last.step is Step.PUBLISH
-        if last is not None and last.outcome is None and not intended:
-            wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
+        if last is None or last.outcome is not None:
+            # It failed before it began. Its events must not count as waiting, or the key would be due for ever.
+            _open(connection, claim, {}, events_of(connection, claim.key))
+        if not intended:
+            wal.append(connection, claim, Step.FAIL, detail)
             _move_started(connection, claim.key, "failed")
         dead_letters.record_key(connection, claim, stage, error)
         _let_go(connection, claim, due_in=again_in if intended else None)
@@ -87,6 +83,15 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
         wal.append(connection, claim, Step.FAIL, {"reason": reason}, txn=last.txn)
         _move_started(connection, claim.key, "received")
         return None
+
+
+def give_up_intent(database: Database, claim: Claim, intent: Entry, reason: str) -> None:
+    """End a predecessor's publication of which nothing can be seen and nothing can be completed."""
+    with database.transaction() as connection:
+        wal.append(
+            connection, claim, Step.FAIL, {"reason": f"given up, nothing was published: {reason}"}, txn=intent.txn
+        )
+        _move_started(connection, claim.key, "received")
 
 
 def publish_intent(database: Database, key: str) -> bool:
@@ -134,14 +139,32 @@ def _settle(connection: "Connection[dict[str, Any]]", claim: Claim) -> None:
     _let_go(connection, claim)
 
 
+def _open(
+    connection: "Connection[dict[str, Any]]",
+    claim: Claim,
+    detail: Mapping[str, object],
+    events: Sequence[IngestEvent],
+) -> None:
+    wal.append(connection, claim, Step.BEGIN, detail)
+    connection.execute(
+        """
+        UPDATE kfm.inbox SET state = 'started'
+        WHERE identity = ANY(%(identities)s) AND state IN ('received', 'failed')
+        """,
+        {"identities": [event.identity for event in events]},
+    )
+
+
 def _let_go(
     connection: "Connection[dict[str, Any]]", claim: Claim, *, due_in: float | None = None, attempts: int = 0
 ) -> None:
+    """Free the key, due in so many seconds, or at once if an event came that this transaction did not see."""
     freed = connection.execute(
         """
         UPDATE kfm.keys
         SET owner = NULL, lease_until = NULL, dispatch = NULL, attempts = %(attempts)s,
-            due_at = least(due_at, clock_timestamp() + make_interval(secs => %(due_in)s))
+            due_at = least(due_at, clock_timestamp() + make_interval(secs => coalesce(%(due_in)s,
+                (SELECT 0 FROM kfm.inbox i WHERE i.key = kfm.keys.key AND i.state = 'received' LIMIT 1))))
         WHERE key = %(key)s AND epoch = %(epoch)s
         """,
         {"key": claim.key, "epoch": claim.epoch, "due_in": due_in, "attempts": attempts},

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
 
 
 class FileStore:
@@ -38,15 +38,19 @@ class FileStore:
         except FileNotFoundError:
             return None
 
+    def exists(self, path: str) -> bool:
+        return self._at(path).is_file()
+
     def write(self, path: str, data: bytes) -> None:
-        target = self._with_folder(path)
-        partial = target.with_name(target.name + ".part")
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-        _sync_folder(target.parent)
+        with _explained(path):
+            target = self._with_folder(path)
+            partial = target.with_name(target.name + ".part")
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(target)
+            _sync_folder(target.parent)
 
     def keep(self, source: str, target: str) -> None:
         try:
@@ -105,6 +109,15 @@ class FileStore:
                 (self._root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
             target.parent.mkdir(mode=0o700 if private else 0o755, parents=True, exist_ok=True)
         return target
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """A full or failing disk may be mended; until then the work waits."""
+    try:
+        yield
+    except OSError as error:
+        raise ServiceUnavailable(f"{path} cannot be written: {error.strerror}") from error
 
 
 @contextmanager

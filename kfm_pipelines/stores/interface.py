@@ -16,6 +16,8 @@ class Store(Protocol):
     def digest(self, path: str) -> str | None:
         """sha256 of the bytes at `path`, or None when there are none."""
 
+    def exists(self, path: str) -> bool: ...
+
     def write(self, path: str, data: bytes) -> None:
         """Put bytes at `path`. The caller is the only writer of that path at the time."""
 

@@ -36,6 +36,18 @@ class S3Store:
         except ObjectMissing:
             return None
 
+    def exists(self, path: str) -> bool:
+        from botocore.exceptions import ClientError
+
+        with translated(f"looking for {path}"):
+            try:
+                self._client.head_object(Bucket=self._bucket, Key=self._name(path))
+            except ClientError as error:
+                if code_of(error) in _GONE:
+                    return False
+                raise
+        return True
+
     def write(self, path: str, data: bytes) -> None:
         with translated(f"writing {path}"):
             self._client.put_object(Bucket=self._bucket, Key=self._name(path), Body=data)

@@ -46,6 +46,9 @@ class StoppingStore:
     def digest(self, path: str) -> str | None:
         return self._store.digest(path)
 
+    def exists(self, path: str) -> bool:
+        return self._store.exists(path)
+
     def paths(self, prefix: str) -> list[str]:
         return self._store.paths(prefix)
 

@@ -57,8 +57,10 @@ def test_a_verdict_of_an_earlier_transaction_is_none(database: Database, claim: 
 
 
 def test_a_verdict_of_another_key_is_none(database: Database, claim: Claim) -> None:
+    other = claimed(database, known_key(database, 7))
+    assert other.epoch == claim.epoch
     for gate in GATES:
-        judge(database, claimed(database, known_key(database, 7)), gate)
+        judge(database, other, gate)
     with pytest.raises(GateRefused, match="no verdict"):
         require_green(database, claim, GATES, BYTES)
 

@@ -1,5 +1,6 @@
 """The write-ahead log: the database itself refuses every transition the design does not name (I4, I5)."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, pairwise, product
@@ -174,6 +175,17 @@ def test_of_many_writers_of_one_step_one_succeeds(database: Database, key: str) 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(lambda _: begin(), range(8))) == 1
     assert steps_of(database, claim.key) == [Step.BEGIN]
+
+
+def test_a_takeover_waits_for_a_transition_under_way(database: Database, key: str) -> None:
+    writer = claimed(database, key)
+    with ThreadPoolExecutor(1) as pool:
+        with database.transaction() as connection:
+            append(connection, writer, Step.BEGIN)
+            takeover = pool.submit(claimed, database, key)
+            time.sleep(0.3)
+            assert not takeover.done()
+        assert takeover.result(timeout=10).epoch == writer.epoch + 1
 
 
 @pytest.mark.parametrize(

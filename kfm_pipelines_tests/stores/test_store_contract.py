@@ -1,9 +1,16 @@
 """What every store promises, tried on files and on S3 alike (P1)."""
 
 import hashlib
+import json
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +18,38 @@ from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.stores import Store
 
 OLD, NEW = b"old" * 20_000, b"new!" * 20_000
+READER = """
+import json, sys
+from pathlib import Path
+from kfm_pipelines.stores import open_store
+
+store, stop = open_store(sys.argv[1]), Path(sys.argv[3])
+seen = {store.digest(sys.argv[2])}
+print("reading", flush=True)
+while not stop.exists():
+    seen.add(store.digest(sys.argv[2]))
+print(json.dumps(sorted(map(str, seen))))
+"""
 NAME = "processed/usgs-streamflow/usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0.parquet"
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def reader_in_another_process(store: Store, stop: Path) -> Iterator[list[str]]:
+    """Somebody who reads NAME again and again; afterwards the list has the digests it has seen."""
+    seen: list[str] = []
+    command = [sys.executable, "-c", READER, store.url, NAME, str(stop)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "reading\n"
+        try:
+            yield seen
+        finally:
+            stop.touch()
+            seen += json.loads(process.stdout.read())
 
 
 def test_what_is_written_is_read(store: Store) -> None:
@@ -123,7 +157,8 @@ def test_of_many_swaps_from_the_same_pointer_one_wins(store: Store, present: byt
     expected = None if present is None else sha256(present)
     if present is not None:
         store.write("catalog/item.json", present)
-    documents = [b"revision by %d" % number for number in range(8)]
+    # Large, so that all have looked at the pointer before the first is done with its own bytes.
+    documents = [b"revision by %d" % number * 100_000 for number in range(8)]
     for number, document in enumerate(documents):
         store.write(f"work/staged/{number}/item", document)
     together = threading.Barrier(8)
@@ -173,30 +208,22 @@ def test_paths_are_those_of_the_folder_sorted(store: Store) -> None:
 
 
 @pytest.mark.parametrize("move", ["write", "replace", "swap"])
-def test_a_reader_sees_the_old_bytes_or_the_new_ones_and_always_some(store: Store, move: str) -> None:
+def test_a_reader_sees_the_old_bytes_or_the_new_ones_and_always_some(store: Store, tmp_path: Path, move: str) -> None:
     contents = (OLD, NEW)
     store.write(NAME, OLD)
     for number, content in enumerate(contents):
         store.write(f"work/staged/{number}", content)
-    done = threading.Event()
-
-    def poll() -> set[bytes]:
-        seen = set()
-        while not done.is_set():
-            seen.add(store.read(NAME))
-        return seen
-
     moves: dict[str, Callable[[int], None]] = {
         "write": lambda turn: store.write(NAME, contents[turn]),
         "replace": lambda turn: store.replace(f"work/staged/{turn}", NAME),
         "swap": lambda turn: store.swap(f"work/staged/{turn}", NAME, sha256(contents[1 - turn])),
     }
-    with ThreadPoolExecutor(2) as pool:
-        readers = [pool.submit(poll) for _ in range(2)]
-        try:
-            for turn in range(40):
-                moves[move]((turn + 1) % 2)
-        finally:
-            done.set()
-        seen = set.union(*(reader.result() for reader in readers))
-    assert seen <= {OLD, NEW}
+
+    with reader_in_another_process(store, tmp_path / "stop") as seen:
+        until = time.monotonic() + 1
+        for turn in cycle([1, 0]):
+            moves[move](turn)
+            if time.monotonic() > until:
+                break
+
+    assert seen == sorted([sha256(OLD), sha256(NEW)])

@@ -36,6 +36,11 @@ CREATE INDEX keys_due ON kfm.keys (dataset, priority DESC, window_start) WHERE d
 CREATE INDEX keys_held ON kfm.keys (owner) WHERE owner IS NOT NULL;
 CREATE INDEX keys_dispatched ON kfm.keys (dispatch) WHERE dispatch IS NOT NULL;
 
+CREATE FUNCTION kfm.later(attempts integer) RETURNS timestamptz LANGUAGE sql AS $$
+    SELECT clock_timestamp() + make_interval(secs => least(300, 2 ^ least(attempts, 9)))
+$$;
+COMMENT ON FUNCTION kfm.later IS 'when to try again after a run died: twice as long each time, five minutes at most';
+
 CREATE FUNCTION kfm.guard_claim() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.epoch < OLD.epoch THEN
@@ -109,7 +114,8 @@ INSERT INTO kfm.wal_moves VALUES
     ('begin', 'compute'), ('compute', 'mask'), ('mask', 'validate'), ('validate', 'stage_atomic'),
     ('stage_atomic', 'publish'), ('publish', 'commit'),
     ('begin', 'skip'), ('compute', 'skip'),
-    ('begin', 'fail'), ('compute', 'fail'), ('mask', 'fail'), ('validate', 'fail'), ('stage_atomic', 'fail');
+    ('begin', 'fail'), ('compute', 'fail'), ('mask', 'fail'), ('validate', 'fail'), ('stage_atomic', 'fail'),
+    ('publish', 'fail');
 
 CREATE TABLE kfm.wal (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -125,6 +131,7 @@ CREATE TABLE kfm.wal (
     UNIQUE (key, txn, step)
 );
 CREATE INDEX wal_of_key ON kfm.wal (key, id);
+CREATE INDEX wal_of_run ON kfm.wal (run_id, at);
 COMMENT ON COLUMN kfm.wal.txn IS 'the epoch that began the transaction';
 COMMENT ON COLUMN kfm.wal.epoch IS 'the epoch of the writer: later than txn when a successor ends it';
 
@@ -149,6 +156,9 @@ BEGIN
     IF NOT EXISTS (SELECT FROM kfm.wal_moves m WHERE m.previous = before AND m.next = NEW.step) THEN
         RAISE EXCEPTION '% may not go from % to %', NEW.key, coalesce(nullif(before, ''), 'nothing'), NEW.step
             USING ERRCODE = 'KF002';
+    END IF;
+    IF before = 'publish' AND NEW.step = 'fail' AND NEW.txn = NEW.epoch THEN
+        RAISE EXCEPTION '% has a publish intent, which only a successor may give up', NEW.key USING ERRCODE = 'KF002';
     END IF;
     IF NEW.txn > NEW.epoch OR (NEW.txn < NEW.epoch AND NEW.step NOT IN ('commit', 'fail')) THEN
         RAISE EXCEPTION 'epoch % may not write % of transaction %', NEW.epoch, NEW.step, NEW.txn
