@@ -158,7 +158,7 @@ def test_of_many_swaps_from_the_same_pointer_one_wins(store: Store, present: byt
     if present is not None:
         store.write("catalog/item.json", present)
     # Large, so that all have looked at the pointer before the first is done with its own bytes.
-    documents = [b"revision by %d" % number * 100_000 for number in range(8)]
+    documents = [b"revision by %d" % number * 600_000 for number in range(8)]
     for number, document in enumerate(documents):
         store.write(f"work/staged/{number}/item", document)
     together = threading.Barrier(8)
