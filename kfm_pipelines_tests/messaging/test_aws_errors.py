@@ -88,6 +88,8 @@ def error(code: str) -> bytes:
         (400, "RequestTimeout", ServiceUnavailable),
         (400, "ThrottlingException", ServiceUnavailable),
         (400, "Throttling", ServiceUnavailable),
+        (400, "ExpiredToken", ServiceUnavailable),
+        (403, "RequestTimeTooSkewed", ServiceUnavailable),
     ],
 )
 def test_an_answer_becomes_the_error_that_says_what_to_do(status: int, code: str, named: type[KfmError]) -> None:

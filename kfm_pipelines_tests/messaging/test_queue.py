@@ -19,10 +19,7 @@ def queue(stack: Stack) -> Queue:
 
 
 def receive_all(queue: Queue) -> list[Message]:
-    messages: list[Message] = []
-    while batch := queue.receive():
-        messages += batch
-    return messages
+    return [message for _ in range(10) for message in queue.receive()]
 
 
 @pytest.mark.parametrize("body", ["{}", "not JSON", json.dumps({"key": "ü \u2028 \U0001d4b3"}), "x" * 200_000])

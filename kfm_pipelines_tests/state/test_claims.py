@@ -98,6 +98,17 @@ def test_renewing_prolongs_the_own_leases_and_no_others(database: Database) -> N
     assert seconds_left(database, lost.key) <= 5
 
 
+def test_renewing_does_not_wait_for_a_key_that_is_being_published(database: Database) -> None:
+    claims = Claims(database, "run-1", 60)
+    locked, free = (claims.take(known_key(database, hour)) for hour in (1, 2))
+    for claim in (locked, free):
+        expire_lease(database, claim.key)
+
+    with publishing(database, locked):
+        claims.renew()
+        assert seconds_left(database, free.key) > 55
+
+
 def test_a_short_lease_is_kept_alive_while_the_work_goes_on_and_no_longer(database: Database) -> None:
     claims = Claims(database, "run-1", lease_seconds=1)
     claim = claims.take(known_key(database))

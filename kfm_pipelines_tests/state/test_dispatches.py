@@ -1,15 +1,20 @@
 """Dispatches: which keys are due, in which order, and which run was asked to take them."""
 
+import pytest
+
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dispatches import (
     close_dispatch,
     due_keys,
+    is_silent,
     open_dispatches,
+    put_off_untouched,
     record_dispatch,
     seconds_until_due,
     void_claims,
 )
+from kfm_pipelines.state.wal import Step
 from kfm_pipelines_tests.state.given import claimed, deliver, event_of_hour, expire_lease, known_key, row_of_key
 
 DATASET = "usgs/streamflow"
@@ -17,6 +22,10 @@ DATASET = "usgs/streamflow"
 
 def due(database: Database, *, limit: int = 100, also_dispatched: bool = False) -> list[str]:
     return [one.key for one in due_keys(database, DATASET, limit, also_dispatched=also_dispatched)]
+
+
+def make_due(database: Database) -> None:
+    database.execute("UPDATE kfm.keys SET due_at = clock_timestamp() WHERE owner IS NULL")
 
 
 def test_urgent_keys_come_first_then_the_oldest_windows(database: Database) -> None:
@@ -87,18 +96,51 @@ def test_a_closed_dispatch_frees_the_keys_it_did_not_settle(database: Database) 
     assert due(database) == keys[1:]
 
 
-def test_what_an_ended_run_held_is_due_at_once(database: Database) -> None:
-    held, others = (
-        claimed(database, known_key(database, 1), "ended"),
-        claimed(database, known_key(database, 2), "alive"),
-    )
-    assert due(database) == []
+def test_what_an_ended_run_held_is_due_again_and_others_keep_theirs(database: Database) -> None:
+    held, others = (claimed(database, known_key(database, hour), owner) for hour, owner in ((1, "ended"), (2, "alive")))
 
     assert void_claims(database, "ended") == 1
 
+    assert due(database) == []
+    assert 1 < (seconds_until_due(database) or 0) <= 2
+    make_due(database)
     assert due(database) == [held.key]
     assert row_of_key(database, others.key)["owner"] == "alive"
     assert row_of_key(database, held.key)["epoch"] == held.epoch
+
+
+@pytest.mark.parametrize(("attempts", "seconds"), [(1, 2), (2, 4), (5, 32), (8, 256), (9, 300), (100, 300)])
+def test_a_key_whose_runs_die_is_due_later_each_time(database: Database, attempts: int, seconds: int) -> None:
+    claimed(database, known_key(database), "ended")
+    database.execute("UPDATE kfm.keys SET attempts = %(attempts)s", {"attempts": attempts})
+    void_claims(database, "ended")
+    assert seconds - 1 < (seconds_until_due(database) or 0) <= seconds
+
+
+def test_a_run_that_failed_without_a_word_counts_as_an_attempt_of_its_keys(database: Database) -> None:
+    untouched, touched, held = (known_key(database, hour) for hour in (1, 2, 3))
+    claim = claimed(database, touched, "failed")
+    transactions.begin(database, claim, lambda _: {})
+    transactions.hand_back(database, claim, delay=0, reason="later", count_attempt=False)
+    claimed(database, held, "alive")
+
+    assert put_off_untouched(database, "failed", [untouched, touched, held]) == 1
+
+    assert due(database) == [touched]
+    assert [row_of_key(database, key)["attempts"] for key in (untouched, touched, held)] == [1, 0, 1]
+
+
+def test_a_run_is_silent_without_a_live_lease_and_without_a_recent_word(database: Database) -> None:
+    claim = claimed(database, known_key(database), "run-1")
+    assert is_silent(database, "nobody", 60)
+    assert not is_silent(database, "run-1", 60)
+
+    expire_lease(database, claim.key)
+    assert is_silent(database, "run-1", 60)
+
+    transactions.advance(database, claim, Step.BEGIN)
+    assert not is_silent(database, "run-1", 60)
+    assert is_silent(database, "run-1", 0)
 
 
 def test_a_silent_owner_makes_its_key_due(database: Database) -> None:
@@ -113,7 +155,7 @@ def test_a_key_with_a_new_event_waits_for_the_run_that_holds_it(database: Databa
     deliver(database, event_of_hour(identity="b" * 64))
     assert due(database) == []
     assert 50 < (seconds_until_due(database) or 0) <= 60
-    void_claims(database, claim.owner)
+    expire_lease(database, claim.key)
     assert due(database) == [claim.key]
 
 
@@ -123,6 +165,6 @@ def test_a_key_to_be_tried_again_is_due_when_its_time_has_come(database: Databas
     transactions.hand_back(database, claim, delay=40, reason="later")
     assert due(database) == []
     assert 30 < (seconds_until_due(database) or 0) <= 40
-    database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    make_due(database)
     assert due(database) == [claim.key]
     assert seconds_until_due(database) == 0

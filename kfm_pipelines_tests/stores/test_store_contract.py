@@ -69,6 +69,14 @@ def test_what_is_not_there_is_missing(store: Store) -> None:
     with pytest.raises(ObjectMissing, match=f"catalog/none is not in the store {store.url}"):
         store.read("catalog/none")
     assert store.digest("catalog/none") is None
+    assert not store.exists("catalog/none")
+
+
+def test_what_is_there_exists_and_a_folder_does_not(store: Store) -> None:
+    store.write(NAME, OLD)
+    assert store.exists(NAME)
+    assert not store.exists(NAME.rsplit("/", 1)[0])
+    assert not store.exists(NAME[:-1])
 
 
 def test_a_digest_is_the_sha256_of_the_bytes(store: Store) -> None:

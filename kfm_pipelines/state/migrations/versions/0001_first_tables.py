@@ -260,4 +260,7 @@ def downgrade() -> None:
         "DROP TABLE kfm.dead_letters, kfm.collections, kfm.revisions, kfm.verdicts, kfm.wal, kfm.wal_moves,"
         " kfm.queue_totals, kfm.inbox, kfm.inbox_moves, kfm.keys, kfm.dispatches"
     )
-    op.execute("DROP FUNCTION kfm.guard_revision, kfm.guard_wal, kfm.refuse_change, kfm.guard_inbox, kfm.guard_claim")
+    op.execute(
+        "DROP FUNCTION kfm.guard_revision, kfm.guard_wal, kfm.refuse_change, kfm.guard_inbox, kfm.guard_claim,"
+        " kfm.later"
+    )

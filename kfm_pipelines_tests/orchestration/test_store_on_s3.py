@@ -1,0 +1,32 @@
+"""The whole path with the store on S3: nothing of it needs a shared disk."""
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines_tests.site import opened_site
+
+
+@pytest.mark.slow
+def test_keys_are_published_to_a_bucket(stack: Stack, site_template: str, tmp_path: Path) -> None:
+    store_url = f"s3://store-{uuid4().hex[:8]}/published"
+    postgres_url = stack.environment["KFM_POSTGRES_URL"]
+    with opened_site(tmp_path / "site", postgres_url, site_template, KFM_STORE_URL=store_url) as site:
+        for hour in range(2):
+            put = site.put(hour)
+        assert site.work() == {"keys": 2, "published": 2, "skipped": 0, "failed": 0}
+
+        store = site.workshop.store
+        item = json.loads(store.read(f"catalog/usgs-streamflow/items/{site.key(1)}.json"))
+        digest = item["assets"]["data"]["file:checksum"].removeprefix("1220")
+        assert store.digest(f"objects/sha256/{digest[:2]}/{digest}.parquet") == digest
+        assert store.digest(f"processed/usgs-streamflow/{site.key(1)}.parquet") == digest
+        assert len(json.loads(store.read("catalog/usgs-streamflow/collection.json"))["links"]) == 5
+        assert store.paths("work") == []
+
+        site.send(site.auto_update_message(put))
+        assert site.work() == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
+    assert not (tmp_path / "site" / "data").exists()
