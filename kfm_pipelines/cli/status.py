@@ -15,10 +15,13 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.overview import (
     datasets_overview,
     key_history,
+    latest_dead_letters,
     nothing_known,
     queue_totals,
     refused_messages,
 )
+
+LETTERS_SHOWN = 10
 
 
 @click.command()
@@ -50,6 +53,7 @@ def _whole(workshop: Workshop) -> dict[str, Any]:
             **queue_totals(workshop.database, workshop.queue.name),
         },
         "refused_messages": refused_messages(workshop.database),
+        "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
     }
 
 
@@ -73,8 +77,11 @@ def _show_whole(document: dict[str, Any]) -> None:
     console.print(f"  now        {queue['waiting']} waiting, {queue['in_flight']} in flight")
     console.print(f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
                   f"{queue['duplicates']} duplicates, {queue['refused']} refused")  # fmt: skip
-    if document["refused_messages"]:
-        console.print(f"  DLQ        {document['refused_messages']} refused messages")
+    console.print(f"  DLQ        {document['refused_messages']} refused messages")
+    if document["dead_letters"]:
+        console.print("latest dead letters", style="bold")
+    for letter in document["dead_letters"]:
+        console.print(f"  {_time(letter['at'])}  {letter['triage']}: {letter['reason']}", markup=False)
 
 
 def _show_key(history: dict[str, Any]) -> None:

@@ -53,6 +53,17 @@ def refused_messages(database: Database) -> int:
     return int(rows[0]["n"])
 
 
+def latest_dead_letters(database: Database, limit: int) -> list[dict[str, Any]]:
+    """The newest open dead letters, of keys and of refused messages."""
+    return database.fetch(
+        """
+        SELECT at, dataset, key, failure_stage, triage, error, reason FROM kfm.dead_letters
+        WHERE closed_at IS NULL ORDER BY id DESC LIMIT %(limit)s
+        """,
+        {"limit": limit},
+    )
+
+
 def key_history(database: Database, key: str) -> dict[str, Any] | None:
     """Everything that ever happened to one key; None when no event has named it."""
     parameters = {"key": key}

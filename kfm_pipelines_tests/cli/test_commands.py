@@ -59,7 +59,10 @@ def test_rubbish_is_refused_and_counted(site: Site) -> None:
     kfm(site.environment, "emit", "--body", "-", "--to", "queue", text="not JSON")
 
     assert kfm(site.environment, "drain", "--once", "--json").json["refused"] == 1
-    assert kfm(site.environment, "status", "--json").json["refused_messages"] == 1
+    status = kfm(site.environment, "status", "--json").json
+    assert status["refused_messages"] == 1
+    assert [letter["error"] for letter in status["dead_letters"]] == ["BodyUnreadable"]
+    assert status["dead_letters"][0]["reason"] in kfm(site.environment, "status").out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.errors import PointerMoved
+from kfm_pipelines.errors import PointerMoved, ServiceUnavailable
 from kfm_pipelines.stores.files import FileStore
 
 
@@ -85,3 +85,10 @@ def test_a_refused_swap_lets_go_of_its_lock(store: FileStore, tmp_path: Path) ->
     folder = os.open(tmp_path / "store/catalog", os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(folder)
+
+
+def test_a_disk_that_fails_may_be_mended(store: FileStore, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/catalog").write_bytes(b"a file where a folder has to be")
+    with pytest.raises(ServiceUnavailable, match=r"^catalog/item\.json cannot be written: "):
+        store.write("catalog/item.json", b"{}")
