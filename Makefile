@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two processes, each with a stack of its own: much of the suite waits for other processes.
+PARALLEL ?= -n 2 --dist worksteal
 
 .PHONY: demo up test test-fast lint types check bench lock wheel clean
 
@@ -12,10 +14,10 @@ up: $(VENV)/local.done
 	@$(BIN)/kfm up
 
 test: $(VENV)/dev.done
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: $(VENV)/dev.done
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 check: lint types
 

@@ -70,7 +70,7 @@ def _serve(cluster: _Cluster, port: int) -> Command:
         "port": port,
         # A socket's path may have 107 characters at most; a home may be deeper. TCP has no such limit.
         "unix_socket_directories": "",
-        "max_connections": 100,
+        "max_connections": 200,
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     return Command(

@@ -12,10 +12,10 @@ class WorkshopResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Database, store, queue and declarations, as the environment says."""
 
     def open(self) -> Workshop:
-        return _workshop(load_settings())
+        return workshop_of_process(load_settings())
 
 
 @cache
-def _workshop(settings: Settings) -> Workshop:
+def workshop_of_process(settings: Settings) -> Workshop:
     """One for each process: ticks come every few seconds, and each would otherwise open connections of its own."""
     return Workshop(settings)

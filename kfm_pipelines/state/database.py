@@ -77,6 +77,7 @@ class Database:
                 },
                 min_size=0,
                 max_size=8,
+                max_idle=60,
                 timeout=15,
                 check=ConnectionPool.check_connection,
                 open=True,

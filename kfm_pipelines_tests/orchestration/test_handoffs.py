@@ -44,6 +44,10 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def pickles(folder: Path) -> list[Path]:
+    return [path for path in files(folder) if path.suffix in (".pickle", ".pkl") or is_pickle(path.read_bytes())]
+
+
 def test_before_masking_a_table_lies_only_in_the_restricted_tier(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
 
@@ -66,23 +70,18 @@ def test_after_masking_a_table_lies_in_the_masked_tier(site: Site, instance: dg.
     ]
 
 
-def test_nothing_a_run_leaves_anywhere_is_a_pickle(site: Site, instance: dg.DagsterInstance) -> None:
+def test_nothing_a_run_has_written_before_it_publishes_is_a_pickle(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
-    run_up_to(site, instance, "compute", "mask", "validate")
-    half_way = files(site.root)
-    site.workshop.database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 s'")
-    site.put(1)
-    assert site.work()["published"] == 2
-
-    for path in {*half_way, *files(site.root)}:
-        assert path.suffix not in (".pickle", ".pkl")
-        assert not path.exists() or not is_pickle(path.read_bytes()), path
+    run_up_to(site, instance, "compute", "mask", "validate", "stage")
+    assert len(files(site.data / "work")) == 4
+    assert pickles(site.root) == []
 
 
-def test_when_a_key_is_published_nothing_of_it_is_left_in_the_work_tier(site: Site) -> None:
+def test_when_a_key_is_published_no_work_and_no_pickle_is_left(site: Site) -> None:
     site.put()
     site.work()
     assert files(site.data / "work") == []
+    assert pickles(site.root) == []
 
 
 def test_the_detector_of_pickles_detects() -> None:
