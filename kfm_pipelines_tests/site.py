@@ -25,8 +25,7 @@ from kfm_pipelines.messaging.provision import provision
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.worker import work
-from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
-from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource, workshop_of_process
 from kfm_pipelines.settings import load_settings, shipped, with_driver
 from kfm_pipelines.state.database import migrate
 from kfm_pipelines.state.inbox import Tally
