@@ -100,7 +100,16 @@ class Table(_Declared):
         for name in [*self.primary_key, self.time_column, self.longitude_column, self.latitude_column]:
             if name not in names:
                 raise ValueError(f"{name!r} is not one of the columns {', '.join(names)}")
+        self._refuse_type(self.time_column, ("timestamp",))
+        self._refuse_type(self.longitude_column, ("float64",))
+        self._refuse_type(self.latitude_column, ("float64",))
         return self
+
+    def _refuse_type(self, name: str, expected: tuple[ColumnType, ...]) -> None:
+        """What says when or where has to be able to; the gates compare it."""
+        found = next(column.type for column in self.columns if column.name == name)
+        if found not in expected:
+            raise ValueError(f"{name!r} must be of type {' or '.join(expected)}, not {found}")
 
 
 class Dataset(_Declared):

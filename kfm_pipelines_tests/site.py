@@ -25,7 +25,7 @@ from kfm_pipelines.messaging.provision import provision
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.worker import work
-from kfm_pipelines.orchestration.workshop_resource import WorkshopResource, workshop_of_process
+from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings, shipped, with_driver
 from kfm_pipelines.state.database import migrate
 from kfm_pipelines.state.inbox import Tally
@@ -146,10 +146,9 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
             yield Site(workshop, {**os.environ}, root)
         finally:
             workshop.close()
-            # Its connections would stay open for minutes, and a session of many sites runs out of them.
+            # The one that runs in this process have shared; a session of many sites would run out of connections.
             workshop_of_process(workshop.settings).close()
             workshop_of_process.cache_clear()
-            WorkshopResource().open().close()  # the one that runs in this process have shared
 
 
 def create_template(postgres_url: str, scratch: Path) -> str:

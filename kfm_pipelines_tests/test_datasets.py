@@ -179,7 +179,8 @@ def load(declare: Declare, **changes: object) -> Dataset:
 
 def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) -> None:
     digest = load(declare).digest
-    assert load(declare, title="Another title", owners=["team:other"]).digest == digest
+    assert load(declare, description="Other words", owners=["team:other"]).digest == digest
+    assert load(declare, title="Another title").digest != digest
     assert load(declare, **{"input.max_bytes": 5}).digest == digest
     assert load(declare, **{"key.transform_version": "v2-0-0"}).digest != digest
     assert load(declare, policy="another").digest != digest

@@ -50,11 +50,12 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         intended = last is not None and last.step is Step.PUBLISH
+        txn = claim.epoch if last is None or last.outcome is not None else last.txn
         if last is None or last.outcome is not None:
             # It failed before it began. Its events must not count as waiting, or the key would be due for ever.
             _open(connection, claim, {}, events_of(connection, claim.key))
         if not intended:
-            wal.append(connection, claim, Step.FAIL, detail)
+            wal.append(connection, claim, Step.FAIL, detail, txn=txn)
             _move_started(connection, claim.key, "failed")
         dead_letters.record_key(connection, claim, stage, error)
         _let_go(connection, claim, due_in=again_in if intended else None)
