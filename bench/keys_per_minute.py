@@ -37,8 +37,8 @@ def _served(folder: Path, batch_size: int) -> Iterator[Workshop]:
     os.environ.update({"KFM_HOME": str(folder / "home"), "KFM_BATCH_SIZE": str(batch_size)})
     for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
         os.environ.pop(variable, None)
+    _fresh_clients()
     with opened_workshop() as workshop:
-        _fresh_clients()
         yield workshop
 
 
