@@ -27,9 +27,13 @@ class Settings:
     store_url: str  # KFM_STORE_URL: file:///path or s3://bucket/prefix
     home: Path  # KFM_HOME: state of the embedded stack
     resources: Path  # KFM_RESOURCES
-    topic: str  # KFM_TOPIC
+    topic: str  # KFM_TOPIC: where S3 announces objects
+    notice_topic: str  # KFM_NOTICE_TOPIC: where producers publish notices with routing attributes
     queue: str  # KFM_QUEUE
-    dead_letter_queue: str  # KFM_DEAD_LETTER_QUEUE
+    priority_queue: str  # KFM_PRIORITY_QUEUE: notices of high priority, drained first
+    dead_letter_queue: str  # KFM_DEAD_LETTER_QUEUE: of both
+    fifo_queue: str  # KFM_FIFO_QUEUE; its topic has the same name
+    fifo_dead_letter_queue: str  # KFM_FIFO_DEAD_LETTER_QUEUE
     batch_size: int  # KFM_BATCH_SIZE: keys in one run
     runs_in_flight: int  # KFM_RUNS_IN_FLIGHT: runs the dispatcher keeps open at once
     lease_seconds: int  # KFM_LEASE_SECONDS: how long a silent worker keeps its keys
@@ -56,8 +60,12 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         home=home,
         resources=resources_directory(env),
         topic=env.get("KFM_TOPIC") or "kfm-ingest",
+        notice_topic=env.get("KFM_NOTICE_TOPIC") or "kfm-notices",
         queue=env.get("KFM_QUEUE") or "kfm-ingest",
+        priority_queue=env.get("KFM_PRIORITY_QUEUE") or "kfm-ingest-high",
         dead_letter_queue=env.get("KFM_DEAD_LETTER_QUEUE") or "kfm-ingest-dlq",
+        fifo_queue=_fifo_name(env, "KFM_FIFO_QUEUE", "kfm-ingest.fifo"),
+        fifo_dead_letter_queue=_fifo_name(env, "KFM_FIFO_DEAD_LETTER_QUEUE", "kfm-ingest-dlq.fifo"),
         batch_size=_whole_number(env, "KFM_BATCH_SIZE", 200, at_most=5000),
         runs_in_flight=_whole_number(env, "KFM_RUNS_IN_FLIGHT", 4, at_most=200),
         lease_seconds=_whole_number(env, "KFM_LEASE_SECONDS", 30, at_most=86_400),
@@ -85,6 +93,13 @@ def _store_url(env: Mapping[str, str], home: Path) -> str:
     if not url.startswith(("file:///", "s3://")):
         raise SettingsInvalid(f"KFM_STORE_URL must start with file:/// or s3://, not {url!r}")
     return url.rstrip("/")
+
+
+def _fifo_name(env: Mapping[str, str], name: str, default: str) -> str:
+    queue = env.get(name) or default
+    if not queue.endswith(".fifo"):
+        raise SettingsInvalid(f"{name} must end in .fifo, not {queue!r}")
+    return queue
 
 
 def _whole_number(env: Mapping[str, str], name: str, default: int, *, at_most: int) -> int:

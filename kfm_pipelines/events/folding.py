@@ -19,12 +19,14 @@ from kfm_pipelines.events.windows import Window, window_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestEvent(ObjectNotice):
-    """A notice that found its dataset: work for one key."""
+    """A notice that found its dataset: work for one key. Group and place are known of what a FIFO queue delivered."""
 
     dataset: str
     key: str
     window_start: datetime
     window_end: datetime
+    message_group: str | None = None
+    group_sequence: int | None = None
 
 
 def fold(notice: ObjectNotice, datasets: Datasets) -> IngestEvent:

@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Literal
 
 Priority = Literal["high", "normal", "low"]
+# created: written or replaced; deleted: gone from now on; purged: this one version is gone, as if it had never been.
+Change = Literal["created", "deleted", "purged"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectNotice:
-    """One object was created or replaced. Times are UTC; what the message does not say is None."""
+    """What happened to one object. Times are UTC; what the message does not say is None."""
 
     shape: str
     identity: str
@@ -27,6 +29,7 @@ class ObjectNotice:
     granule_start: datetime | None
     granule_end: datetime | None
     priority: Priority
+    change: Change = "created"
 
     @property
     def asset_uri(self) -> str:

@@ -1,19 +1,30 @@
-"""One SQS queue: receive, delete, and how full it is."""
+"""One SQS queue, standard or FIFO: receive, delete, send, and how full it is."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.messaging.aws_errors import translated
 from kfm_pipelines.messaging.clients import sqs_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
 
 BATCH = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """One delivery. Group and sequence are only there on a FIFO queue."""
+
     body: str
-    receipt: str
+    receipt: str = ""
+    message_id: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    sequence: int | None = None
+    receives: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +44,36 @@ class Queue:
         """Up to ten messages, hidden from others until the visibility timeout runs out."""
         with translated(f"receiving from queue {self.name}"):
             answer = sqs_client().receive_message(
-                QueueUrl=self._url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait_seconds
+                QueueUrl=self._url,
+                MaxNumberOfMessages=BATCH,
+                WaitTimeSeconds=wait_seconds,
+                MessageAttributeNames=["All"],
+                MessageSystemAttributeNames=["MessageGroupId", "SequenceNumber", "ApproximateReceiveCount"],
             )
-        return [Message(m["Body"], m["ReceiptHandle"]) for m in answer.get("Messages", [])]
+        return [_message(received) for received in answer.get("Messages", [])]
 
     def delete(self, messages: Sequence[Message]) -> int:
         """Delete what was recorded. What SQS fails to delete comes again and is recognised then."""
         return sum(self._delete_batch(batch) for batch in _batches(messages))
 
-    def send(self, body: str) -> None:
+    def send(
+        self,
+        body: str,
+        attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> None:
+        """Send one message. On a FIFO queue it needs a group, and SQS tells equal ones apart by body or by the id."""
+        fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
         with translated(f"sending to queue {self.name}"):
-            sqs_client().send_message(QueueUrl=self._url, MessageBody=body)
+            sqs_client().send_message(
+                QueueUrl=self._url,
+                MessageBody=body,
+                MessageAttributes={
+                    name: {"DataType": "String", "StringValue": value} for name, value in (attributes or {}).items()
+                },
+                **{name: value for name, value in fifo.items() if value is not None},  # type: ignore[arg-type]
+            )
 
     def depth(self) -> Depth:
         counts = self.attributes()
@@ -70,6 +100,24 @@ class Queue:
                 except sqs.exceptions.QueueDoesNotExist:
                     raise SettingsInvalid(f"there is no queue {self.name!r}; `kfm doctor --fix` creates it") from None
         return self._known_url
+
+
+def _message(received: "MessageTypeDef") -> Message:
+    system = {str(name): value for name, value in received.get("Attributes", {}).items()}
+    sequence = system.get("SequenceNumber")
+    return Message(
+        body=received["Body"],
+        receipt=received["ReceiptHandle"],
+        message_id=received["MessageId"],
+        attributes={
+            name: value["StringValue"]
+            for name, value in received.get("MessageAttributes", {}).items()
+            if "StringValue" in value
+        },
+        group=system.get("MessageGroupId"),
+        sequence=int(sequence) if sequence else None,
+        receives=int(system.get("ApproximateReceiveCount", 1)),
+    )
 
 
 def _batches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -18,6 +18,14 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Store, open_store
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """A queue that events come from, and where SQS and we put what cannot be taken."""
+
+    queue: Queue
+    dead_letters: Queue
+
+
 @dataclass(frozen=True)
 class Workshop:
     """Database, store, queue, declarations; opened when first used."""
@@ -38,6 +46,17 @@ class Workshop:
     @cached_property
     def queue(self) -> Queue:
         return Queue(self.settings.queue)
+
+    @cached_property
+    def intakes(self) -> tuple[Intake, ...]:
+        """Every queue events come from, in the order they are drained: what is urgent first."""
+        settings = self.settings
+        dead_letters = Queue(settings.dead_letter_queue)
+        return (
+            Intake(Queue(settings.priority_queue), dead_letters),
+            Intake(self.queue, dead_letters),
+            Intake(Queue(settings.fifo_queue), Queue(settings.fifo_dead_letter_queue)),
+        )
 
     @cached_property
     def datasets(self) -> Datasets:

@@ -110,7 +110,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0001"
+HEAD = "0002"
 
 
 def is_current(database: Database) -> bool:

@@ -56,6 +56,9 @@ def record_message(
 def close_key(connection: "Connection[dict[str, Any]]", key: str) -> None:
     """The key went through after all: its open letters are history."""
     connection.execute(
-        "UPDATE kfm.dead_letters SET closed_at = clock_timestamp() WHERE key = %(key)s AND closed_at IS NULL",
+        """
+        UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp()
+        WHERE key = %(key)s AND closed_at IS NULL
+        """,
         {"key": key},
     )
