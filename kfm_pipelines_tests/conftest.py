@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from kfm_pipelines.local.stack import Stack, open_stack
 from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
 from kfm_pipelines_tests.homes import temporary_home
 from kfm_pipelines_tests.site import Site, create_template, opened_site
+
+# The same examples on every machine and every run: what fails in one place can be looked at in another.
+settings.register_profile("kfm", derandomize=True, deadline=None)
+settings.load_profile("kfm")
 
 
 @pytest.fixture(scope="session")
