@@ -8,6 +8,7 @@ KfmError
 │   │   ├── BodyUnreadable      not JSON, too deep, too large
 │   │   ├── ShapeUnknown        JSON, but no shape we listen to
 │   │   ├── ContractBroken      a known shape that breaks its schema
+│   │   ├── UniquenessInAttributes  attributes alone tell it from another message
 │   │   ├── DatasetUnknown      names a dataset nobody declared
 │   │   └── LocationUndeclared  points outside the declared buckets and prefixes
 │   ├── KeyInvalid              not a canonical idempotency key
@@ -17,7 +18,10 @@ KfmError
 │   ├── InputUnreadable         the object is not in the declared format
 │   ├── PolicyRefused           masking policy absent, unknown or not applied
 │   ├── GateRefused             no green verdict for exactly these bytes
-│   └── AttemptsExhausted       retryable once, but too often
+│   ├── AttemptsExhausted       retryable once, but too often
+│   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
+│   ├── LetterUnknown           no such dead letter, or none that may be moved like this
+│   └── RedriveStopped          what was sent again failed again
 ├── Retryable                   the same work may succeed later
 │   ├── ServiceUnavailable      network, throttling, 5xx, database away
 │   └── PointerMoved            somebody else swapped the catalog entry first
@@ -75,6 +79,10 @@ class ContractBroken(MessageRefused):
     pass
 
 
+class UniquenessInAttributes(MessageRefused):
+    """SQS compares bodies only, so what makes a message unique has to be in its body."""
+
+
 class DatasetUnknown(MessageRefused):
     pass
 
@@ -113,6 +121,18 @@ class GateRefused(Terminal):
 
 class AttemptsExhausted(Terminal):
     triage = "exhausted"
+
+
+class DeliveryExhausted(Terminal):
+    triage = "exhausted"
+
+
+class LetterUnknown(Terminal):
+    pass
+
+
+class RedriveStopped(Terminal):
+    pass
 
 
 class ServiceUnavailable(Retryable):

@@ -18,11 +18,12 @@ import pytest
 from psycopg import sql
 
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.events.messages import auto_update, s3_notification, sns_wrapped
 from kfm_pipelines.local.samples import streamflow_object
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.messaging.provision import provision
-from kfm_pipelines.operations.drain import drain
+from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.worker import work
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
@@ -100,7 +101,10 @@ class Site:
         self.workshop.queue.send(body)
 
     def drain(self) -> Tally:
-        return drain(self.workshop.database, self.workshop.queue, self.workshop.datasets, budget_seconds=60)
+        drained = drain_all(self.workshop, budget_seconds=60)
+        if drained.problems:
+            raise ServiceUnavailable(drained.problems[0])
+        return drained.tally
 
     def work(self) -> dict[str, int]:
         return work(self.workshop, once=True).counts()
@@ -109,8 +113,9 @@ class Site:
         return self.workshop.database.fetch(statement)
 
     def tree(self, *folders: str) -> dict[str, str]:
-        """Every file under these folders of the store (all by default) with the digest of its bytes."""
-        roots = [self.data / folder for folder in folders] if folders else [self.data]
+        """Every file under these folders of the store with the digest of its bytes; by default all but the archive of
+        messages and the dead letters, which tell how things came about, not what came of them."""
+        roots = [self.data / folder for folder in folders or ("catalog", "objects", "processed", "work")]
         files = [path for root in roots for path in root.rglob("*") if path.is_file()]
         return {str(p.relative_to(self.data)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(files)}
 
@@ -144,7 +149,7 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
             patch.setenv(variable, value)
         workshop = Workshop(load_settings())
         provision(workshop.settings, workshop.datasets)
-        drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=5)  # S3's test event
+        drain_all(workshop, budget_seconds=5)  # S3's test event
         workshop.database.execute("DELETE FROM kfm.queue_totals")
         try:
             yield Site(workshop, {**os.environ}, root)

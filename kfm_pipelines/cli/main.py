@@ -9,6 +9,7 @@ import click
 
 from kfm_pipelines.cli.datasets import datasets
 from kfm_pipelines.cli.demo import demo
+from kfm_pipelines.cli.dlq import dlq
 from kfm_pipelines.cli.doctor import doctor
 from kfm_pipelines.cli.emit import emit
 from kfm_pipelines.cli.status import status
@@ -27,7 +28,7 @@ def kfm() -> None:
     """
 
 
-for command in (demo, up, doctor, emit, drain, work, status, datasets):
+for command in (demo, up, doctor, emit, drain, work, status, dlq, datasets):
     kfm.add_command(command)
 
 

@@ -1,10 +1,13 @@
 """`kfm drain` and `kfm work`: by hand, in this process, what the sensor and the daemon do by themselves."""
 
+from dataclasses import asdict
+
 import click
 
 from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
 from kfm_pipelines.cli.session import opened_workshop
-from kfm_pipelines.operations import drain as draining
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.state.inbox import Tally
 
 once_option = click.option("--once", is_flag=True, help="Stop when there is nothing left to do.")
@@ -20,14 +23,15 @@ def drain(once: bool, as_json: bool) -> None:
     with opened_workshop() as workshop:
         total = Tally()
         while True:
-            batch = draining.drain(
-                workshop.database,
-                workshop.queue,
-                workshop.datasets,
+            drained = drain_all(
+                workshop,
                 budget_seconds=FOLLOW_SECONDS if once else 0,
                 wait_seconds=0 if once else LONG_POLL_SECONDS,
             )
+            batch = drained.tally
             total += batch
+            if once and drained.problems:
+                raise ServiceUnavailable(drained.problems[0])
             if once:
                 break
             if batch.received:
@@ -66,12 +70,7 @@ def _summary(counts: dict[str, int]) -> str:
 
 
 def _tell(tally: Tally, as_json: bool) -> None:
-    counts = {
-        "received": tally.received,
-        "recorded": tally.recorded,
-        "duplicates": tally.duplicates,
-        "refused": tally.refused,
-    }
+    counts = asdict(tally)
     if as_json:
         print_json(counts)
     else:

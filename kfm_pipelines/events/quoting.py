@@ -16,3 +16,9 @@ def quoted(value: object) -> str:
         return repr(value) if len(value) <= LONGEST else f"{value[:LONGEST]!r}…"
     shown = repr(value)
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+
+
+def one_line(text: str, longest: int) -> str:
+    """Text for a log line, a table cell or a message attribute: nothing unprintable, nothing endless."""
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

@@ -1,6 +1,7 @@
 """One SQS queue, standard or FIFO: receive, delete, send, and how full it is."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class Message:
     group: str | None = None
     sequence: int | None = None
     receives: int = 1
+    moved_from: str | None = None  # the queue SQS took it from, when this is a dead-letter queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,18 @@ class Queue:
 
     def receive(self, wait_seconds: int = 0) -> list[Message]:
         """Up to ten messages, hidden from others until the visibility timeout runs out."""
-        with translated(f"receiving from queue {self.name}"):
+        with self._talking("receiving from") as url:
             answer = sqs_client().receive_message(
-                QueueUrl=self._url,
+                QueueUrl=url,
                 MaxNumberOfMessages=BATCH,
                 WaitTimeSeconds=wait_seconds,
                 MessageAttributeNames=["All"],
-                MessageSystemAttributeNames=["MessageGroupId", "SequenceNumber", "ApproximateReceiveCount"],
+                MessageSystemAttributeNames=[
+                    "MessageGroupId",
+                    "SequenceNumber",
+                    "ApproximateReceiveCount",
+                    "DeadLetterQueueSourceArn",
+                ],
             )
         return [_message(received) for received in answer.get("Messages", [])]
 
@@ -65,9 +72,9 @@ class Queue:
     ) -> None:
         """Send one message. On a FIFO queue it needs a group, and SQS tells equal ones apart by body or by the id."""
         fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
-        with translated(f"sending to queue {self.name}"):
+        with self._talking("sending to") as url:
             sqs_client().send_message(
-                QueueUrl=self._url,
+                QueueUrl=url,
                 MessageBody=body,
                 MessageAttributes={
                     name: {"DataType": "String", "StringValue": value} for name, value in (attributes or {}).items()
@@ -80,15 +87,28 @@ class Queue:
         return Depth(int(counts["ApproximateNumberOfMessages"]), int(counts["ApproximateNumberOfMessagesNotVisible"]))
 
     def attributes(self) -> dict[str, str]:
-        with translated(f"asking about queue {self.name}"):
-            answer = sqs_client().get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])
+        with self._talking("asking about") as url:
+            answer = sqs_client().get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
         return {str(name): value for name, value in answer["Attributes"].items()}
 
     def _delete_batch(self, batch: Sequence[Message]) -> int:
         entries = [{"Id": str(number), "ReceiptHandle": message.receipt} for number, message in enumerate(batch)]
-        with translated(f"deleting from queue {self.name}"):
-            answer = sqs_client().delete_message_batch(QueueUrl=self._url, Entries=entries)  # type: ignore[arg-type]
+        with self._talking("deleting from") as url:
+            answer = sqs_client().delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         return len(answer.get("Successful", []))
+
+    @contextmanager
+    def _talking(self, doing: str) -> Iterator[str]:
+        """The queue's address for one call; a queue that is gone is said to be, whoever deleted it when."""
+        with translated(f"{doing} queue {self.name}"):
+            try:
+                yield self._url
+            except sqs_client().exceptions.QueueDoesNotExist:
+                self._known_url = None
+                raise self._absent() from None
+
+    def _absent(self) -> SettingsInvalid:
+        return SettingsInvalid(f"there is no queue {self.name!r}; `kfm doctor --fix` creates it")
 
     @property
     def _url(self) -> str:
@@ -98,7 +118,7 @@ class Queue:
                 try:
                     self._known_url = sqs.get_queue_url(QueueName=self.name)["QueueUrl"]
                 except sqs.exceptions.QueueDoesNotExist:
-                    raise SettingsInvalid(f"there is no queue {self.name!r}; `kfm doctor --fix` creates it") from None
+                    raise self._absent() from None
         return self._known_url
 
 
@@ -117,6 +137,7 @@ def _message(received: "MessageTypeDef") -> Message:
         group=system.get("MessageGroupId"),
         sequence=int(sequence) if sequence else None,
         receives=int(system.get("ApproximateReceiveCount", 1)),
+        moved_from=system.get("DeadLetterQueueSourceArn", "").rsplit(":", 1)[-1] or None,
     )
 
 

@@ -18,6 +18,7 @@ from kfm_pipelines.errors import AttemptsExhausted, GateRefused, KfmError, Owner
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import GATES, Verdict, judge_schema
 from kfm_pipelines.operations import inputs, release
+from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.mask import mask
@@ -25,6 +26,7 @@ from kfm_pipelines.stages.parquet import declared_schema, read_parquet, write_pa
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claim, Claims
+from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.verdicts import record_verdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
@@ -76,6 +78,7 @@ class Batch:
 
     def compute(self, keys: Sequence[str]) -> HandoffStream:
         """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
+        fetches = Fetches()
         with self.claims.kept_alive():
             for key in keys:
                 claim = self._claimed(key)
@@ -83,11 +86,14 @@ class Batch:
                     continue
                 with self._working(claim, "compute"):
                     prepared = inputs.prepare(self._workshop, self._dataset, claim)
+                    fetches += prepared.fetches
                     if isinstance(prepared, inputs.Settled):
                         self.notes[key] = prepared.note
                         continue
                     yield Handoff.of(claim, write_parquet(compute(self._dataset, prepared.objects)))
                     transactions.advance(self.database, claim, Step.COMPUTE, prepared.as_detail())
+        log.info("%s: %d objects unchanged, %d fetched", self._dataset.dataset, fetches.hits, fetches.misses)
+        count_fetches(self.database, self._dataset.dataset, fetches)
 
     def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
         """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
@@ -202,11 +208,13 @@ class Batch:
             self._again(claim, stage, error)
         except Exception as error:
             log.exception("unexpected failure of %s in %s", claim.key, stage)
-            self._again(claim, stage, Retryable(f"{claim.key}: {type(error).__name__} in {stage}"))
+            unnamed = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
+            self._again(claim, stage, unnamed.with_traceback(error.__traceback__))
 
     def _again(self, claim: Claim, stage: str, error: Retryable) -> None:
         if self._workshop.retries.exhausted(claim.attempts):
-            self._fail(claim, stage, AttemptsExhausted(f"{claim.attempts} attempts, the last one: {error}"))
+            exhausted = AttemptsExhausted(f"{claim.attempts} attempts, the last one: {error}")
+            self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
             return
         delay = self._workshop.retries.delay(claim.attempts, self._workshop.random)
         self.notes[claim.key] = f"comes again in {delay:.0f} s: {error}"
@@ -216,7 +224,8 @@ class Batch:
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
         self.notes[claim.key] = str(error)
         self._clear(claim)
-        transactions.fail(self.database, claim, stage, error, again_in=self._workshop.retries.cap_seconds)
+        again_in = self._workshop.retries.cap_seconds
+        transactions.fail(self.database, claim, stage, error, again_in=again_in, trace=trace_of(error))
 
     def _hand_back_all(self, reason: str) -> None:
         for claim in self.claims.held().values():

@@ -1,7 +1,7 @@
 """What goes into a key: its objects as the events promised them, and whether anything changed since it was applied."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,14 +10,17 @@ import rfc8785
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import AttemptsExhausted
 from kfm_pipelines.events import IngestEvent, newest_per_object
+from kfm_pipelines.operations.archive import archive_events
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, inputs_hash
-from kfm_pipelines.state import transactions
+from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.ingest_state import Fetches, processed_objects
 from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.sources import fetch
+from kfm_pipelines.stores.sources import fetch, is_unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,19 @@ class Prepared:
     config: str
     fingerprint: str
     inputs_hash: str
+    etags: Mapping[str, str]
 
-    def as_detail(self) -> dict[str, str]:
-        return {"config": self.config, "fingerprint": self.fingerprint, "inputs_hash": self.inputs_hash}
+    @property
+    def fetches(self) -> Fetches:
+        return Fetches(misses=len(self.objects))
+
+    def as_detail(self) -> dict[str, object]:
+        return {
+            "config": self.config,
+            "fingerprint": self.fingerprint,
+            "inputs_hash": self.inputs_hash,
+            "etags": dict(self.etags),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +51,12 @@ class Settled:
     """Nothing to compute; the key's transaction has ended."""
 
     note: str
+    fetches: Fetches
 
 
 def prepare(workshop: Workshop, dataset: Dataset, claim: Claim) -> Prepared | Settled:
     """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
+    archive_events(workshop, claim.key)
     current = current_revision(workshop.database, claim.key)
     known = transactions.begin(workshop.database, claim, lambda events: _intent(events, current))
     if claim.attempts > workshop.settings.max_attempts:
@@ -50,13 +65,19 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim) -> Prepared | Se
     config = workshop.config_digest(dataset)
     promised = fingerprint(events, config)
     intact = current is not None and _is_intact(workshop, dataset, current)
+    if current is None and not events:
+        return _nothing_left(workshop, claim)
     if current and intact and current.fingerprint == promised:
-        return _skip(workshop, claim, current)
-    objects = tuple(SourceObject(event.asset_uri, fetch(event, dataset.input.max_bytes)) for event in events)
+        return _skip(workshop, claim, current, Fetches(hits=len(events)))
+    if current and intact and _unchanged_at_source(workshop, dataset, claim, current, events):
+        return _skip(workshop, claim, current, Fetches(hits=len(events)))
+    fetched = {event.asset_uri: fetch(event, dataset.input.max_bytes) for event in events}
+    objects = tuple(SourceObject(uri, one.data) for uri, one in fetched.items())
     content = inputs_hash(config, objects)
     if current and intact and current.inputs_hash == content:
-        return _skip(workshop, claim, current)
-    return Prepared(objects, config, promised, content)
+        return _skip(workshop, claim, current, Fetches(misses=len(events)))
+    etags = {uri: one.etag for uri, one in fetched.items()}
+    return Prepared(objects, config, promised, content, etags)
 
 
 def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
@@ -74,7 +95,13 @@ def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str
     return {
         "follows": current.revision if current else 0,
         "inputs": [
-            {"uri": event.asset_uri, "etag": event.etag, "version": event.version_id, "event": event.identity}
+            {
+                "uri": event.asset_uri,
+                "etag": event.etag,
+                "version": event.version_id,
+                "sequencer": event.sequencer,
+                "event": event.identity,
+            }
             for event in newest_per_object(events)
         ],
     }
@@ -90,7 +117,33 @@ def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
     )
 
 
-def _skip(workshop: Workshop, claim: Claim, current: Revision) -> Settled:
+def _unchanged_at_source(
+    workshop: Workshop, dataset: Dataset, claim: Claim, current: Revision, events: Sequence[IngestEvent]
+) -> bool:
+    """Whether events that promise no content speak of objects that are still what they were: S3 is asked for each
+    only if its ETag has changed, so nothing is downloaded to find out that nothing is new."""
+    known = processed_objects(workshop.database, claim.key)
+    if {event.asset_uri for event in events} != set(known):
+        return False
+    with workshop.database.transaction() as connection:
+        computed = wal.entry_of(connection, claim.key, current.txn, Step.COMPUTE)
+    if computed is None or computed.detail["config"] != workshop.config_digest(dataset):
+        return False
+    return all(
+        event.etag == known[event.asset_uri].etag
+        if event.etag is not None
+        else is_unchanged(event, known[event.asset_uri].etag)
+        for event in events
+    )
+
+
+def _skip(workshop: Workshop, claim: Claim, current: Revision, fetches: Fetches) -> Settled:
     note = f"nothing changed since revision {current.revision}"
     transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
-    return Settled(note)
+    return Settled(note, fetches)
+
+
+def _nothing_left(workshop: Workshop, claim: Claim) -> Settled:
+    note = "every object of this key is gone, and nothing of it is published"
+    transactions.skip(workshop.database, claim, {"reason": note})
+    return Settled(note, Fetches())

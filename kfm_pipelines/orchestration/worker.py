@@ -9,7 +9,9 @@ import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.collections import refresh_stale
-from kfm_pipelines.operations.drain import drain
+from kfm_pipelines.operations.dead_queue import collect_dead
+from kfm_pipelines.operations.drain import drain_all
+from kfm_pipelines.operations.filing import file_letters
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, settle
@@ -45,14 +47,16 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
     worked = Worked()
     with dg.DagsterInstance.get() as instance:
         while True:
-            drained = drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=DRAIN_SECONDS)
+            drained = drain_all(workshop, budget_seconds=DRAIN_SECONDS)
+            collect_dead(workshop)
+            file_letters(workshop)
             settle(instance, workshop)
             refresh_stale(workshop)
             runs = _due_runs(instance, workshop)
             for run in runs:
                 _execute(definitions, instance, workshop, run, worked)
                 on_progress(worked)
-            if runs or drained.received:
+            if runs or drained.tally.received:
                 continue
             nap = _nap(workshop, once)
             if nap is None:

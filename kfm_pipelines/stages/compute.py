@@ -30,6 +30,8 @@ class SourceObject:
 def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
     import pyarrow as pa
 
+    if not objects:  # all of them were deleted
+        return declared_schema(dataset).empty_table()
     tables = [_conformed(source, dataset) for source in objects]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")

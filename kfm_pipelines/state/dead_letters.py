@@ -1,8 +1,15 @@
-"""Dead letters: one row for each refused message and each key that failed for good, with the reason in one sentence."""
+"""Dead letters: one for each refused message and one for each key that failed, with the reason in one sentence.
 
+A letter is opened, may be redriven or quarantined, and is closed when its message or key goes through after all; when
+it fails again, the same letter is open again. `letter_moves` keeps everything that ever happened to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.state.claims import Claim
 
 if TYPE_CHECKING:
@@ -11,54 +18,147 @@ if TYPE_CHECKING:
 REASON_LIMIT = 1000
 
 
-def record_key(connection: "Connection[dict[str, Any]]", claim: Claim, stage: str, error: KfmError) -> None:
-    connection.execute(
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A message that is no event of ours, kept as it came."""
+
+    identity: str
+    body: str
+    error: KfmError
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    sequence: int | None = None
+    dataset: str | None = None
+    key: str | None = None
+    receives: int = 1
+
+
+def record_key(
+    connection: "Connection[dict[str, Any]]", claim: Claim, txn: int, stage: str, error: KfmError, trace: str
+) -> None:
+    """Open the key's letter, or open it again, with where the work came from and how far it had come."""
+    row = connection.execute(
         """
-        INSERT INTO kfm.dead_letters (source, dataset, key, failure_stage, triage, error, reason, attempts, run_id)
-        SELECT %(source)s, dataset, key, %(stage)s, %(triage)s, %(error)s, %(reason)s, %(attempts)s, %(run_id)s
-        FROM kfm.keys WHERE key = %(key)s
+        INSERT INTO kfm.dead_letters AS known
+            (source, dataset, key, failure_stage, triage, error, reason, attempts, run_id, trace, lineage, cost)
+        SELECT k.key, k.dataset, k.key, %(stage)s, %(triage)s, %(error)s, %(reason)s, %(attempts)s, %(run_id)s,
+               %(trace)s,
+               jsonb_build_object('txn', %(txn)s::bigint, 'steps', w.steps, 'inputs', w.inputs),
+               jsonb_build_object('seconds', round(w.seconds, 3))
+        FROM kfm.keys k, LATERAL (
+            SELECT jsonb_agg(step ORDER BY id) AS steps, extract(epoch FROM clock_timestamp() - min(at)) AS seconds,
+                   (jsonb_agg(detail -> 'inputs') FILTER (WHERE step = 'begin')) -> 0 AS inputs
+            FROM kfm.wal WHERE wal.key = k.key AND wal.txn = %(txn)s) w
+        WHERE k.key = %(key)s
+        ON CONFLICT (source) DO UPDATE SET
+            failure_stage = excluded.failure_stage, triage = excluded.triage, error = excluded.error,
+            reason = excluded.reason, attempts = excluded.attempts, run_id = excluded.run_id, trace = excluded.trace,
+            lineage = excluded.lineage, cost = excluded.cost, changed_at = clock_timestamp(),
+            state = 'open', closed_at = NULL, filed_at = NULL,
+            forwarded_at = CASE known.state WHEN 'open' THEN known.forwarded_at END
+        RETURNING id, xmax = 0 AS fresh
         """,
         {
-            "source": f"{claim.key}#{claim.epoch}",
             "key": claim.key,
+            "txn": txn,
             "stage": stage,
             "triage": error.triage,
             "error": type(error).__name__,
-            "reason": str(error)[:REASON_LIMIT],
+            "reason": one_line(str(error), REASON_LIMIT),
             "attempts": claim.attempts,
             "run_id": claim.owner,
+            "trace": trace,
         },
-    )
+    ).fetchone()
+    if row:
+        detail = {"stage": stage, "error": type(error).__name__, "run": claim.owner}
+        note(connection, [row["id"]], "opened" if row["fresh"] else "failed again", detail)
 
 
-def record_message(
-    connection: "Connection[dict[str, Any]]", identity: str, queue: str, body: str, error: KfmError
-) -> bool:
-    """Keep a refused message; False when the very same message was refused before."""
-    cursor = connection.execute(
+def record_messages(connection: "Connection[dict[str, Any]]", queue: str, refusals: Sequence[Refusal]) -> None:
+    """Keep refused messages, each body once; one that was refused before only counts, or opens its letter again."""
+    by_identity = {refusal.identity: refusal for refusal in refusals}
+    # In one order, so that two consumers of the same rubbish never wait for each other in a circle.
+    for identity in sorted(by_identity):
+        times = sum(refusal.identity == identity for refusal in refusals)
+        _record_message(connection, queue, by_identity[identity], times)
+
+
+def _record_message(connection: "Connection[dict[str, Any]]", queue: str, refusal: Refusal, times: int) -> None:
+    from psycopg.types.json import Jsonb
+
+    error = refusal.error
+    row = connection.execute(
         """
-        INSERT INTO kfm.dead_letters (source, failure_stage, triage, error, reason, queue, body)
-        VALUES (%(identity)s, 'receive', %(triage)s, %(error)s, %(reason)s, %(queue)s, %(body)s)
-        ON CONFLICT (source) DO NOTHING
+        WITH before AS (SELECT state FROM kfm.dead_letters WHERE source = %(identity)s)
+        INSERT INTO kfm.dead_letters AS known
+            (source, dataset, key, failure_stage, triage, error, reason, queue, body, attributes, message_group,
+             group_sequence, attempts)
+        VALUES (%(identity)s, %(dataset)s, %(key)s, 'receive', %(triage)s, %(error)s, %(reason)s, %(queue)s, %(body)s,
+                %(attributes)s, %(group)s, %(sequence)s, %(times)s)
+        ON CONFLICT (source) DO UPDATE SET
+            attempts = known.attempts + excluded.attempts, triage = excluded.triage, error = excluded.error,
+            reason = excluded.reason, changed_at = clock_timestamp(),
+            state = CASE known.state WHEN 'quarantined' THEN known.state ELSE 'open' END, closed_at = NULL,
+            filed_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.filed_at END,
+            forwarded_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.forwarded_at END
+        RETURNING id, (SELECT state FROM before) AS before
         """,
         {
-            "identity": identity,
+            "identity": refusal.identity,
+            "dataset": refusal.dataset,
+            "key": refusal.key,
             "triage": error.triage,
             "error": type(error).__name__,
-            "reason": str(error)[:REASON_LIMIT],
+            "reason": one_line(str(error), REASON_LIMIT),
             "queue": queue,
-            "body": body,
+            "body": refusal.body,
+            "attributes": Jsonb(dict(refusal.attributes)),
+            "group": refusal.group,
+            "sequence": refusal.sequence,
+            "times": times,
         },
-    )
-    return cursor.rowcount == 1
+    ).fetchone()
+    if row and row["before"] not in ("open", "quarantined"):
+        what = "opened" if row["before"] is None else "failed again"
+        note(connection, [row["id"]], what, {"stage": "receive", "error": type(error).__name__})
 
 
-def close_key(connection: "Connection[dict[str, Any]]", key: str) -> None:
-    """The key went through after all: its open letters are history."""
-    connection.execute(
+def close_key(connection: "Connection[dict[str, Any]]", key: str, detail: Mapping[str, object]) -> None:
+    """The key went through after all: its letter is history."""
+    rows = connection.execute(
         """
-        UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp()
-        WHERE key = %(key)s AND closed_at IS NULL
+        UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
+               filed_at = NULL
+        WHERE key = %(key)s AND body IS NULL AND closed_at IS NULL RETURNING id
         """,
         {"key": key},
+    ).fetchall()
+    note(connection, [row["id"] for row in rows], "closed", detail)
+
+
+def close(connection: "Connection[dict[str, Any]]", letter: int, detail: Mapping[str, object]) -> None:
+    closed = connection.execute(
+        """
+        UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
+               filed_at = NULL
+        WHERE id = %(letter)s AND state <> 'closed'
+        """,
+        {"letter": letter},
     )
+    if closed.rowcount:
+        note(connection, [letter], "closed", detail)
+
+
+def note(
+    connection: "Connection[dict[str, Any]]", letters: Sequence[int], what: str, detail: Mapping[str, object]
+) -> None:
+    """Write into the letters' history."""
+    from psycopg.types.json import Jsonb
+
+    if letters:
+        connection.execute(
+            "INSERT INTO kfm.letter_moves (letter, what, detail) SELECT id, %(what)s, %(detail)s "
+            "FROM unnest(%(letters)s::bigint[]) AS id",
+            {"letters": list(letters), "what": what, "detail": Jsonb(dict(detail))},
+        )

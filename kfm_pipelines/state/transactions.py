@@ -14,6 +14,7 @@ from kfm_pipelines.state import dead_letters, wal
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.ingest_state import record_processed
 from kfm_pipelines.state.revisions import Revision, record_revision
 from kfm_pipelines.state.wal import Entry, Step
 
@@ -40,10 +41,10 @@ def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None
     """Nothing to do: the same inputs are already applied."""
     with database.transaction() as connection:
         wal.append(connection, claim, Step.SKIP, detail)
-        _settle(connection, claim)
+        _settle(connection, claim, {"outcome": "SKIPPED", **detail})
 
 
-def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again_in: float) -> None:
+def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again_in: float, trace: str = "") -> None:
     """The key cannot be published as it is; leave one dead letter that says why. A publication already intended has to
     be completed one day, so after a publish intent the key is tried again in `again_in` seconds as well."""
     detail = {"stage": stage, "error": type(error).__name__, "reason": str(error)}
@@ -57,7 +58,7 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
         if not intended:
             wal.append(connection, claim, Step.FAIL, detail, txn=txn)
             _move_started(connection, claim.key, "failed")
-        dead_letters.record_key(connection, claim, stage, error)
+        dead_letters.record_key(connection, claim, txn, stage, error, trace)
         _let_go(connection, claim, due_in=again_in if intended else None)
 
 
@@ -111,6 +112,7 @@ class Publishing:
 
     def commit(self, revision: Revision, dataset: str, *, txn: int) -> None:
         record_revision(self._connection, revision)
+        record_processed(self._connection, dataset, self._claim.key, self._inputs(txn))
         wal.append(self._connection, self._claim, Step.COMMIT, {"revision": revision.revision}, txn=txn)
         self._connection.execute(
             """
@@ -119,7 +121,15 @@ class Publishing:
             """,
             {"dataset": dataset},
         )
-        _settle(self._connection, self._claim)
+        _settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
+
+    def _inputs(self, txn: int) -> list[Mapping[str, Any]]:
+        """The objects of this transaction, with the ETags they were found to have."""
+        begun = wal.entry_of(self._connection, self._claim.key, txn, Step.BEGIN)
+        computed = wal.entry_of(self._connection, self._claim.key, txn, Step.COMPUTE)
+        found = computed.detail.get("etags", {}) if computed else {}
+        inputs = begun.detail.get("inputs", []) if begun else []
+        return [{**one, "etag": found.get(one["uri"], one["etag"])} for one in inputs]
 
 
 @contextmanager
@@ -134,9 +144,9 @@ def publishing(database: Database, claim: Claim) -> Iterator[Publishing]:
         yield Publishing(connection, claim)
 
 
-def _settle(connection: "Connection[dict[str, Any]]", claim: Claim) -> None:
+def _settle(connection: "Connection[dict[str, Any]]", claim: Claim, outcome: Mapping[str, object]) -> None:
     _move_started(connection, claim.key, "succeeded")
-    dead_letters.close_key(connection, claim.key)
+    dead_letters.close_key(connection, claim.key, {**outcome, "run": claim.owner})
     _let_go(connection, claim)
 
 

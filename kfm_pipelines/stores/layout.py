@@ -1,6 +1,7 @@
 """Where things are in a store. The only module that spells a path."""
 
 from dataclasses import dataclass
+from datetime import date
 
 RESTRICTED = "work/restricted"
 MASKED = "work/masked"
@@ -48,3 +49,18 @@ class Layout:
 
 
 ROOT_CATALOG = "catalog/catalog.json"
+UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
+
+
+def archived_event(identity: str) -> str:
+    """A raw message, by the identity of its event."""
+    return f"ingest/events/{identity}.json"
+
+
+def dead_letter(pipeline: str, day: date, name: str) -> str:
+    """The record of what failed: `name` is the key, or the identity of a refused message."""
+    return f"dlq/{pipeline}/{day.isoformat()}/{name}.json"
+
+
+def quarantined(pipeline: str, day: date, name: str) -> str:
+    return f"quarantine/{pipeline}/{day.isoformat()}/{name}.json"

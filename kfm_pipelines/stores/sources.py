@@ -1,5 +1,6 @@
 """Source objects: the bytes an event points at, taken only if they are what the event promised."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
@@ -11,7 +12,15 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 
-def fetch(event: IngestEvent, max_bytes: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An object's bytes, and the ETag S3 gave them."""
+
+    data: bytes
+    etag: str
+
+
+def fetch(event: IngestEvent, max_bytes: int) -> Fetched:
     """The object of an event; its size and ETag must agree with the event wherever the event names them."""
     answer = _get(event)
     length = answer["ContentLength"]
@@ -23,7 +32,19 @@ def fetch(event: IngestEvent, max_bytes: int) -> bytes:
     if length > max_bytes:
         raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
     with translated(f"reading {event.asset_uri}"):
-        return answer["Body"].read()
+        return Fetched(answer["Body"].read(), etag)
+
+
+def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
+    """Whether the object still has this ETag, without downloading it."""
+    if etag is None:
+        return False
+    client = s3_client()
+    try:
+        with translated(f"asking about {event.asset_uri}"):
+            return client.head_object(Bucket=event.bucket, Key=event.object_key)["ETag"].strip('"') == etag
+    except ObjectMissing:
+        return False
 
 
 def _get(event: IngestEvent) -> "GetObjectOutputTypeDef":

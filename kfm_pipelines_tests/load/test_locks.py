@@ -12,7 +12,8 @@ import pytest
 
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.local.samples import streamflow_object
-from kfm_pipelines.operations.drain import read_message
+from kfm_pipelines.messaging.queue import Message
+from kfm_pipelines.operations.reading import read_message
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.claims import Claims
@@ -48,7 +49,7 @@ def test_no_deadlock_between_drains_renewals_and_dispatches(site: Site) -> None:
 def _event(site: Site, hour: int) -> IngestEvent:
     start = START + timedelta(hours=hour)
     message = site.s3_message(Put(streamflow_object(start)[0], "0" * 32, "null", 10, start))
-    [event] = read_message(message, site.workshop.datasets).events
+    [event] = read_message(Message(message), site.workshop.datasets).events
     return event
 
 

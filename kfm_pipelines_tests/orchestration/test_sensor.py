@@ -102,12 +102,11 @@ def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, 
 def test_a_missing_queue_is_said_with_what_to_do_about_it(site: Site, instance: dg.DagsterInstance) -> None:
     url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
     sqs_client().delete_queue(QueueUrl=url)
-    site.workshop.__dict__.pop("queue")  # what a new process would not know either
 
     said = reason(site, instance)
 
     name = site.workshop.settings.queue
-    assert said.startswith(f"there is no queue '{name}'; `kfm doctor --fix` creates it; will try again; ")
+    assert f"there is no queue '{name}'; `kfm doctor --fix` creates it; will try again; " in said
 
 
 def test_a_missing_queue_holds_up_no_key_that_is_recorded(site: Site, instance: dg.DagsterInstance) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events.messages import auto_update
-from kfm_pipelines.operations.drain import read_message
+from kfm_pipelines.messaging.queue import Message
+from kfm_pipelines.operations.reading import read_message
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.inbox import Delivery, Tally, events_of, record
@@ -157,7 +158,7 @@ def test_the_moves_of_the_design_are_taken(database: Database, before: str, afte
 
 
 def test_a_refused_message_is_kept_once_with_its_reason(database: Database) -> None:
-    refused = read_message("this is no JSON", declared())
+    refused = read_message(Message("this is no JSON"), declared())
 
     assert record(database, QUEUE, [refused, refused]) == Tally(received=2, refused=2)
     assert record(database, QUEUE, [refused]) == Tally(received=1, refused=1)
@@ -181,14 +182,16 @@ def test_a_refused_message_is_kept_once_with_its_reason(database: Database) -> N
     ],
 )
 def test_what_postgres_cannot_store_is_refused_and_does_not_stop_the_batch(database: Database, body: str) -> None:
-    bad, good = read_message(body, declared()), read_message(message(), declared())
+    bad, good = read_message(Message(body), declared()), read_message(Message(message()), declared())
 
     assert isinstance(bad.refusal.error if bad.refusal else None, MessageRefused)
     assert record(database, QUEUE, [bad, good]) == Tally(received=2, recorded=1, refused=1)
 
 
 def test_a_nul_in_a_field_nobody_reads_does_no_harm(database: Database) -> None:
-    assert record(database, QUEUE, [read_message(message(note="\x00"), declared())]) == Tally(received=1, recorded=1)
+    assert record(database, QUEUE, [read_message(Message(message(note="\x00")), declared())]) == Tally(
+        received=1, recorded=1
+    )
 
 
 def test_consumers_with_the_same_messages_in_any_order_record_each_once(database: Database) -> None:

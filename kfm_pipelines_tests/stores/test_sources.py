@@ -27,12 +27,12 @@ def first(bucket: str) -> IngestEvent:
 
 
 def test_the_promised_version_is_taken_not_the_latest(first: IngestEvent) -> None:
-    assert fetch(first, ENOUGH) == FIRST
+    assert fetch(first, ENOUGH).data == FIRST
 
 
 def test_an_event_that_promises_nothing_gets_what_is_there(first: IngestEvent) -> None:
     bare = dataclasses.replace(first, etag=None, version_id=None, size=None)
-    assert fetch(bare, ENOUGH) == SECOND
+    assert fetch(bare, ENOUGH).data == SECOND
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_a_deleted_object_is_missing(first: IngestEvent) -> None:
     s3_client().delete_object(Bucket=first.bucket, Key=first.object_key)
     with pytest.raises(ObjectMissing):
         fetch(dataclasses.replace(first, version_id=None), ENOUGH)
-    assert fetch(first, ENOUGH) == FIRST
+    assert fetch(first, ENOUGH).data == FIRST
 
 
 def test_the_largest_size_passes_and_one_byte_more_does_not(first: IngestEvent) -> None:
-    assert fetch(first, len(FIRST)) == FIRST
+    assert fetch(first, len(FIRST)).data == FIRST
     with pytest.raises(IntegrityBroken, match="has 5 bytes; the dataset takes at most 4"):
         fetch(first, len(FIRST) - 1)

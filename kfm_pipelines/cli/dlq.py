@@ -1,0 +1,258 @@
+"""`kfm dlq`: look at what failed, send it again, or set it aside for good."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from kfm_pipelines.cli.output import console, json_option, print_json, progress
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.operations import redrive as redriving
+from kfm_pipelines.operations.filing import file_letters, record_of
+from kfm_pipelines.operations.redrive import Manner, Progress
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state import letters, redrives
+from kfm_pipelines.state.letters import TRIAGE, Letter, LetterFilter
+
+_AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Age(click.ParamType):  # type: ignore[type-arg]
+    """A length of time like 90s, 15m, 2h or 7d."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = _AGE.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h or 7d", param, ctx)
+        return float(int(found["number"]) * _SECONDS[found["unit"]])
+
+
+def filter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which letters: the same words for every command."""
+    for option in (
+        click.option("--newer-than", type=Age(), help="Changed less than so long ago: 15m, 2h, 7d."),
+        click.option("--older-than", type=Age(), help="Last changed longer ago than: 15m, 2h, 7d."),
+        click.option("--key", help="Of this key; a * at the end stands for the rest."),
+        click.option("--dataset", help="Of this dataset."),
+        click.option("--class", "triage", type=click.Choice(TRIAGE), help="Of this class."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: messages that were refused and keys that failed."""
+
+
+@dlq.command("list")
+@filter_options
+@click.option(
+    "--state",
+    default="open",
+    show_default=True,
+    type=click.Choice(["open", "redriving", "quarantined", "closed", "all"]),
+)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@json_option
+def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
+    """List dead letters, oldest first."""
+    states = (*letters.LIVE, "closed") if state == "all" else (state,)
+    with opened_workshop() as workshop:
+        chosen = _filter(states=states, **wanted)
+        found = letters.find_letters(workshop.database, chosen, limit)
+        counts = letters.count_letters(workshop.database, chosen)
+    if as_json:
+        print_json({"letters": [_line(letter) for letter in found], "total": sum(counts.values()), "classes": counts})
+        return
+    _show_list(found, counts)
+
+
+@dlq.command()
+@click.argument("letter", type=int)
+@click.option(
+    "--payload", is_flag=True, help="Show the message itself as well; it may hold what reviewers may not see."
+)
+@json_option
+def show(letter: int, payload: bool, as_json: bool) -> None:
+    """Show one dead LETTER: reason, trace, lineage, history, and what redriving it would do."""
+    with opened_workshop() as workshop:
+        found = letters.read_letter(workshop.database, letter)
+        record = record_of(workshop, found)
+        record["redrive_would"] = redriving.describe(workshop, found)
+    if payload:
+        record["body"] = found.body
+    if as_json:
+        print_json(record)
+    else:
+        _show_record(record)
+
+
+@dlq.command()
+@click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
+@filter_options
+@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
+@click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(0.01, 1000), help="So many a second.")
+@click.option(
+    "--canary",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Send so many first; stop if one fails again.",
+)
+@click.option(
+    "--wait", default=300, show_default=True, type=click.IntRange(1), help="Wait so many seconds for results."
+)
+@click.option("--work", is_flag=True, help="Do the work in this process, where no daemon runs.")
+@click.option("--resume", metavar="ID", help="Go on with a redrive that was interrupted.")
+@json_option
+def redrive(ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None, as_json: bool, **chosen: Any) -> None:
+    """Send dead letters back: the given LETTERs, or those that match."""
+    how = {name: chosen.pop(name) for name in ("rate", "canary", "wait", "work")}
+    if not (ids or resume or any(chosen.values())):
+        raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")
+    with opened_workshop() as workshop:
+        wanted = _filter(ids=ids, **chosen)
+        if dry_run:
+            _tell_plan(workshop, letters.find_letters(workshop.database, wanted, limit), how, as_json)
+            return
+        redrive_id = resume or redriving.begin(workshop, wanted, limit=limit, canary=how["canary"], rate=how["rate"])
+        if redrive_id is None:
+            _tell_nothing(as_json)
+            return
+        total = len(redrives.item_states(workshop.database, redrive_id))
+        with progress(f"redrive {redrive_id}", total, quiet=as_json) as show_done:
+            done = redriving.carry_out(workshop, redrive_id, _manner(workshop, how, show_done))
+    if as_json:
+        print_json({"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed})
+    else:
+        console.print(f"redrive {redrive_id}: {done.sent} sent, {done.succeeded} succeeded, {done.failed} failed again")
+    if done.failed:
+        raise click.exceptions.Exit(1)
+
+
+@dlq.command()
+@click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
+@filter_options
+@click.option("--reason", required=True, help="Why it cannot be mended; kept with the letter.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
+@json_option
+def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_json: bool, **chosen: Any) -> None:
+    """Set dead letters aside for good, with everything known about them."""
+    if not (ids or any(chosen.values())):
+        raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")
+    with opened_workshop() as workshop:
+        wanted = _filter(ids=ids, **chosen)
+        if dry_run:
+            found = letters.find_letters(workshop.database, wanted, limit)
+        else:
+            found = letters.quarantine(workshop.database, wanted, reason, limit)
+            file_letters(workshop)
+    if as_json:
+        print_json({"quarantined": [letter.id for letter in found], "dry_run": dry_run})
+    else:
+        would = "would be " if dry_run else ""
+        console.print(f"{len(found)} letters {would}quarantined: {', '.join(str(one.id) for one in found) or 'none'}")
+
+
+def _filter(
+    triage: str | None = None,
+    dataset: str | None = None,
+    key: str | None = None,
+    older_than: float | None = None,
+    newer_than: float | None = None,
+    ids: tuple[int, ...] = (),
+    states: tuple[str, ...] = ("open",),
+) -> LetterFilter:
+    return LetterFilter(ids, triage, dataset, key, older_than, newer_than, states)
+
+
+def _manner(workshop: Workshop, how: dict[str, Any], show_done: Callable[[int], None]) -> Manner:
+    def work() -> None:
+        from kfm_pipelines.orchestration.worker import work as run_worker
+
+        run_worker(workshop, once=True)
+
+    def show(now: Progress) -> None:
+        show_done(now.decided)
+
+    return Manner(float(how["wait"]), work if how["work"] else lambda: None, show)
+
+
+def _line(letter: Letter) -> dict[str, Any]:
+    return {
+        "letter": letter.id,
+        "state": letter.state,
+        "class": letter.triage,
+        "stage": letter.failure_stage,
+        "dataset": letter.dataset,
+        "key": letter.key,
+        "attempts": letter.attempts,
+        "changed_at": letter.changed_at,
+        "reason": letter.reason,
+    }
+
+
+def _show_list(found: list[Letter], counts: dict[str, int]) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("letter", "changed", "class", "stage", "key or dataset", "reason"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        about = one.key or one.dataset or (one.queue and f"queue {one.queue}") or ""
+        row = (str(one.id), _time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
+        table.add_row(*(cell.replace("[", "\\[") for cell in row))
+    if found:
+        console.print(table)
+    total = sum(counts.values())
+    classes = ", ".join(f"{count} {name}" for name, count in counts.items())
+    console.print(
+        f"{total} letters"
+        + (f": {classes}" if classes else "")
+        + (f"; {len(found)} shown" if total > len(found) else "")
+    )
+
+
+def _show_record(record: dict[str, Any]) -> None:
+    history = record.pop("history")
+    for name, value in record.items():
+        if value not in (None, "", [], {}):
+            console.print(f"{name.replace('_', ' ')}: {value}", markup=False)
+    console.print("history", style="bold")
+    for move in history:
+        detail = ", ".join(f"{name} {value}" for name, value in move.items() if name not in ("at", "what"))
+        console.print(f"  {move['at']}  {move['what']}" + (f": {detail}" if detail else ""), markup=False)
+
+
+def _tell_plan(workshop: Workshop, found: list[Letter], how: dict[str, Any], as_json: bool) -> None:
+    plan = [{**_line(letter), "would": redriving.describe(workshop, letter)} for letter in found]
+    if as_json:
+        print_json({"dry_run": True, "letters": plan, "canary": how["canary"], "rate": how["rate"]})
+        return
+    for one in plan:
+        console.print(f"letter {one['letter']} ({one['class']}): would {one['would']}", markup=False)
+    canary = min(how["canary"], len(plan))
+    seconds = len(plan) / how["rate"]
+    console.print(
+        f"{len(plan)} letters; the first {canary} as a canary, then {how['rate']:g} a second, about {seconds:.0f} s. "
+        "Nothing was done."
+    )
+
+
+def _tell_nothing(as_json: bool) -> None:
+    if as_json:
+        print_json({"redrive": None, "sent": 0, "succeeded": 0, "failed": 0})
+    else:
+        console.print("no open letter matches; nothing was done")
+
+
+def _time(value: datetime) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%SZ}"

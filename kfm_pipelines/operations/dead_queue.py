@@ -1,0 +1,75 @@
+"""The dead-letter queues: pick up what SQS itself gave up on, and clear away copies of letters that are settled."""
+
+from dataclasses import replace
+
+from kfm_pipelines.errors import DeliveryExhausted
+from kfm_pipelines.messaging.queue import Message, Queue
+from kfm_pipelines.operations.filing import LETTER
+from kfm_pipelines.operations.reading import read_message, refused, storable
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state import letters
+from kfm_pipelines.state.dead_letters import Refusal
+from kfm_pipelines.state.inbox import Delivery, known_identities, record
+
+# A look into the queue, not a search: copies of open letters stay there, and come up in turn.
+RECEIVES_A_LOOK = 3
+
+
+def collect_dead(workshop: Workshop) -> int:
+    """Make a letter of every message that SQS moved; return how many. What stays is shown again after a while."""
+    collected = 0
+    for queue in {intake.dead_letters.name: intake.dead_letters for intake in workshop.intakes}.values():
+        for _ in range(RECEIVES_A_LOOK):
+            messages = queue.receive()
+            if not messages:
+                break
+            collected += _collected(workshop, queue, messages)
+    return collected
+
+
+def _collected(workshop: Workshop, queue: Queue, messages: list[Message]) -> int:
+    copies = [message for message in messages if message.attributes.get(LETTER, "").isdigit()]
+    moved = [message for message in messages if message not in copies]
+    for message in moved:
+        source = message.moved_from or _likely_source(workshop, queue)
+        record(workshop.database, source, [_delivery(workshop, message)])
+    queue.delete([*moved, *_settled(workshop, copies)])
+    return len(moved)
+
+
+def _delivery(workshop: Workshop, message: Message) -> Delivery:
+    """Events that are in the inbox after all are duplicates; anything else is a letter."""
+    read = read_message(message, workshop.datasets)
+    if read.refusal is not None:
+        return read
+    known = known_identities(workshop.database, [event.identity for event in read.events])
+    if len(known) == len(read.events):
+        return read
+    return Delivery(read.body, refusal=_given_up(message, read))
+
+
+def _given_up(message: Message, read: Delivery) -> Refusal:
+    why = DeliveryExhausted(
+        f"SQS set this message aside after {message.receives} receives, though it can be read; "
+        "the consumer could not record it. Redrive it when the consumer works again"
+    )
+    refusal = refused(storable(message.body), why, message)
+    if not read.events:
+        return refusal
+    return replace(refusal, dataset=read.events[0].dataset, key=read.events[0].key)
+
+
+def _likely_source(workshop: Workshop, dead: Queue) -> str:
+    """SQS names the queue it moved a message from; a message put there by hand goes to the usual one."""
+    sources = [intake.queue.name for intake in workshop.intakes if intake.dead_letters.name == dead.name]
+    return workshop.queue.name if workshop.queue.name in sources else sources[0]
+
+
+def _settled(workshop: Workshop, copies: list[Message]) -> list[Message]:
+    """Copies of letters that nobody has to look at any more."""
+    if not copies:
+        return []
+    numbers = {int(message.attributes[LETTER][:18]) for message in copies}
+    states = letters.states_of(workshop.database, list(numbers))
+    waiting = ("open", "redriving")
+    return [message for message in copies if states.get(int(message.attributes[LETTER][:18])) not in waiting]

@@ -1,0 +1,124 @@
+"""Filing dead letters: a record in the store for those who review, a copy in the dead-letter queue for those on call.
+
+The letter in Postgres comes first, in the transaction that found the failure. Filing follows it, may stop between any
+two steps, and goes on the next time. Belongs here: getting letters out. Does not: what is done about them.
+"""
+
+import json
+from typing import Any
+
+from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.events.summaries import summary_of
+from kfm_pipelines.messaging.queue import Queue
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state import letters
+from kfm_pipelines.state.letters import Letter
+from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantined
+
+LETTERS_AT_ONCE = 200
+HISTORY_SHOWN = 50
+LETTER = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
+MAX_MESSAGE_BYTES = 1024 * 1024
+ROOM_FOR_ATTRIBUTES = 8 * 1024
+MAX_ATTRIBUTES = 10
+
+
+def file_letters(workshop: Workshop) -> int:
+    """Write the records that are missing and forward the letters that are not in the dead-letter queue yet."""
+    filed = letters.unfiled(workshop.database, LETTERS_AT_ONCE)
+    for letter in filed:
+        _write_record(workshop, letter)
+    if filed:
+        letters.mark_filed(workshop.database, filed)
+    forwarded = letters.unforwarded(workshop.database, LETTERS_AT_ONCE)
+    for letter in forwarded:
+        _forward(workshop, letter)
+        letters.mark_forwarded(workshop.database, letter)
+    return len(filed) + len(forwarded)
+
+
+def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
+    """What a reviewer may know of a letter: everything but the raw payload."""
+    return {
+        "letter": letter.id,
+        "state": letter.state,
+        "class": letter.triage,
+        "failure_stage": letter.failure_stage,
+        "error": letter.error,
+        "reason": letter.reason,
+        "trace": letter.trace.splitlines(),
+        "retry_count": letter.attempts,
+        "dataset": letter.dataset,
+        "key": letter.key,
+        "queue": letter.queue,
+        "message_group": letter.message_group,
+        "payload": None if letter.body is None else summary_of(letter.body),
+        "lineage": {**letter.lineage, "run": letter.run_id},
+        # Energy is not measured here; a record that cannot know it does not say 0.
+        "cost": {"wall_seconds": letter.cost.get("seconds"), "energy_joules": None},
+        "opened_at": letter.at.isoformat(),
+        "changed_at": letter.changed_at.isoformat(),
+        "history": [
+            {"at": move["at"].isoformat(), "what": move["what"], **move["detail"]}
+            for move in letters.history_of(workshop.database, letter.id)[-HISTORY_SHOWN:]
+        ],
+    }
+
+
+def queue_of(workshop: Workshop, letter: Letter) -> Queue:
+    """Where the letter's message came from, and goes back to."""
+    return next((intake.queue for intake in workshop.intakes if intake.queue.name == letter.queue), workshop.queue)
+
+
+def dead_letter_queue_of(workshop: Workshop, letter: Letter) -> Queue:
+    source = queue_of(workshop, letter)
+    return next(intake.dead_letters for intake in workshop.intakes if intake.queue.name == source.name)
+
+
+def _write_record(workshop: Workshop, letter: Letter) -> None:
+    record = json.dumps(record_of(workshop, letter), indent=2).encode()
+    pipeline = _pipeline(workshop, letter)
+    workshop.store.write(dead_letter(pipeline, letter.at.date(), letter.source), record)
+    if letter.state == "quarantined":
+        workshop.store.write(quarantined(pipeline, letter.at.date(), letter.source), record)
+
+
+def _pipeline(workshop: Workshop, letter: Letter) -> str:
+    if letter.dataset is None or letter.dataset not in workshop.datasets:
+        return UNROUTED
+    return workshop.datasets[letter.dataset].pipeline
+
+
+def _forward(workshop: Workshop, letter: Letter) -> None:
+    target = dead_letter_queue_of(workshop, letter)
+    fifo = target.name.endswith(".fifo")
+    target.send(
+        _forwarded_body(workshop, letter),
+        _attributes(letter),
+        group=(letter.message_group or "kfm-letters") if fifo else None,
+        deduplication_id=f"letter-{letter.id}-{letter.changed_at.timestamp():.6f}" if fifo else None,
+    )
+
+
+def _forwarded_body(workshop: Workshop, letter: Letter) -> str:
+    """The message itself; the record for a key, and for a message that with its reasons would be too large for SQS."""
+    body = letter.body
+    if body is None or len(body.encode()) > MAX_MESSAGE_BYTES - ROOM_FOR_ATTRIBUTES:
+        return json.dumps({"kfm_letter": record_of(workshop, letter)})
+    return body
+
+
+def _attributes(letter: Letter) -> dict[str, str]:
+    """Why it is there, and as many of its own attributes as SQS has room for; the letter itself keeps them all."""
+    reasons = {
+        LETTER: str(letter.id),
+        "kfm-class": letter.triage,
+        "kfm-error": letter.error,
+        "kfm-stage": letter.failure_stage,
+        "kfm-reason": one_line(letter.reason, 500),
+        "kfm-dataset": letter.dataset or "",
+        "kfm-key": letter.key or "",
+    }
+    stated = {name: value for name, value in reasons.items() if value}
+    own = [(name, value) for name, value in letter.attributes.items() if value and len(value) < 500]
+    return {**dict(own[: MAX_ATTRIBUTES - len(stated)]), **stated}

@@ -1,0 +1,181 @@
+"""Dead letters as an operator sees them: found by class, dataset, age or key, read in full, set aside.
+
+Belongs here: questions about letters and what a person does to one. Does not: how a failure becomes a letter
+(`dead_letters`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from kfm_pipelines.errors import LetterUnknown
+from kfm_pipelines.state import dead_letters
+from kfm_pipelines.state.database import Database
+
+TRIAGE = (
+    "schema", "integrity", "permission", "missing-object", "care", "late", "exhausted", "transient", "configuration",
+    "defect", "unclassified",
+)  # fmt: skip
+LIVE = ("open", "redriving", "quarantined")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter. `body` is the message as it came; None for a key, which has events instead."""
+
+    id: int
+    source: str
+    state: str
+    triage: str
+    error: str
+    reason: str
+    failure_stage: str
+    dataset: str | None
+    key: str | None
+    attempts: int
+    at: datetime
+    changed_at: datetime
+    closed_at: datetime | None
+    queue: str | None
+    body: str | None
+    attributes: Mapping[str, str]
+    message_group: str | None
+    group_sequence: int | None
+    run_id: str | None
+    trace: str
+    lineage: Mapping[str, Any]
+    cost: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which letters: every condition that is given must hold. A key may end in * for all that begin like it."""
+
+    ids: tuple[int, ...] = ()
+    triage: str | None = None
+    dataset: str | None = None
+    key: str | None = None
+    older_than_seconds: float | None = None
+    newer_than_seconds: float | None = None
+    states: tuple[str, ...] = ("open",)
+
+    def as_detail(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value not in (None, (), [])}
+
+
+CONDITIONS = """
+    (%(ids)s::bigint[] = '{}' OR id = ANY(%(ids)s))
+    AND (%(triage)s::text IS NULL OR triage = %(triage)s)
+    AND (%(dataset)s::text IS NULL OR dataset = %(dataset)s)
+    AND (%(key)s::text IS NULL OR key = %(key)s
+         OR (right(%(key)s, 1) = '*' AND starts_with(key, left(%(key)s, -1))))
+    AND (%(older)s::float IS NULL OR changed_at < clock_timestamp() - make_interval(secs => %(older)s))
+    AND (%(newer)s::float IS NULL OR changed_at >= clock_timestamp() - make_interval(secs => %(newer)s))
+    AND state = ANY(%(states)s)
+"""
+
+
+def parameters_of(wanted: LetterFilter) -> dict[str, object]:
+    return {
+        "ids": list(wanted.ids),
+        "triage": wanted.triage,
+        "dataset": wanted.dataset,
+        "key": wanted.key,
+        "older": wanted.older_than_seconds,
+        "newer": wanted.newer_than_seconds,
+        "states": list(wanted.states),
+    }
+
+
+def find_letters(database: Database, wanted: LetterFilter, limit: int) -> list[Letter]:
+    """The letters, oldest first."""
+    rows = database.fetch(
+        f"SELECT * FROM kfm.dead_letters WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
+        {**parameters_of(wanted), "limit": limit},
+    )
+    return [letter_of(row) for row in rows]
+
+
+def count_letters(database: Database, wanted: LetterFilter) -> dict[str, int]:
+    """How many there are of each class."""
+    rows = database.fetch(
+        f"SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE {CONDITIONS} GROUP BY triage ORDER BY triage",  # noqa: S608 - a constant
+        parameters_of(wanted),
+    )
+    return {row["triage"]: row["n"] for row in rows}
+
+
+def read_letter(database: Database, letter: int) -> Letter:
+    rows = database.fetch("SELECT * FROM kfm.dead_letters WHERE id = %(letter)s", {"letter": letter})
+    if not rows:
+        raise LetterUnknown(f"there is no dead letter {letter}; `kfm dlq list` shows those there are")
+    return letter_of(rows[0])
+
+
+def history_of(database: Database, letter: int) -> list[dict[str, Any]]:
+    return database.fetch(
+        "SELECT at, what, detail FROM kfm.letter_moves WHERE letter = %(letter)s ORDER BY id", {"letter": letter}
+    )
+
+
+def quarantine(database: Database, wanted: LetterFilter, reason: str, limit: int) -> list[Letter]:
+    """Set letters aside for good: no redrive takes them, and their payload is kept."""
+    with database.transaction() as connection:
+        rows = connection.execute(
+            f"""
+            UPDATE kfm.dead_letters SET state = 'quarantined', changed_at = clock_timestamp(), filed_at = NULL
+            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s FOR UPDATE)
+            RETURNING *
+            """.encode(),  # noqa: S608 - a constant
+            {**parameters_of(wanted), "limit": limit},
+        ).fetchall()
+        dead_letters.note(connection, [row["id"] for row in rows], "quarantined", {"reason": reason})
+    return sorted((letter_of(row) for row in rows), key=lambda letter: letter.id)
+
+
+def letter_of(row: Mapping[str, Any]) -> Letter:
+    fields = {name: row[name] for name in Letter.__dataclass_fields__}
+    sequence = fields["group_sequence"]
+    return Letter(**{**fields, "group_sequence": None if sequence is None else int(sequence)})
+
+
+def unfiled(database: Database, limit: int) -> list[Letter]:
+    """Letters whose record in the store is missing or out of date."""
+    return _letters(database, "filed_at IS NULL", limit)
+
+
+def unforwarded(database: Database, limit: int) -> list[Letter]:
+    """Open letters that are not in the dead-letter queue yet."""
+    return _letters(database, "forwarded_at IS NULL AND state = 'open'", limit)
+
+
+def mark_filed(database: Database, letters: Sequence[Letter]) -> None:
+    """Their records are written; one that changed meanwhile will be written again."""
+    database.execute(
+        """
+        UPDATE kfm.dead_letters l SET filed_at = clock_timestamp()
+        FROM unnest(%(ids)s::bigint[], %(seen)s::timestamptz[]) AS f (id, seen)
+        WHERE l.id = f.id AND l.changed_at = f.seen
+        """,
+        {"ids": [letter.id for letter in letters], "seen": [letter.changed_at for letter in letters]},
+    )
+
+
+def mark_forwarded(database: Database, letter: Letter) -> None:
+    database.execute(
+        "UPDATE kfm.dead_letters SET forwarded_at = clock_timestamp() WHERE id = %(id)s", {"id": letter.id}
+    )
+
+
+def states_of(database: Database, ids: Sequence[int]) -> dict[int, str]:
+    rows = database.fetch("SELECT id, state FROM kfm.dead_letters WHERE id = ANY(%(ids)s)", {"ids": list(ids)})
+    return {row["id"]: row["state"] for row in rows}
+
+
+def _letters(database: Database, condition: str, limit: int) -> list[Letter]:
+    rows = database.fetch(
+        f"SELECT * FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
+        {"limit": limit},
+    )
+    return [letter_of(row) for row in rows]
