@@ -116,6 +116,8 @@ class Dataset(_Declared):
     """One declared dataset."""
 
     dataset: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*/[a-z0-9_]+(-[a-z0-9_]+)*$")]
+    # What messages are routed by besides the dataset; several datasets may be one product.
+    product: KeyPart = Field(default_factory=lambda given: str(given["dataset"]).partition("/")[2])
     title: Words
     description: Words
     owners: Annotated[list[Owner], Field(min_length=1)]
@@ -205,7 +207,8 @@ def read_yaml(path: Path) -> object:
 
 def describe(error: ValidationError) -> str:
     """Pydantic's first complaint as one sentence."""
-    first, *others = error.errors()
+    # A default made from a field that is wrong itself is no second mistake.
+    first, *others = (one for one in error.errors() if one["type"] != "default_factory_not_called")
     field = ".".join(str(part) for part in first["loc"]) or "declaration"
     more = f" (and {len(others)} more)" if others else ""
     given = first["input"]

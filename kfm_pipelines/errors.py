@@ -4,6 +4,7 @@ KfmError
 ├── Terminal                    trying again cannot help; a person or a new event must
 │   ├── SettingsInvalid         an environment variable does not make sense
 │   ├── DeclarationInvalid      a file in resources/ does not make sense
+│   ├── ProducerMistaken        asked to send what no consumer of ours would take
 │   ├── MessageRefused          a queue message that is no event of ours
 │   │   ├── BodyUnreadable      not JSON, too deep, too large
 │   │   ├── ShapeUnknown        JSON, but no shape we listen to
@@ -24,6 +25,7 @@ KfmError
 │   └── RedriveStopped          what was sent again failed again
 ├── Retryable                   the same work may succeed later
 │   ├── ServiceUnavailable      network, throttling, 5xx, database away
+│   ├── SendIncomplete          some messages of a batch were not taken; it says which
 │   └── PointerMoved            somebody else swapped the catalog entry first
 └── OwnershipLost               another worker holds the key now; stop quietly
     ├── KeyBusy                 it was held when we asked
@@ -61,6 +63,10 @@ class SettingsInvalid(Terminal):
 
 class DeclarationInvalid(Terminal):
     triage = "configuration"
+
+
+class ProducerMistaken(Terminal):
+    triage = "schema"
 
 
 class MessageRefused(Terminal):
@@ -137,6 +143,14 @@ class RedriveStopped(Terminal):
 
 class ServiceUnavailable(Retryable):
     pass
+
+
+class SendIncomplete(Retryable):
+    """`positions` are those of the messages to send again, counted from 0 in what was given."""
+
+    def __init__(self, sentence: str, positions: tuple[int, ...] = ()) -> None:
+        super().__init__(sentence)
+        self.positions = positions
 
 
 class PointerMoved(Retryable):

@@ -185,3 +185,18 @@ def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) ->
     assert load(declare, **{"key.transform_version": "v2-0-0"}).digest != digest
     assert load(declare, policy="another").digest != digest
     assert load(declare, **{"table.primary_key": ["site_no"]}).digest != digest
+
+
+def test_the_product_is_the_part_after_the_slash_unless_declared(declare: Declare) -> None:
+    plain = load_dataset(declare("one.yaml"))
+    assert plain.product == "streamflow"
+    named = load_dataset(declare("two.yaml", product="gauges"))
+    assert named.product == "gauges"
+    assert named.digest == plain.digest  # how messages are routed shapes no bytes
+    with pytest.raises(DeclarationInvalid, match="product: "):
+        load_dataset(declare("three.yaml", product="two words"))
+
+
+def test_a_wrong_name_is_one_mistake_not_two(declare: Declare) -> None:
+    with pytest.raises(DeclarationInvalid, match=r"^one.yaml: dataset: .*'USGS/flow'$"):
+        load_dataset(declare("one.yaml", dataset="USGS/flow"))

@@ -53,6 +53,29 @@ def sns_wrapped(message: str, topic_arn: str, message_id: str, timestamp: dateti
     }
 
 
+def s3_envelope(
+    event_id: str,
+    bucket: str,
+    object_key: str,
+    etag: str | None,
+    size: int,
+    version_id: str | None,
+    event_time: datetime,
+) -> dict[str, Any]:
+    """The KFM S3 envelope: one object put, in one flat document; the key as it is, not form-encoded."""
+    document = {
+        "event_id": event_id,
+        "source": "s3:ObjectCreated:Put",
+        "bucket": bucket,
+        "key": object_key,
+        "etag": etag,
+        "version_id": version_id,
+        "size": size,
+        "event_time": write_timestamp(event_time),
+    }
+    return _stated(document)
+
+
 def auto_update(
     dataset: str,
     asset_uri: str,
@@ -79,3 +102,8 @@ def auto_update(
 def _stated(fields: dict[str, Any]) -> dict[str, Any]:
     """A sender leaves out what it does not know; it does not write null."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def routing_attributes(dataset: str, product: str, priority: Priority) -> dict[str, str]:
+    """The attributes of a notice, which SNS filters by: they repeat what the body says or implies, never more."""
+    return {"dataset": dataset, "product": product, "priority": priority}

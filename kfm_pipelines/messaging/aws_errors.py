@@ -1,6 +1,6 @@
 """AWS errors turned into ours, in one place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,11 @@ _MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404", "NotF
 _PASSING = frozenset({"SlowDown", "RequestTimeout", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
                       "RequestTimeTooSkewed"})  # fmt: skip
 _FORBIDDEN = frozenset({"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
+_SENTENCES: Mapping[type[KfmError], str] = {
+    ObjectMissing: "there is no such object or bucket ({})",
+    ObjectForbidden: "access was refused ({})",
+    ServiceUnavailable: "the service answered {}",
+}
 
 
 @contextmanager
@@ -33,23 +38,48 @@ def code_of(error: "ClientError") -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def named_by_status(status: int) -> type[KfmError]:
+    """What an HTTP status means for the work, when nothing more exact is known."""
+    if status >= 500 or status in (408, 429):
+        return ServiceUnavailable
+    if status in (401, 403):
+        return ObjectForbidden
+    if status in (404, 410):
+        return ObjectMissing
+    return Terminal
+
+
 def _from_answer(doing: str, error: "ClientError") -> KfmError:
     code = code_of(error)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    named = _named_by_code(code) or named_by_status(status)
+    return named(f"{doing}: {_SENTENCES.get(named, '{}').format(code or status)}")
+
+
+def _named_by_code(code: str) -> type[KfmError] | None:
+    """Some codes come with a status that says something else: a throttled call is a 400, a wrong clock a 403."""
     if code in _MISSING:
-        return ObjectMissing(f"{doing}: there is no such object or bucket ({code})")
+        return ObjectMissing
     if code in _FORBIDDEN:
-        return ObjectForbidden(f"{doing}: access was refused ({code})")
-    if status >= 500 or status in (408, 429) or "Throttl" in code or code in _PASSING:
-        return ServiceUnavailable(f"{doing}: the service answered {code or status}")
-    return Terminal(f"{doing}: {code or status}")
+        return ObjectForbidden
+    if code in _PASSING or "Throttl" in code:
+        return ServiceUnavailable
+    return None
 
 
 def _from_client(doing: str, error: "BotoCoreError") -> KfmError:
-    from botocore.exceptions import EndpointConnectionError, HTTPClientError, NoCredentialsError, NoRegionError
+    from botocore.exceptions import (
+        EndpointConnectionError,
+        HTTPClientError,
+        NoCredentialsError,
+        NoRegionError,
+        ParamValidationError,
+    )
 
     if isinstance(error, NoCredentialsError | NoRegionError):
         return ObjectForbidden(f"{doing}: {error}")
+    if isinstance(error, ParamValidationError):
+        return Terminal(f"{doing}: {' '.join(str(error).split())}")
     if isinstance(error, HTTPClientError | EndpointConnectionError):
         return ServiceUnavailable(f"{doing}: the service cannot be reached")
     return ServiceUnavailable(f"{doing}: {type(error).__name__}")

@@ -1,10 +1,18 @@
 """Resource policies of topics and queues: one statement of ours, merged into whatever else is there. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 Statement = Mapping[str, object]
+
+# Conditions that say who is behind a call, so that a statement for everybody is one for them only.
+_BINDING_KEYS = frozenset({
+    "aws:sourcearn", "aws:sourceaccount", "aws:sourceowner", "aws:sourceorgid",
+    "aws:principalarn", "aws:principalaccount", "aws:principalorgid",
+})  # fmt: skip
+_BINDING_OPERATORS = frozenset({"stringequals", "stringlike", "arnequals", "arnlike"})
 
 
 def allow(sid: str, service: str, action: str, resource: str, sources: Sequence[str]) -> Statement:
@@ -26,11 +34,47 @@ def allow(sid: str, service: str, action: str, resource: str, sources: Sequence[
 def with_statement(policy: str, wanted: Statement) -> str | None:
     """The policy with this statement in place of any of the same name; None when it is already there."""
     document: dict[str, Any] = json.loads(policy) if policy else {"Version": "2012-10-17"}
-    statements = document.get("Statement", [])
+    statements = _listed(document.get("Statement", []))
     others = [one for one in statements if one.get("Sid") != wanted["Sid"]]
     if len(others) < len(statements) and _normal(wanted) in [_normal(one) for one in statements]:
         return None
     return json.dumps({**document, "Statement": [*others, wanted]})
+
+
+def open_statements(policy: str, action: str) -> list[str]:
+    """Names of the statements that let anybody do this, or a service on anybody's behalf."""
+    document = json.loads(policy) if policy else {}
+    statements = _listed(document.get("Statement", []))
+    return [str(one.get("Sid", "without a name")) for one in statements if _is_open(one, action)]
+
+
+def _is_open(statement: Mapping[str, Any], action: str) -> bool:
+    if statement.get("Effect") != "Allow" or not _covers(statement, action):
+        return False
+    principal = statement.get("Principal", "*")
+    named = [] if isinstance(principal, str) else _listed(principal.get("AWS", []))
+    anybody = principal == "*" or "*" in named or "Service" in principal
+    return anybody and not any(_binds(*one) for one in _conditions(statement))
+
+
+def _covers(statement: Mapping[str, Any], action: str) -> bool:
+    patterns = _listed(statement.get("Action", "*"))
+    return any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in patterns)
+
+
+def _conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Any]]]:
+    for operator, keys in statement.get("Condition", {}).items():
+        for key, values in keys.items():
+            yield operator.lower(), key.lower(), _listed(values)
+
+
+def _binds(operator: str, key: str, values: list[Any]) -> bool:
+    return operator in _BINDING_OPERATORS and key in _BINDING_KEYS and "*" not in values
+
+
+def _listed(value: Any) -> list[Any]:
+    """AWS writes a list of one as the one."""
+    return value if isinstance(value, list) else [value]
 
 
 def _normal(statement: object) -> object:

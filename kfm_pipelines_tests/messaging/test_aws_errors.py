@@ -20,7 +20,7 @@ from botocore.exceptions import (
 from kfm_pipelines.errors import KfmError, ObjectForbidden, ObjectMissing, ServiceUnavailable, Terminal
 from kfm_pipelines.local.ports import LOOPBACK, free_port
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.messaging.aws_errors import translated
+from kfm_pipelines.messaging.aws_errors import named_by_status, translated
 from kfm_pipelines.messaging.clients import s3_client
 
 if TYPE_CHECKING:
@@ -111,6 +111,37 @@ def test_an_answer_without_a_body_is_known_by_its_status(status: int, named: typ
         translated("looking"),
     ):
         client.head_object(Bucket="bucket", Key="one")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "named"),
+    [
+        ([500, 502, 503, 504, 507, 599, 408, 429], ServiceUnavailable),
+        ([401, 403], ObjectForbidden),
+        ([404, 410], ObjectMissing),
+        ([0, 301, 400, 402, 405, 406, 409, 411, 412, 413, 416, 422], Terminal),
+    ],
+)
+def test_every_status_has_one_meaning(statuses: list[int], named: type[KfmError]) -> None:
+    assert [named_by_status(status) for status in statuses] == [named] * len(statuses)
+
+
+@pytest.mark.parametrize(
+    ("status", "named"),
+    [(401, ObjectForbidden), (403, ObjectForbidden), (404, ObjectMissing), (410, ObjectMissing)],
+)
+def test_a_code_nobody_knows_is_judged_by_its_status(status: int, named: type[KfmError]) -> None:
+    with service_that_answers(status, error("Novelty")) as client, pytest.raises(named), translated("reading one"):
+        client.get_object(Bucket="bucket", Key="one")
+
+
+def test_arguments_that_boto_itself_refuses_are_not_tried_again() -> None:
+    with (
+        pytest.raises(Terminal, match=r"^reading one: Parameter validation failed: .*Bucket") as raised,
+        translated("reading one"),
+    ):
+        impatient_client(free_port()).get_object(Key="one")  # type: ignore[call-arg]
+    assert type(raised.value) is Terminal
 
 
 def test_an_answer_nobody_foresaw_is_not_tried_again() -> None:

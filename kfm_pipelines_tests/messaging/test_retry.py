@@ -16,6 +16,17 @@ def test_a_wait_is_never_negative_and_never_above_its_ceiling(attempt: int, seed
     assert 0 <= policy.delay(attempt, Random(seed)) <= ceiling
 
 
+@given(
+    attempt=st.integers(1, 60),
+    seed=st.integers(),
+    base=st.floats(0.01, 60, allow_nan=False),
+    cap=st.floats(0.01, 3600, allow_nan=False),
+)
+def test_a_wait_is_the_uniform_draw_under_the_ceiling(attempt: int, seed: int, base: float, cap: float) -> None:
+    policy = RetryPolicy(base_seconds=base, cap_seconds=cap)
+    assert policy.delay(attempt, Random(seed)) == Random(seed).uniform(0, min(cap, base * 2**attempt))
+
+
 @pytest.mark.parametrize(
     ("attempt", "ceiling"), [(1, 4), (2, 8), (3, 16), (7, 256), (8, 300), (100, 300), (10**9, 300)]
 )
@@ -32,5 +43,6 @@ def test_the_same_random_numbers_give_the_same_wait() -> None:
 
 
 def test_the_last_attempt_is_the_last() -> None:
-    policy = RetryPolicy(max_attempts=7)
+    policy = RetryPolicy()
+    assert policy.max_attempts == 7
     assert [attempt for attempt in range(1, 10) if policy.exhausted(attempt)] == [7, 8, 9]
