@@ -1,0 +1,158 @@
+"""Redrive: a few first, stop when they fail, never twice, and never lost when it is interrupted."""
+
+import pytest
+
+from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable
+from kfm_pipelines.messaging.queue import Queue
+from kfm_pipelines.operations import redrive
+from kfm_pipelines.operations.redrive import Manner
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.worker import work
+from kfm_pipelines.state import letters, redrives
+from kfm_pipelines.state.letters import LetterFilter
+from kfm_pipelines_tests.operations.given import messages_in, refusing, too_large
+from kfm_pipelines_tests.site import Site
+
+SCHEMA = LetterFilter(triage="schema")
+
+
+@pytest.fixture
+def five(site: Site) -> Site:
+    """Five messages were refused; the declaration that refused them is mended."""
+    with refusing(site) as strict:
+        too_large(strict, 5)
+        strict.drain()
+        assert len(letters.find_letters(strict.workshop.database, LetterFilter(), 10)) == 5
+    return Site(Workshop(site.workshop.settings), site.environment, site.root)
+
+
+def started(site: Site, wanted: LetterFilter = SCHEMA, **how: float) -> str:
+    limits = {"limit": 100, "canary": 2, "rate": 1000.0, **how}
+    begun = redrive.begin(
+        site.workshop, wanted, limit=int(limits["limit"]), canary=int(limits["canary"]), rate=limits["rate"]
+    )
+    assert begun is not None
+    return begun
+
+
+def manner(site: Site, *, wait: float = 60) -> Manner:
+    return Manner(wait, work=lambda: work(site.workshop, once=True), pause=lambda _: None)
+
+
+def states(site: Site) -> list[str]:
+    everything = LetterFilter(states=(*letters.LIVE, "closed"))
+    return [letter.state for letter in letters.find_letters(site.workshop.database, everything, 100)]
+
+
+@pytest.mark.slow
+def test_a_redrive_that_succeeds_closes_the_letters_with_their_history(five: Site) -> None:
+    done = redrive.carry_out(five.workshop, started(five), manner(five))
+
+    assert (done.sent, done.succeeded, done.failed) == (5, 5, 0)
+    assert states(five) == ["closed"] * 5
+    moves = [move["what"] for move in letters.history_of(five.workshop.database, 1)]
+    assert moves == ["opened", "redrive planned", "sent", "recorded", "closed"]
+    assert five.fetch("SELECT count(*) AS n FROM kfm.wal WHERE outcome = 'APPLIED'") == [{"n": 5}]
+
+
+def test_a_canary_that_fails_stops_the_rest(site: Site) -> None:
+    with refusing(site) as strict:
+        too_large(strict, 5)
+        strict.drain()
+        with pytest.raises(RedriveStopped, match="2 of the first 2 failed again, so 3 others were not sent"):
+            redrive.carry_out(strict.workshop, started(strict), Manner(30, work=strict.drain, pause=lambda _: None))
+
+        assert states(strict) == ["open"] * 5
+        assert strict.workshop.queue.depth().waiting == 0
+        found = letters.find_letters(strict.workshop.database, LetterFilter(), 10)
+        assert sorted(letter.attempts for letter in found) == [1, 1, 1, 2, 2]
+        assert len(letters.find_letters(strict.workshop.database, LetterFilter(), 10)) == 5
+
+
+def test_a_dry_run_says_what_would_happen_and_does_nothing(five: Site) -> None:
+    [first, *_] = letters.find_letters(five.workshop.database, SCHEMA, 10)
+    said = redrive.describe(five.workshop, first)
+
+    assert said.startswith("send ")
+    assert said.endswith(f"bytes to queue {five.workshop.queue.name}, attributes: none")
+    assert five.workshop.queue.depth().waiting == 0
+    assert states(five) == ["open"] * 5
+
+
+def test_attributes_and_group_go_back_with_the_message(site: Site) -> None:
+    fifo = site.workshop.intakes[2].queue
+    fifo.send("rubbish", {"origin": "somewhere"}, group="one")
+    site.drain()
+    before = site.fetch("SELECT group_sequence FROM kfm.dead_letters")
+
+    begun = started(site)
+    with pytest.raises(ServiceUnavailable, match="`kfm dlq redrive --resume r"):
+        redrive.carry_out(site.workshop, begun, Manner(0, pause=lambda _: None))
+
+    [sent] = messages_in(fifo)
+    assert (sent.body, sent.group, sent.attributes["origin"]) == ("rubbish", "one", "somewhere")
+    site.drain()
+    assert site.fetch("SELECT group_sequence FROM kfm.dead_letters") == before
+
+
+@pytest.mark.slow
+def test_the_same_letters_cannot_be_in_two_redrives(five: Site) -> None:
+    started(five, limit=3)
+    second = redrive.begin(five.workshop, SCHEMA, limit=100, canary=0, rate=1000.0)
+    assert second is not None
+    assert len(redrives.items_of(five.workshop.database, second)) == 2
+    assert redrive.begin(five.workshop, SCHEMA, limit=100, canary=0, rate=1000.0) is None
+
+
+class Pulled(BaseException):
+    """The plug."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before sending", "after sending"])
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_an_interrupted_redrive_resumes_without_loss_or_second_sending(
+    five: Site, monkeypatch: pytest.MonkeyPatch, when: str, at: int
+) -> None:
+    begun, real, sent = started(five), Queue.send, []
+
+    def send(queue: Queue, body: str, *rest: object, **more: object) -> None:
+        if len(sent) + 1 == at and when == "before sending":
+            raise Pulled
+        sent.append(body)
+        real(queue, body, *rest, **more)  # type: ignore[arg-type]
+        if len(sent) == at and when == "after sending":
+            raise Pulled
+
+    monkeypatch.setattr(Queue, "send", send)
+    with pytest.raises(Pulled):
+        redrive.carry_out(five.workshop, begun, manner(five))
+    at = -1
+    done = redrive.carry_out(five.workshop, begun, manner(five))
+
+    assert (done.sent, done.succeeded, done.failed) == (5, 5, 0)
+    assert len(sent) == len(set(sent)) == 5
+    assert five.fetch("SELECT sum(duplicates)::int AS n FROM kfm.queue_totals") == [{"n": 0}]
+
+
+@pytest.mark.slow
+def test_a_key_is_made_due_again_and_its_letter_closed(site: Site) -> None:
+    put = site.put(0, data=b"no parquet")
+    site.work()
+    [letter] = letters.find_letters(site.workshop.database, LetterFilter(), 10)
+    assert redrive.describe(site.workshop, letter) == f"make the key {site.key(0)} due again, with all its attempts"
+
+    with pytest.raises(RedriveStopped, match="1 of the first 1 failed again"):
+        redrive.carry_out(site.workshop, started(site, LetterFilter(key=site.key(0))), manner(site))
+    [again] = letters.find_letters(site.workshop.database, LetterFilter(), 10)
+    assert (again.id, again.state) == (letter.id, "open")
+
+    site.put(0, name=put.object_key.rsplit("/", 1)[1])
+    site.drain()
+    done = redrive.carry_out(site.workshop, started(site, LetterFilter(key=site.key(0)[:-4] + "*")), manner(site))
+    assert done.succeeded == 1
+    assert states(site) == ["closed"]
+    moves = [move["what"] for move in letters.history_of(site.workshop.database, letter.id)]
+    assert moves == [
+        "opened", "redrive planned", "made due", "failed again", "redrive planned", "made due", "closed",
+    ]  # fmt: skip
