@@ -1,0 +1,133 @@
+"""Messages drained a second, from queue to inbox: against a bare loop of receive and delete, and as the inbox grows."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from bench.measurement import Measurement
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.events.messages import s3_notification
+from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+from kfm_pipelines.operations.drain import drain
+from kfm_pipelines.operations.workshop import Workshop
+
+MESSAGES = 20_000
+OBJECTS_AN_HOUR = 20
+FEW_ROWS, MANY_ROWS = 1_000, 1_000_000
+START = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def drain_against_bare_loop(folder: Path) -> Measurement:
+    with _stack(folder) as workshop:
+        _fill_inbox(workshop, FEW_ROWS)
+        _fill_queue(workshop, first=0)
+        bare = _rate(lambda: _bare_loop(workshop))
+        _fill_queue(workshop, first=0)
+        ours = _rate(lambda: _drain(workshop))
+    return Measurement("drain_against_bare_loop", ours, "messages/s", bare)
+
+
+def drain_at_a_million_rows(folder: Path) -> Measurement:
+    with _stack(folder) as workshop:
+        _fill_inbox(workshop, FEW_ROWS)
+        _fill_queue(workshop, first=0)
+        few = _rate(lambda: _drain(workshop))
+        _fill_inbox(workshop, MANY_ROWS)
+        _fill_queue(workshop, first=MESSAGES)
+        many = _rate(lambda: _drain(workshop))
+    return Measurement("drain_at_a_million_rows", many, "messages/s", few)
+
+
+@contextmanager
+def _stack(folder: Path) -> Iterator[Workshop]:
+    os.environ["KFM_HOME"] = str(folder / "home")
+    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
+        os.environ.pop(variable, None)
+    for client in (s3_client, sns_client, sqs_client):
+        client.cache_clear()
+    with opened_workshop() as workshop:
+        drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=5)
+        yield workshop
+
+
+def _rate(emptying: Callable[[], None]) -> float:
+    started = time.monotonic()
+    emptying()
+    return MESSAGES / (time.monotonic() - started)
+
+
+def _bare_loop(workshop: Workshop) -> None:
+    sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=workshop.queue.name)["QueueUrl"]
+    gone = 0
+    while gone < MESSAGES:
+        messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+        entries = [{"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)]
+        sqs.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        gone += len(messages)
+
+
+def _drain(workshop: Workshop) -> None:
+    recorded = 0
+    while recorded < MESSAGES:
+        recorded += drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=600).recorded
+
+
+def _fill_queue(workshop: Workshop, first: int) -> None:
+    sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=workshop.queue.name)["QueueUrl"]
+    bodies = [_body(workshop, number) for number in range(first, first + MESSAGES)]
+
+    def send(place: int) -> None:
+        batch = bodies[place : place + 10]
+        answer = sqs.send_message_batch(
+            QueueUrl=url, Entries=[{"Id": str(n), "MessageBody": body} for n, body in enumerate(batch)]
+        )
+        if answer.get("Failed"):
+            raise SystemExit("the queue did not take the messages")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(send, range(0, MESSAGES, 10)))
+
+
+def _body(workshop: Workshop, number: int) -> str:
+    hour = START + timedelta(hours=number // OBJECTS_AN_HOUR)
+    notice = s3_notification(
+        bucket=workshop.datasets["usgs/streamflow"].input.bucket,
+        object_key=f"usgs/streamflow/{hour:%Y/%m/%d/%H}/part-{number % OBJECTS_AN_HOUR}.parquet",
+        etag=f"{number:032x}",
+        size=1000 + number,
+        version_id=f"v{number}",
+        event_time=hour,
+        sequencer=f"{number:018X}",
+    )
+    return json.dumps(notice)
+
+
+def _fill_inbox(workshop: Workshop, rows: int) -> None:
+    """So many events of earlier times, settled long ago."""
+    workshop.database.execute(
+        """
+        INSERT INTO kfm.keys (key, dataset, window_start, window_end)
+        SELECT 'usgs-streamflow:kansas_statewide:none:old-' || n || ':v1-0-0', 'usgs/streamflow',
+               timestamptz '1900-01-01' + n * interval '1 hour', timestamptz '1900-01-01' + (n + 1) * interval '1 hour'
+        FROM generate_series(0, %(rows)s / 20) n ON CONFLICT DO NOTHING
+        """,
+        {"rows": rows},
+    )
+    workshop.database.execute(
+        """
+        INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, size, event_time, priority, queue, body,
+                               state)
+        SELECT encode(sha256(n::text::bytea), 'hex'), 'usgs-streamflow:kansas_statewide:none:old-' || n / 20 || ':v1-0-0',
+               'usgs/streamflow', 's3-notification', 's3://old/' || n, md5(n::text), n,
+               timestamptz '1900-01-01' + n * interval '1 minute', 'normal', 'kfm-ingest', repeat('x', 600), 'succeeded'
+        FROM generate_series(1, %(rows)s) n ON CONFLICT DO NOTHING
+        """,
+        {"rows": rows},
+    )
+    with workshop.database.transaction() as connection:
+        connection.execute("ANALYZE kfm.inbox, kfm.keys")
