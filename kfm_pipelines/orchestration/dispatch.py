@@ -13,6 +13,7 @@ from kfm_pipelines.orchestration.aftermath import report_published
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.state.dispatches import (
+    AgainIn,
     Dispatch,
     DueKey,
     close_dispatch,
@@ -69,8 +70,8 @@ def _close(instance: dg.DagsterInstance, workshop: Workshop, one: Dispatch, run:
     if not run.is_success:
         if one.dataset in workshop.datasets:
             report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
-        put_off_untouched(workshop.database, run.run_id, one.keys)
-    void_claims(workshop.database, run.run_id)
+        put_off_untouched(workshop.database, run.run_id, one.keys, again_in(workshop))
+    void_claims(workshop.database, run.run_id, again_in(workshop))
     close_dispatch(workshop.database, one.run_key)
 
 
@@ -83,6 +84,11 @@ def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, due: Seq
         instance.add_dynamic_partitions(name, new)
         known = instance.get_dynamic_partitions(name)
     return list(known)
+
+
+def again_in(workshop: Workshop) -> AgainIn:
+    """The retry policy for keys whose run ended without them; the same that a key meets inside a run."""
+    return lambda attempts: workshop.retries.delay(attempts, workshop.random)
 
 
 def range_tags(keys: Sequence[str]) -> dict[str, str]:

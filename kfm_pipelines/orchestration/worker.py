@@ -12,7 +12,7 @@ from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
-from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, settle
+from kfm_pipelines.orchestration.dispatch import again_in, range_tags, register_partitions, settle
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.state.dispatches import due_keys, put_off_untouched, seconds_until_due
@@ -93,7 +93,7 @@ def _execute(
         raise_on_error=False,
     )
     if not result.success:
-        put_off_untouched(workshop.database, result.run_id, run.names)
+        put_off_untouched(workshop.database, result.run_id, run.names, again_in(workshop))
     entries = last_entries_of_run(workshop.database, result.run_id, run.names)
     worked.runs += 1
     for key, entry in entries.items():

@@ -4,11 +4,14 @@ A dispatch is committed before the run is requested. If the request is lost it i
 which Dagster honours once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kfm_pipelines.state.claims import LOCK_HELD, LOCK_NAMED
 from kfm_pipelines.state.database import Database
+
+# Seconds until the next attempt, given how many there were: the one retry policy, which lives beside this layer.
+AgainIn = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +109,45 @@ def close_dispatch(database: Database, run_key: str) -> None:
         connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
 
 
-def void_claims(database: Database, owner: str) -> int:
-    """A run that is known to have ended holds nothing any more; what it held is due again, later each time."""
+def void_claims(database: Database, owner: str, again_in: AgainIn) -> int:
+    """A run that is known to have ended holds nothing any more; what it held is due again when the policy says."""
     with database.transaction() as connection:
         connection.execute(LOCK_HELD, {"owner": owner})
+        held = connection.execute(
+            "SELECT key, attempts FROM kfm.keys WHERE owner = %(owner)s", {"owner": owner}
+        ).fetchall()
         return connection.execute(
             """
-            UPDATE kfm.keys SET owner = NULL, lease_until = NULL, due_at = kfm.later(attempts)
-            WHERE owner = %(owner)s
+            UPDATE kfm.keys k SET owner = NULL, lease_until = NULL,
+                due_at = clock_timestamp() + make_interval(secs => w.seconds)
+            FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS w (key, seconds)
+            WHERE k.key = w.key
             """,
-            {"owner": owner},
+            {"keys": [row["key"] for row in held], "seconds": [again_in(row["attempts"]) for row in held]},
         ).rowcount
 
 
-def put_off_untouched(database: Database, run_id: str, keys: Sequence[str]) -> int:
+def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], again_in: AgainIn) -> int:
     """A run that failed without a word on these keys will not do better at once; count it as an attempt of theirs."""
-    return database.execute(
-        """
-        UPDATE kfm.keys k SET attempts = attempts + 1, due_at = kfm.later(attempts)
-        WHERE key IN (SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE)
-          AND owner IS NULL AND due_at <= clock_timestamp()
-          AND NOT EXISTS (SELECT FROM kfm.wal w WHERE w.key = k.key AND w.run_id = %(run_id)s)
-        """,
-        {"run_id": run_id, "keys": list(keys)},
-    )
+    with database.transaction() as connection:
+        connection.execute(LOCK_NAMED, {"keys": list(keys)})
+        known = connection.execute(
+            "SELECT key, attempts FROM kfm.keys WHERE key = ANY(%(keys)s)", {"keys": list(keys)}
+        ).fetchall()
+        return connection.execute(
+            """
+            UPDATE kfm.keys k SET attempts = attempts + 1,
+                due_at = clock_timestamp() + make_interval(secs => w.seconds)
+            FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS w (key, seconds)
+            WHERE k.key = w.key AND owner IS NULL AND due_at <= clock_timestamp()
+              AND NOT EXISTS (SELECT FROM kfm.wal l WHERE l.key = k.key AND l.run_id = %(run_id)s)
+            """,
+            {
+                "keys": [row["key"] for row in known],
+                "seconds": [again_in(row["attempts"] + 1) for row in known],
+                "run_id": run_id,
+            },
+        ).rowcount
 
 
 def is_silent(database: Database, run_id: str, seconds: float) -> bool:

@@ -1,6 +1,6 @@
 """Dispatches: which keys are due, in which order, and which run was asked to take them."""
 
-import pytest
+from datetime import UTC, datetime
 
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
@@ -22,6 +22,10 @@ DATASET = "usgs/streamflow"
 
 def due(database: Database, *, limit: int = 100, also_dispatched: bool = False) -> list[str]:
     return [one.key for one in due_keys(database, DATASET, limit, also_dispatched=also_dispatched)]
+
+
+def seconds_until(database: Database, key: str) -> float:
+    return float((row_of_key(database, key)["due_at"] - datetime.now(UTC)).total_seconds())
 
 
 def make_due(database: Database) -> None:
@@ -99,22 +103,27 @@ def test_a_closed_dispatch_frees_the_keys_it_did_not_settle(database: Database) 
 def test_what_an_ended_run_held_is_due_again_and_others_keep_theirs(database: Database) -> None:
     held, others = (claimed(database, known_key(database, hour), owner) for hour, owner in ((1, "ended"), (2, "alive")))
 
-    assert void_claims(database, "ended") == 1
+    assert void_claims(database, "ended", lambda _: 40) == 1
 
     assert due(database) == []
-    assert 1 < (seconds_until_due(database) or 0) <= 2
+    assert 30 < (seconds_until_due(database) or 0) <= 40
     make_due(database)
     assert due(database) == [held.key]
     assert row_of_key(database, others.key)["owner"] == "alive"
     assert row_of_key(database, held.key)["epoch"] == held.epoch
 
 
-@pytest.mark.parametrize(("attempts", "seconds"), [(1, 2), (2, 4), (5, 32), (8, 256), (9, 300), (100, 300)])
-def test_a_key_whose_runs_die_is_due_later_each_time(database: Database, attempts: int, seconds: int) -> None:
-    claimed(database, known_key(database), "ended")
-    database.execute("UPDATE kfm.keys SET attempts = %(attempts)s", {"attempts": attempts})
-    void_claims(database, "ended")
-    assert seconds - 1 < (seconds_until_due(database) or 0) <= seconds
+def test_the_policy_says_for_each_key_when_it_is_due_after_its_run_died(database: Database) -> None:
+    keys = [claimed(database, known_key(database, hour), "ended").key for hour in range(3)]
+    for attempts, key in enumerate(keys, start=1):
+        database.execute(
+            "UPDATE kfm.keys SET attempts = %(attempts)s WHERE key = %(key)s", {"key": key, "attempts": attempts}
+        )
+
+    void_claims(database, "ended", lambda attempts: 1000.0 * attempts)
+
+    assert [round(seconds_until(database, key), -2) for key in keys] == [1000, 2000, 3000]
+    assert [row_of_key(database, key)["attempts"] for key in keys] == [1, 2, 3]
 
 
 def test_a_run_that_failed_without_a_word_counts_as_an_attempt_of_its_keys(database: Database) -> None:
@@ -124,8 +133,9 @@ def test_a_run_that_failed_without_a_word_counts_as_an_attempt_of_its_keys(datab
     transactions.hand_back(database, claim, delay=0, reason="later", count_attempt=False)
     claimed(database, held, "alive")
 
-    assert put_off_untouched(database, "failed", [untouched, touched, held]) == 1
+    assert put_off_untouched(database, "failed", [untouched, touched, held], lambda attempts: 1000.0 * attempts) == 1
 
+    assert round(seconds_until(database, untouched), -2) == 1000
     assert due(database) == [touched]
     assert [row_of_key(database, key)["attempts"] for key in (untouched, touched, held)] == [1, 0, 1]
 
