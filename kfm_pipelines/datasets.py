@@ -6,6 +6,7 @@ Belongs here: what a declaration may say and whether a set of them agrees. Does 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -112,6 +113,31 @@ class Table(_Declared):
             raise ValueError(f"{name!r} must be of type {' or '.join(expected)}, not {found}")
 
 
+class PrefixLimit(_Declared):
+    """At most so many runs at once over keys that begin like this."""
+
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_:-]*$")]
+    runs: Annotated[int, Field(ge=1, le=8)]  # dagster.yaml has a limit for each of these
+
+
+class Concurrency(_Declared):
+    """What may not happen at once; nothing is said by default, because claims already keep a key to one run."""
+
+    serial: bool = False
+    limits: list[PrefixLimit] = []
+
+    @model_validator(mode="after")
+    def _prefixes_are_apart(self) -> Self:
+        ordered = sorted(limit.prefix for limit in self.limits)
+        for shorter, longer in pairwise(ordered):
+            if longer.startswith(shorter):
+                raise ValueError(f"limits: prefix {longer!r} lies within {shorter!r}; a key may be under one only")
+        return self
+
+    def limit_of(self, key: str) -> PrefixLimit | None:
+        return next((limit for limit in self.limits if key.startswith(limit.prefix)), None)
+
+
 class Dataset(_Declared):
     """One declared dataset."""
 
@@ -129,6 +155,15 @@ class Dataset(_Declared):
     processor: Literal["table"]
     policy: KeyPart
     table: Table
+    concurrency: Concurrency = Concurrency()
+
+    @model_validator(mode="after")
+    def _limits_name_own_keys(self) -> Self:
+        start = f"{self.key.source}:{self.key.aoi}:"
+        for limit in self.concurrency.limits:
+            if not (limit.prefix.startswith(start) or start.startswith(limit.prefix)):
+                raise ValueError(f"concurrency.limits: no key of this dataset begins with {limit.prefix!r}")
+        return self
 
     @model_validator(mode="after")
     def _pattern_names_the_window(self) -> Self:

@@ -47,6 +47,10 @@ def soil(**changes: object) -> dict[str, object]:
     } | changes
 
 
+def limited(*limits: tuple[str, int]) -> dict[str, object]:
+    return {"concurrency": {"limits": [{"prefix": prefix, "runs": runs} for prefix, runs in limits]}}
+
+
 def test_the_shipped_declarations_load() -> None:
     datasets = load_datasets(shipped("resources"))
     streamflow = datasets["usgs/streamflow"]
@@ -92,6 +96,15 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
         ({"table.time_column": "when"}, r"table: 'when' is not one of the columns"),
         ({"table.longitude_column": "lon"}, r"table: 'lon' is not one of the columns"),
         ({"table.columns": []}, r"table\.columns: List should have at least 1 item"),
+        ({"concurrency": {"serial": "yes"}}, r"concurrency\.serial: Input should be a valid boolean, not 'yes'"),
+        ({"concurrency": {"parallel": True}}, r"concurrency\.parallel: Extra inputs are not permitted"),
+        (limited(("usgs-streamflow:", 0)), r"concurrency\.limits\.0\.runs: Input should be greater than or equal to 1"),
+        (limited(("usgs-streamflow:", 9)), r"concurrency\.limits\.0\.runs: Input should be less than or equal to 8"),
+        (limited(("usgs.", 1)), r"concurrency\.limits\.0\.prefix: String should match pattern"),
+        (limited(("", 1)), r"concurrency\.limits\.0\.prefix: String should match pattern"),
+        (limited(("usgs-", 1), ("usgs-s", 2)), r"concurrency: limits: prefix 'usgs-s' lies within 'usgs-'"),
+        (limited(("usgs-", 1), ("usgs-", 2)), r"concurrency: limits: prefix 'usgs-' lies within 'usgs-'"),
+        (limited(("usgs-streamflow:ohio", 1)), r"concurrency\.limits: no key of .* begins with 'usgs-streamflow:ohio'"),
     ],
 )
 def test_a_wrong_field_is_one_sentence_naming_file_and_field(
@@ -182,6 +195,7 @@ def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) ->
     assert load(declare, description="Other words", owners=["team:other"]).digest == digest
     assert load(declare, title="Another title").digest != digest
     assert load(declare, **{"input.max_bytes": 5}).digest == digest
+    assert load(declare, concurrency={"serial": True}).digest == digest
     assert load(declare, **{"key.transform_version": "v2-0-0"}).digest != digest
     assert load(declare, policy="another").digest != digest
     assert load(declare, **{"table.primary_key": ["site_no"]}).digest != digest
@@ -200,3 +214,16 @@ def test_the_product_is_the_part_after_the_slash_unless_declared(declare: Declar
 def test_a_wrong_name_is_one_mistake_not_two(declare: Declare) -> None:
     with pytest.raises(DeclarationInvalid, match=r"^one.yaml: dataset: .*'USGS/flow'$"):
         load_dataset(declare("one.yaml", dataset="USGS/flow"))
+
+
+def test_nothing_is_limited_unless_declared(declare: Declare) -> None:
+    concurrency = load(declare).concurrency
+    assert not concurrency.serial
+    assert concurrency.limit_of("usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0") is None
+
+
+def test_a_key_is_under_the_limit_of_its_prefix(declare: Declare) -> None:
+    year = "usgs-streamflow:kansas_statewide:none:2025"
+    concurrency = load(declare, **limited((f"{year}-11", 8), (f"{year}-12", 1))).concurrency
+    found = [concurrency.limit_of(f"{year}-{month}-04T00Z:v1-0-0") for month in (10, 11, 12)]
+    assert [limit and limit.runs for limit in found] == [None, 8, 1]

@@ -11,7 +11,7 @@ from kfm_pipelines.operations.batch import Batch, HandoffStream
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
-from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of
+from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of, pool_of
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 KEYS_PER_BACKFILL_RUN = 200
@@ -146,6 +146,7 @@ def _asset(
         partitions_def=partitions_of(dataset),
         # The same for the whole chain, or a backfill would split it into runs without their gates.
         backfill_policy=dg.BackfillPolicy.multi_run(KEYS_PER_BACKFILL_RUN),
+        pool=pool_of(dataset),
         kinds=kinds,
         owners=dataset.owners,
         tags={**dataset.tags, "stage": stage},

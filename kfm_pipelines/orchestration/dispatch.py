@@ -1,8 +1,7 @@
 """Dispatch: settle the runs that ended, ask again for those that got lost, ask for new ones for what is due."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
@@ -10,15 +9,19 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.aftermath import report_published
-from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.naming import group_of, limit_tags
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
+from kfm_pipelines.orchestration.room import Room, open_pools
+from kfm_pipelines.orchestration.turns import TURNS_REMEMBERED, Turns
 from kfm_pipelines.state.dispatches import (
+    AgainIn,
     Dispatch,
     DueKey,
     close_dispatch,
     due_keys,
     open_dispatches,
     put_off_untouched,
+    recent_turns,
     record_dispatch,
     void_claims,
 )
@@ -38,19 +41,24 @@ class Requests:
 
 
 def dispatch(instance: dg.DagsterInstance, workshop: Workshop) -> Requests:
+    open_pools(instance, workshop.datasets)
     still_open = settle(instance, workshop)
     lost = [one for one in still_open if one.dataset in workshop.datasets and _is_lost(instance, one)]
     requests = [_request(workshop, one.dataset, one.keys, one.run_key) for one in lost]
-    room = max(0, workshop.settings.runs_in_flight - len(still_open))
-    keys = held_back = 0
-    for run in _planned(instance, workshop, room):
-        if room == 0:
-            held_back += len(run.keys)
-        elif record_dispatch(workshop.database, run.run_key, run.dataset, run.names):
+    room = Room(workshop.datasets, workshop.settings.runs_in_flight)
+    for one in still_open:
+        room.take(one.dataset, one.keys)
+    waiting = planned_runs(instance, workshop, limit=workshop.settings.batch_size * max(room.slots, 1))
+    turns = Turns(recent_turns(workshop.database, TURNS_REMEMBERED))
+    keys = 0
+    while run := turns.next_of(run for run in waiting if room.fits(run)):
+        waiting.remove(run)
+        if record_dispatch(workshop.database, run.run_key, run.dataset, run.names):
+            room.take(run.dataset, run.names)
+            turns.take(run)
             requests.append(_request(workshop, run.dataset, run.names, run.run_key))
             keys += len(run.keys)
-            room -= 1
-    return Requests(tuple(requests), keys, len(still_open), held_back)
+    return Requests(tuple(requests), keys, len(still_open), held_back=sum(len(run.keys) for run in waiting))
 
 
 def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
@@ -69,9 +77,23 @@ def _close(instance: dg.DagsterInstance, workshop: Workshop, one: Dispatch, run:
     if not run.is_success:
         if one.dataset in workshop.datasets:
             report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
-        put_off_untouched(workshop.database, run.run_id, one.keys)
-    void_claims(workshop.database, run.run_id)
+        put_off_untouched(workshop.database, run.run_id, one.keys, again_in(workshop))
+    void_claims(workshop.database, run.run_id, again_in(workshop))
     close_dispatch(workshop.database, one.run_key)
+
+
+def planned_runs(
+    instance: dg.DagsterInstance, workshop: Workshop, *, limit: int, also_dispatched: bool = False
+) -> list[PlannedRun]:
+    """The runs that would take what is due, of each dataset in the order of their turn."""
+    runs: list[PlannedRun] = []
+    for dataset in workshop.datasets.values():
+        prefixes = [one.prefix for one in dataset.concurrency.limits]
+        due = due_keys(workshop.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
+        if due:
+            partitions = register_partitions(instance, dataset, due)
+            runs += plan_runs(dataset.dataset, due, partitions, workshop.settings.batch_size, dataset.concurrency)
+    return runs
 
 
 def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, due: Sequence[DueKey]) -> list[str]:
@@ -85,26 +107,22 @@ def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, due: Seq
     return list(known)
 
 
+def again_in(workshop: Workshop) -> AgainIn:
+    """The retry policy for keys whose run ended without them; the same that a key meets inside a run."""
+    return lambda attempts: workshop.retries.delay(attempts, workshop.random)
+
+
+def run_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
+    return {"kfm/dataset": dataset.dataset, "kfm/keys": str(len(keys)), **limit_tags(dataset, keys)}
+
+
 def range_tags(keys: Sequence[str]) -> dict[str, str]:
     return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
 
 
-def _planned(instance: dg.DagsterInstance, workshop: Workshop, room: int) -> Iterator[PlannedRun]:
-    """The runs of all datasets, taken in turns, so that a backlog in one leaves room for the others."""
-    size = workshop.settings.batch_size
-    plans = []
-    for dataset in workshop.datasets.values():
-        due = due_keys(workshop.database, dataset.dataset, limit=size * max(room, 1))
-        if due:
-            partitions = register_partitions(instance, dataset, due)
-            plans.append(plan_runs(dataset.dataset, due, partitions, size))
-    for turn in zip_longest(*plans):
-        yield from (run for run in turn if run is not None)
-
-
 def _request(workshop: Workshop, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
     dataset = workshop.datasets[dataset_name]
-    tags = {"kfm/dataset": dataset_name, "kfm/keys": str(len(keys))}
+    tags = run_tags(dataset, keys)
     if len(keys) == 1:
         return dg.RunRequest(run_key, job_name=group_of(dataset), partition_key=keys[0], tags=tags)
     return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})

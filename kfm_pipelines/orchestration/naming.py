@@ -1,10 +1,13 @@
 """What things of a dataset are called in Dagster."""
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
 
 STAGES = ("compute", "mask", "validate", "stage", "publish")
+AT_MOST_TAG = "kfm/at-most-"
 
 
 def group_of(dataset: Dataset) -> str:
@@ -19,3 +22,14 @@ def asset_key(dataset: Dataset, stage: str) -> dg.AssetKey:
 def partitions_of(dataset: Dataset) -> dg.DynamicPartitionsDefinition:
     """One partition for each canonical key that an event has named."""
     return dg.DynamicPartitionsDefinition(name=group_of(dataset))
+
+
+def pool_of(dataset: Dataset) -> str | None:
+    """The pool with one slot that every run of a serial dataset needs, whoever asks for the run."""
+    return f"serial_{group_of(dataset)}" if dataset.concurrency.serial else None
+
+
+def limit_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
+    """The tag by which the run queue counts runs under a prefix; the number is in its name, for dagster.yaml."""
+    limits = (dataset.concurrency.limit_of(key) for key in keys)
+    return next(({f"{AT_MOST_TAG}{limit.runs}": limit.prefix} for limit in limits if limit), {})

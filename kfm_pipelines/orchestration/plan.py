@@ -1,10 +1,12 @@
 """Which runs to ask for: due keys grouped into contiguous ranges of partitions. Pure; decides, does nothing."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kfm_pipelines.datasets import Concurrency
 from kfm_pipelines.state.dispatches import DueKey
 
 # A key that keeps failing with others around it may be what fails them: from here on it goes alone.
@@ -30,15 +32,33 @@ class PlannedRun:
     def names(self) -> tuple[str, ...]:
         return tuple(key.key for key in self.keys)
 
+    @property
+    def urgent(self) -> bool:
+        return any(key.urgent for key in self.keys)
 
-def plan_runs(dataset: str, due: Sequence[DueKey], partitions: Sequence[str], batch_size: int) -> list[PlannedRun]:
-    """The fewest runs of at most `batch_size` keys, the most urgent key's run first."""
+
+def plan_runs(
+    dataset: str,
+    due: Sequence[DueKey],
+    partitions: Sequence[str],
+    batch_size: int,
+    concurrency: Concurrency,
+) -> list[PlannedRun]:
+    """The fewest runs of at most `batch_size` keys, the first due key's run first.
+
+    Urgent keys share no run with others: they would wait for them, and the others would pass as urgent. Nor do keys
+    under different limits, because a run is counted under one.
+    """
     position = {name: place for place, name in enumerate(partitions)}
-    urgency = {key.key: place for place, key in enumerate(due)}
-    ranges = [*_contiguous([key for key in due if not _suspect(key)], position, batch_size)]
-    ranges += [(key,) for key in due if _suspect(key)]
+    turn = {key.key: place for place, key in enumerate(due)}
+    alike: dict[object, list[DueKey]] = defaultdict(list)
+    for key in due:
+        limit = concurrency.limit_of(key.key)
+        alone = key.key if _suspect(key) else None
+        alike[alone, key.urgent, limit.prefix if limit else None].append(key)
+    ranges = [keys for group in alike.values() for keys in _contiguous(group, position, batch_size)]
     runs = [PlannedRun(dataset, keys) for keys in ranges]
-    return sorted(runs, key=lambda run: min(urgency[name] for name in run.names))
+    return sorted(runs, key=lambda run: min(turn[name] for name in run.names))
 
 
 def _suspect(key: DueKey) -> bool:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.naming import STAGES, asset_key, group_of
 from kfm_pipelines.state.dispatches import is_silent
 
 # Long enough for a slow start before the first claim and for the last words after the last key.
@@ -13,16 +13,24 @@ SILENT_AFTER = timedelta(minutes=5)
 
 
 def reap(instance: dg.DagsterInstance, workshop: Workshop) -> list[str]:
-    """Fail every run that has long been under way, holds no key and writes nothing; it would keep its slot for ever."""
+    """Fail every run that has long been under way, holds no key and writes nothing; it would keep its slot for ever,
+    and a serial dataset would wait for it."""
+    filters = dg.RunsFilter(
+        statuses=[dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED],
+        updated_before=datetime.now(UTC) - SILENT_AFTER,
+    )
     reaped = []
-    for dataset in workshop.datasets.values():
-        filters = dg.RunsFilter(
-            job_name=group_of(dataset),
-            statuses=[dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED],
-            updated_before=datetime.now(UTC) - SILENT_AFTER,
-        )
-        for run in instance.get_runs(filters, limit=100):
-            if is_silent(workshop.database, run.run_id, SILENT_AFTER.total_seconds()):
-                instance.report_run_failed(run, "The process of this run is gone; its keys are taken up by another.")
-                reaped.append(run.run_id)
+    for run in instance.get_runs(filters, limit=100):
+        if _is_ours(run, workshop) and is_silent(workshop.database, run.run_id, SILENT_AFTER.total_seconds()):
+            instance.report_run_failed(run, "The process of this run is gone; its keys are taken up by another.")
+            reaped.append(run.run_id)
     return reaped
+
+
+def _is_ours(run: dg.DagsterRun, workshop: Workshop) -> bool:
+    """A run of a dataset's job, or one that a backfill made of its assets without a job."""
+    selected = run.asset_selection or frozenset()
+    return any(
+        run.job_name == group_of(dataset) or not selected.isdisjoint(asset_key(dataset, stage) for stage in STAGES)
+        for dataset in workshop.datasets.values()
+    )

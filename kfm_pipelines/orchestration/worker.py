@@ -2,10 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import dagster as dg
+from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.collections import refresh_stale
@@ -14,14 +15,19 @@ from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.operations.filing import file_letters
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
-from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, settle
+from kfm_pipelines.orchestration.dispatch import again_in, planned_runs, range_tags, run_tags, settle
 from kfm_pipelines.orchestration.naming import group_of
-from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
-from kfm_pipelines.state.dispatches import due_keys, put_off_untouched, seconds_until_due
+from kfm_pipelines.orchestration.plan import PlannedRun
+from kfm_pipelines.orchestration.reaper import reap
+from kfm_pipelines.orchestration.room import Room
+from kfm_pipelines.orchestration.turns import ONE_IN, TURNS_REMEMBERED, Turns
+from kfm_pipelines.state.dispatches import put_off_untouched, recent_turns, seconds_until_due
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
 DRAIN_SECONDS = 15.0
+SHORTEST_NAP_SECONDS = 0.1
 LONGEST_NAP_SECONDS = 5.0
+RUNS_BETWEEN_DRAINS = ONE_IN
 
 
 @dataclass
@@ -45,18 +51,20 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
     """Drain, dispatch and execute; until nothing is due or about to be (`once`), or for ever."""
     definitions = build_definitions(workshop.settings.resources)
     worked = Worked()
+    turns = Turns(recent_turns(workshop.database, TURNS_REMEMBERED))
     with dg.DagsterInstance.get() as instance:
         while True:
             drained = drain_all(workshop, budget_seconds=DRAIN_SECONDS)
             collect_dead(workshop)
             file_letters(workshop)
             settle(instance, workshop)
+            reap(instance, workshop)
             refresh_stale(workshop)
-            runs = _due_runs(instance, workshop)
-            for run in runs:
+            before = worked.runs
+            for run in _next_runs(instance, workshop, turns):
                 _execute(definitions, instance, workshop, run, worked)
                 on_progress(worked)
-            if runs or drained.tally.received:
+            if worked.runs > before or drained.tally.received:
                 continue
             nap = _nap(workshop, once)
             if nap is None:
@@ -70,20 +78,31 @@ def _nap(workshop: Workshop, once: bool) -> float | None:
     near = wait is not None and wait <= workshop.settings.lease_seconds + 1
     if once and not near:
         return None
-    return min(wait if wait is not None else LONGEST_NAP_SECONDS, LONGEST_NAP_SECONDS) or 0.05
+    return min(max(wait, SHORTEST_NAP_SECONDS) if wait is not None else LONGEST_NAP_SECONDS, LONGEST_NAP_SECONDS)
 
 
-def _due_runs(instance: dg.DagsterInstance, workshop: Workshop) -> list[PlannedRun]:
-    """Keys a run was asked for as well: nobody may be there to start it, and a claim keeps two from doing the same."""
-    runs: list[PlannedRun] = []
-    for dataset in workshop.datasets.values():
-        due = due_keys(
-            workshop.database, dataset.dataset, limit=workshop.settings.batch_size * 10, also_dispatched=True
-        )
-        if due:
-            partitions = register_partitions(instance, dataset, due)
-            runs += plan_runs(dataset.dataset, due, partitions, workshop.settings.batch_size)
-    return runs
+def _next_runs(instance: dg.DagsterInstance, workshop: Workshop, turns: Turns) -> Iterator[PlannedRun]:
+    """Some of the runs that are due, in the order of their turn; what comes meanwhile gets its own turn after these.
+
+    Keys a run was asked for as well: nobody may be there to start it, and a claim keeps two from doing the same."""
+    limit = RUNS_BETWEEN_DRAINS * workshop.settings.batch_size
+    waiting = planned_runs(instance, workshop, limit=limit, also_dispatched=True)
+    for _ in range(RUNS_BETWEEN_DRAINS):
+        room = _room(instance, workshop)
+        run = turns.next_of(run for run in waiting if room.fits(run))
+        if run is None:
+            return
+        waiting.remove(run)
+        turns.take(run)
+        yield run
+
+
+def _room(instance: dg.DagsterInstance, workshop: Workshop) -> Room:
+    """One slot: no queue stands before this process, so it looks itself what is under way elsewhere."""
+    room = Room(workshop.datasets, slots=1)
+    for run in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
+        room.notice(run)
+    return room
 
 
 def _execute(
@@ -93,11 +112,11 @@ def _execute(
     job = definitions.resolve_job_def(group_of(dataset))
     result = job.execute_in_process(
         instance=instance,
-        tags={"kfm/dataset": run.dataset, "kfm/keys": str(len(run.keys)), **range_tags(run.names)},
+        tags={**run_tags(dataset, run.names), **range_tags(run.names)},
         raise_on_error=False,
     )
     if not result.success:
-        put_off_untouched(workshop.database, result.run_id, run.names)
+        put_off_untouched(workshop.database, result.run_id, run.names, again_in(workshop))
     entries = last_entries_of_run(workshop.database, result.run_id, run.names)
     worked.runs += 1
     for key, entry in entries.items():

@@ -4,11 +4,19 @@ A dispatch is committed before the run is requested. If the request is lost it i
 which Dagster honours once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kfm_pipelines.state.claims import LOCK_HELD, LOCK_NAMED
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.inbox import PRIORITIES
+
+HIGH = max(PRIORITIES.values())
+# Among keys that are not urgent the one due first is first; a low one counts as due this much later than it is.
+LOW_WAITS_SECONDS = 600
+
+# Seconds until the next attempt, given how many there were: the one retry policy, which lives beside this layer.
+AgainIn = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +25,16 @@ class DueKey:
     attempts: int
     revision: int
     dispatches: int
+    priority: int
 
     @property
     def run_key(self) -> str:
         """Names this very request: Dagster remembers a run key for ever, so it must never come again."""
         return f"{self.key}#{self.revision}#{self.dispatches + 1}"
+
+    @property
+    def urgent(self) -> bool:
+        return self.priority == HIGH
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +45,55 @@ class Dispatch:
     age_seconds: float
 
 
-def due_keys(database: Database, dataset: str, limit: int, *, also_dispatched: bool = False) -> list[DueKey]:
-    """Keys with work to do that nobody holds, most urgent first; those a run was asked for only if wanted."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose turn it was: the dataset, and whether the run was for urgent keys."""
+
+    dataset: str
+    urgent: bool
+
+
+def due_keys(
+    database: Database, dataset: str, limit: int, *, prefixes: Sequence[str] = (), also_dispatched: bool = False
+) -> list[DueKey]:
+    """Keys with work to do that nobody holds, in the order of their turn; those a run was asked for only if wanted.
+
+    At most `limit` of the urgent and as many of the others, and that for each prefix: a flood of one kind must not
+    hide the rest. The time is taken by the minute and the oldest window of a minute is first, because messages come in
+    any order and windows that follow each other share a run.
+    """
     rows = database.fetch(
         """
-        SELECT key, attempts, dispatches,
-               coalesce((SELECT max(revision) FROM kfm.revisions r WHERE r.key = k.key), 0) AS revision
-        FROM kfm.keys k
-        WHERE dataset = %(dataset)s AND (dispatch IS NULL OR %(also_dispatched)s)
-          AND key IN (SELECT key FROM kfm.keys WHERE due_at <= clock_timestamp()
-                      UNION SELECT key FROM kfm.keys WHERE lease_until < clock_timestamp())
-          AND (owner IS NULL OR lease_until < clock_timestamp())
-        ORDER BY priority DESC, window_start, key LIMIT %(limit)s
+        SELECT key, attempts, dispatches, priority,
+               coalesce((SELECT max(revision) FROM kfm.revisions r WHERE r.key = placed.key), 0) AS revision
+        FROM (
+            SELECT *, row_number() OVER (PARTITION BY urgent, prefix ORDER BY turn, window_start, key) AS place
+            FROM (
+                SELECT *, priority = %(high)s AS urgent,
+                       (SELECT p FROM unnest(%(prefixes)s::text[]) p WHERE starts_with(key, p) LIMIT 1) AS prefix,
+                       date_trunc('minute', coalesce(due_at, lease_until) + make_interval(
+                           secs => CASE priority WHEN %(low)s THEN %(low_waits)s ELSE 0 END)) AS turn
+                FROM kfm.keys
+                WHERE dataset = %(dataset)s AND (dispatch IS NULL OR %(also_dispatched)s)
+                  AND key IN (SELECT key FROM kfm.keys WHERE due_at <= clock_timestamp()
+                              UNION SELECT key FROM kfm.keys WHERE lease_until < clock_timestamp())
+                  AND (owner IS NULL OR lease_until < clock_timestamp())
+            ) AS due
+        ) AS placed
+        WHERE place <= %(limit)s
+        ORDER BY urgent DESC, turn, window_start, key
         """,
-        {"dataset": dataset, "limit": limit, "also_dispatched": also_dispatched},
+        {
+            "dataset": dataset,
+            "limit": limit,
+            "prefixes": list(prefixes),
+            "also_dispatched": also_dispatched,
+            "high": HIGH,
+            "low": min(PRIORITIES.values()),
+            "low_waits": LOW_WAITS_SECONDS,
+        },
     )
-    return [DueKey(row["key"], row["attempts"], row["revision"], row["dispatches"]) for row in rows]
+    return [DueKey(r["key"], r["attempts"], r["revision"], r["dispatches"], r["priority"]) for r in rows]
 
 
 def seconds_until_due(database: Database) -> float | None:
@@ -68,9 +114,13 @@ def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequen
     this very request: Dagster would drop a second one without a word, and the keys would wait for it for ever."""
     with database.transaction() as connection:
         new = connection.execute(
-            "INSERT INTO kfm.dispatches (run_key, dataset, keys) VALUES (%(run_key)s, %(dataset)s, %(keys)s) "
-            "ON CONFLICT DO NOTHING",
-            {"run_key": run_key, "dataset": dataset, "keys": list(keys)},
+            """
+            INSERT INTO kfm.dispatches (run_key, dataset, keys, priority)
+            SELECT %(run_key)s, %(dataset)s, %(keys)s, coalesce(max(priority), %(lowest)s)
+            FROM kfm.keys WHERE key = ANY(%(keys)s)
+            ON CONFLICT DO NOTHING
+            """,
+            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": min(PRIORITIES.values())},
         ).rowcount
         connection.execute(LOCK_NAMED, {"keys": list(keys)})
         bound = connection.execute(
@@ -82,6 +132,14 @@ def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequen
         if not won:
             connection.rollback()
         return won
+
+
+def recent_turns(database: Database, limit: int) -> list[Turn]:
+    """The last so many dispatches, the latest first."""
+    rows = database.fetch(
+        "SELECT dataset, priority FROM kfm.dispatches ORDER BY requested_at DESC LIMIT %(limit)s", {"limit": limit}
+    )
+    return [Turn(row["dataset"], row["priority"] == HIGH) for row in rows]
 
 
 def open_dispatches(database: Database) -> list[Dispatch]:
@@ -106,30 +164,45 @@ def close_dispatch(database: Database, run_key: str) -> None:
         connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
 
 
-def void_claims(database: Database, owner: str) -> int:
-    """A run that is known to have ended holds nothing any more; what it held is due again, later each time."""
+def void_claims(database: Database, owner: str, again_in: AgainIn) -> int:
+    """A run that is known to have ended holds nothing any more; what it held is due again when the policy says."""
     with database.transaction() as connection:
         connection.execute(LOCK_HELD, {"owner": owner})
+        held = connection.execute(
+            "SELECT key, attempts FROM kfm.keys WHERE owner = %(owner)s", {"owner": owner}
+        ).fetchall()
         return connection.execute(
             """
-            UPDATE kfm.keys SET owner = NULL, lease_until = NULL, due_at = kfm.later(attempts)
-            WHERE owner = %(owner)s
+            UPDATE kfm.keys k SET owner = NULL, lease_until = NULL,
+                due_at = clock_timestamp() + make_interval(secs => w.seconds)
+            FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS w (key, seconds)
+            WHERE k.key = w.key
             """,
-            {"owner": owner},
+            {"keys": [row["key"] for row in held], "seconds": [again_in(row["attempts"]) for row in held]},
         ).rowcount
 
 
-def put_off_untouched(database: Database, run_id: str, keys: Sequence[str]) -> int:
+def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], again_in: AgainIn) -> int:
     """A run that failed without a word on these keys will not do better at once; count it as an attempt of theirs."""
-    return database.execute(
-        """
-        UPDATE kfm.keys k SET attempts = attempts + 1, due_at = kfm.later(attempts)
-        WHERE key IN (SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE)
-          AND owner IS NULL AND due_at <= clock_timestamp()
-          AND NOT EXISTS (SELECT FROM kfm.wal w WHERE w.key = k.key AND w.run_id = %(run_id)s)
-        """,
-        {"run_id": run_id, "keys": list(keys)},
-    )
+    with database.transaction() as connection:
+        connection.execute(LOCK_NAMED, {"keys": list(keys)})
+        known = connection.execute(
+            "SELECT key, attempts FROM kfm.keys WHERE key = ANY(%(keys)s)", {"keys": list(keys)}
+        ).fetchall()
+        return connection.execute(
+            """
+            UPDATE kfm.keys k SET attempts = attempts + 1,
+                due_at = clock_timestamp() + make_interval(secs => w.seconds)
+            FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS w (key, seconds)
+            WHERE k.key = w.key AND owner IS NULL AND due_at <= clock_timestamp()
+              AND NOT EXISTS (SELECT FROM kfm.wal l WHERE l.key = k.key AND l.run_id = %(run_id)s)
+            """,
+            {
+                "keys": [row["key"] for row in known],
+                "seconds": [again_in(row["attempts"] + 1) for row in known],
+                "run_id": run_id,
+            },
+        ).rowcount
 
 
 def is_silent(database: Database, run_id: str, seconds: float) -> bool:

@@ -13,7 +13,7 @@ from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import dead_letters, wal
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.inbox import PRIORITIES, events_of
 from kfm_pipelines.state.ingest_state import record_processed
 from kfm_pipelines.state.revisions import Revision, record_revision
 from kfm_pipelines.state.wal import Entry, Step
@@ -169,16 +169,29 @@ def _open(
 def _let_go(
     connection: "Connection[dict[str, Any]]", claim: Claim, *, due_in: float | None = None, attempts: int = 0
 ) -> None:
-    """Free the key, due in so many seconds, or at once if an event came that this transaction did not see."""
+    """Free the key, due in so many seconds, or at once if an event came that this transaction did not see. A key that
+    is settled has had what its events asked for: it is as urgent from now on as those that wait, or not at all."""
     freed = connection.execute(
         """
-        UPDATE kfm.keys
+        WITH waiting AS (
+            SELECT max(array_position(%(ranked)s::text[], priority)) - 1 AS priority
+            FROM kfm.inbox WHERE key = %(key)s AND state = 'received'
+        )
+        UPDATE kfm.keys k
         SET owner = NULL, lease_until = NULL, dispatch = NULL, attempts = %(attempts)s,
-            due_at = least(due_at, clock_timestamp() + make_interval(secs => coalesce(%(due_in)s,
-                (SELECT 0 FROM kfm.inbox i WHERE i.key = kfm.keys.key AND i.state = 'received' LIMIT 1))))
+            due_at = least(due_at, clock_timestamp() + make_interval(secs => coalesce(%(due_in)s::float,
+                CASE WHEN w.priority IS NOT NULL THEN 0 END))),
+            priority = CASE WHEN %(due_in)s::float IS NULL THEN coalesce(w.priority, 0) ELSE k.priority END
+        FROM waiting w
         WHERE key = %(key)s AND epoch = %(epoch)s
         """,
-        {"key": claim.key, "epoch": claim.epoch, "due_in": due_in, "attempts": attempts},
+        {
+            "key": claim.key,
+            "epoch": claim.epoch,
+            "due_in": due_in,
+            "attempts": attempts,
+            "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__),
+        },
     )
     if freed.rowcount == 0:
         raise fenced(claim)

@@ -52,3 +52,23 @@ def test_a_silent_run_is_failed_unless_it_still_holds_a_key(
         record = instance.get_run_by_id(run.run_id)
         assert record is not None
         assert record.status.value == fate
+
+
+@pytest.mark.parametrize(("dataset", "fate"), [("usgs", "FAILURE"), ("other", "STARTED")])
+def test_a_silent_run_of_a_backfill_is_failed_if_it_is_ours(
+    site: Site, monkeypatch: pytest.MonkeyPatch, dataset: str, fate: str
+) -> None:
+    monkeypatch.setattr(reaper, "SILENT_AFTER", timedelta(seconds=-5))
+    with dg.DagsterInstance.get() as instance:
+        run = dg.DagsterRun(
+            job_name="__ASSET_JOB",
+            status=dg.DagsterRunStatus.STARTED,
+            asset_selection=frozenset({dg.AssetKey([dataset, "streamflow", "compute"])}),
+        )
+        instance.add_run(run)
+
+        reaper.reap(instance, site.workshop)
+
+        record = instance.get_run_by_id(run.run_id)
+        assert record is not None
+        assert record.status.value == fate

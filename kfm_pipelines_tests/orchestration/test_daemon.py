@@ -3,14 +3,18 @@
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
+import dagster as dg
 import pytest
+from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.orchestration.naming import STAGES
 from kfm_pipelines_tests.local.processes import eventually
+from kfm_pipelines_tests.orchestration.given import OTHER, declare
 from kfm_pipelines_tests.site import Site
 
 LAUNCH = """
@@ -57,10 +61,14 @@ class Ui:
         assert "errors" not in document, document["errors"]
         return document["data"]
 
-    def backfill(self, keys: list[str]) -> dict[str, Any]:
-        selection = [{"path": ["usgs", "streamflow", stage]} for stage in STAGES]
+    def launch(self, dataset: str, keys: list[str]) -> str:
+        selection = [{"path": [*dataset.split("/"), stage]} for stage in STAGES]
         launched = self.ask(LAUNCH, params={"assetSelection": selection, "partitionNames": keys})
-        number = launched["launchPartitionBackfill"]["backfillId"]
+        number: str = launched["launchPartitionBackfill"]["backfillId"]
+        return number
+
+    def backfill(self, keys: list[str]) -> dict[str, Any]:
+        number = self.launch("usgs/streamflow", keys)
         deadline = time.monotonic() + 200
         while True:
             found: dict[str, Any] = self.ask(BACKFILL, id=number)["partitionBackfillOrError"]
@@ -129,3 +137,42 @@ def _the_sensor_gives_reasons(ui: Ui) -> None:
     assert any(len(tick["runKeys"]) == 1 for tick in state["ticks"])
     reasons = [tick["skipReason"] for tick in state["ticks"] if tick["status"] == "SKIPPED"]
     assert any("0 waiting" in reason and "no key is due" in reason for reason in reasons)
+
+
+@pytest.mark.slow
+def test_runs_of_a_serial_dataset_never_overlap_and_hold_up_no_other(site: Site) -> None:
+    declare(site, serial=True)
+    keys = {
+        "usgs/streamflow": [site.key(hour) for hour in range(2)],
+        OTHER: [site.key().replace("usgs-streamflow", "usda-soil")],
+    }
+    with dg.DagsterInstance.get() as instance, serve_dagster(site.root, site.environment) as server:
+        for dataset, names in keys.items():
+            instance.add_dynamic_partitions(dataset.replace("/", "_"), names)
+        assert eventually(lambda: "serial_usgs_streamflow" in instance.event_log_storage.get_concurrency_keys(), 60)
+
+        site.put(2)  # the sensor asks for a run as well
+        for dataset, names in keys.items():
+            for name in names:
+                Ui(server.url).launch(dataset, [name])
+        assert eventually(lambda: len(finished(instance)) == 4, seconds=200)
+
+        times = {run.run_id: instance.get_run_stats(run.run_id) for run in finished(instance)}
+        serial = sorted(_span(times[run.run_id]) for run in finished(instance) if _is_of(run, "usgs"))
+        [other] = [_span(times[run.run_id]) for run in finished(instance) if _is_of(run, "usda")]
+    assert len(serial) == 3
+    assert all(before[1] <= after[0] for before, after in pairwise(serial))
+    assert other[0] < serial[-1][0]
+
+
+def finished(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
+    return instance.get_runs(dg.RunsFilter(statuses=FINISHED_STATUSES))
+
+
+def _is_of(run: dg.DagsterRun, domain: str) -> bool:
+    return run.job_name.startswith(domain) or any(key.path[0] == domain for key in run.asset_selection or ())
+
+
+def _span(stats: Any) -> tuple[float, float]:
+    """From the moment the queue let the run go to its end."""
+    return stats.launch_time, stats.end_time

@@ -9,6 +9,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from kfm_pipelines.datasets import Concurrency, load_datasets
+from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.settings import shipped
 
@@ -102,6 +104,14 @@ def test_the_whole_chain_has_one_partitioning_and_one_backfill_policy(definition
     assets = [definitions.resolve_assets_def(dg.AssetKey(["usgs", "streamflow", stage])) for stage in STAGES]
     assert {asset.partitions_def for asset in assets} == {dg.DynamicPartitionsDefinition(name="usgs_streamflow")}
     assert {asset.backfill_policy for asset in assets} == {dg.BackfillPolicy.multi_run(200)}
+
+
+def test_only_the_assets_of_a_serial_dataset_share_a_pool(definitions: dg.Definitions) -> None:
+    [dataset] = load_datasets(shipped("resources")).values()
+    serial = dataset.model_copy(update={"concurrency": Concurrency(serial=True)})
+    assert {asset.op.pool for asset in dataset_assets(serial)} == {"serial_usgs_streamflow"}
+    assets = [definitions.resolve_assets_def(dg.AssetKey(["usgs", "streamflow", stage])) for stage in STAGES]
+    assert {asset.op.pool for asset in assets} == {None}
 
 
 def test_every_gate_is_a_blocking_check_on_validate(definitions: dg.Definitions) -> None:

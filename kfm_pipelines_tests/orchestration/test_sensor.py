@@ -154,8 +154,9 @@ def test_a_finished_run_closes_its_dispatch(site: Site, instance: dg.DagsterInst
 
 
 def test_a_run_that_died_with_its_keys_gives_them_back_under_another_run_key(
-    site: Site, instance: dg.DagsterInstance
+    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(site.workshop.random, "uniform", lambda _, longest: longest)
     site.put()
     [request] = ticked(site, instance)
     dead = instance.create_run_for_job(

@@ -104,13 +104,22 @@ COMMENT ON COLUMN kfm.redrive_items.token IS 'travels with the message, so that 
 COMMENT ON COLUMN kfm.redrive_items.keys IS 'the keys whose work decides about success';
 """
 
+# When to try again is the retry policy's to say, and it is not in SQL.
+DROP_LATER = "DROP FUNCTION kfm.later"
+CREATE_LATER = """
+CREATE FUNCTION kfm.later(attempts integer) RETURNS timestamptz LANGUAGE sql AS $$
+    SELECT clock_timestamp() + make_interval(secs => least(300, 2 ^ least(attempts, 9)))
+$$
+"""
+
 
 def upgrade() -> None:
-    for statements in (EVENTS, LETTERS):
+    for statements in (EVENTS, LETTERS, DROP_LATER):
         op.execute(statements)
 
 
 def downgrade() -> None:
+    op.execute(CREATE_LATER)
     op.execute("DROP TABLE kfm.redrive_items, kfm.redrives, kfm.letter_moves, kfm.fetch_totals, kfm.ingest_state")
     op.execute("DROP INDEX kfm.dead_letters_live, kfm.dead_letters_unfiled, kfm.dead_letters_unforwarded")
     op.execute("DROP INDEX kfm.inbox_settled")

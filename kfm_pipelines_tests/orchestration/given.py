@@ -1,0 +1,64 @@
+"""What the tests of concurrency start from: a site whose dataset declares it, and keys without objects."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import yaml
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.state.claims import Claims
+from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.state.given import deliver, event_of_hour
+
+OTHER = "usda/soil"
+
+
+def declare(site: Site, **concurrency: Any) -> None:
+    """The site's dataset declares this from now on; beside it there is another that declares nothing."""
+    folder = site.workshop.settings.resources / "datasets"
+    document = yaml.safe_load((folder / "usgs-streamflow.yaml").read_text(encoding="utf-8"))
+    other = {**document, "dataset": OTHER, "key": {**document["key"], "source": "usda-soil"}}
+    other["input"] = {**document["input"], "prefix": "usda/soil/"}
+    (folder / "usda-soil.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
+    document["concurrency"] = concurrency
+    (folder / "usgs-streamflow.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    site.workshop.__dict__.pop("datasets", None)  # what a new process would not know either
+
+
+def make_due(site: Site, *hours: int, priority: str = "normal") -> list[str]:
+    """Keys of these hours as if their events had just come; there are no objects, so nothing can be published."""
+    events = [event_of_hour(hour, priority=priority) for hour in hours]
+    deliver(site.workshop.database, *events)
+    return [event.key for event in events]
+
+
+def due_since(site: Site, keys: list[str], minutes: float) -> None:
+    site.workshop.database.execute(
+        "UPDATE kfm.keys SET due_at = %(when)s WHERE key = ANY(%(keys)s)",
+        {"keys": keys, "when": datetime.now(UTC) - timedelta(minutes=minutes)},
+    )
+
+
+def die_holding(site: Site, key: str, owner: str) -> None:
+    """A run takes the key and is never heard of again."""
+    Claims(site.workshop.database, owner, 3600).take(key)
+
+
+def enqueue(
+    site: Site,
+    instance: dg.DagsterInstance,
+    dataset: str = "usgs/streamflow",
+    *,
+    status: dg.DagsterRunStatus = dg.DagsterRunStatus.QUEUED,
+    tags: Mapping[str, str] | None = None,
+) -> str:
+    """A run of the dataset's job in Dagster's run queue, as the daemon finds it there."""
+    name = group_of(site.workshop.datasets[dataset])
+    job = build_definitions(site.workshop.settings.resources).resolve_job_def(name)
+    location = RegisteredCodeLocationOrigin("kfm")
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), name)
+    return instance.create_run_for_job(job, tags=tags, status=status, remote_job_origin=origin).run_id

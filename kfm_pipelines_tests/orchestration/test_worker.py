@@ -1,0 +1,63 @@
+"""A worker without a daemon: the same turns, the same limits, though no queue stands before it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.orchestration.dispatch import run_tags
+from kfm_pipelines.orchestration.turns import Turns
+from kfm_pipelines.orchestration.worker import _next_runs
+from kfm_pipelines.state.dispatches import Turn
+from kfm_pipelines_tests.orchestration.given import declare, enqueue, make_due
+from kfm_pipelines_tests.site import Site, opened_site
+
+DATASET = "usgs/streamflow"
+KANSAS = "usgs-streamflow:kansas_statewide:none:2025-"
+
+
+@pytest.fixture
+def small(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
+    """One key in each run."""
+    url = stack.environment["KFM_POSTGRES_URL"]
+    with opened_site(tmp_path / "site", url, site_template, KFM_BATCH_SIZE="1") as site:
+        yield site
+
+
+def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: Site) -> None:
+    urgent = make_due(small, *range(5), priority="high")
+    others = make_due(small, 10, 11)
+    with dg.DagsterInstance.get() as instance:
+        turns = Turns([])
+        assert [run.names for run in _next_runs(instance, small.workshop, turns)] == [
+            (key,) for key in (*urgent[:3], others[0])
+        ]
+        owed = Turns([Turn(DATASET, urgent=True)] * 3)
+        assert next(_next_runs(instance, small.workshop, owed)).names == (others[0],)
+
+
+@pytest.mark.parametrize("concurrency", [{"serial": True}, {"limits": [{"prefix": KANSAS, "runs": 1}]}])
+def test_a_worker_leaves_what_is_limited_to_the_run_under_way(site: Site, concurrency: dict[str, object]) -> None:
+    declare(site, **concurrency)
+    keys = make_due(site, 0, 1)
+    with dg.DagsterInstance.get() as instance:
+        under_way = enqueue(site, instance, status=dg.DagsterRunStatus.STARTED, tags=run_tags(site.dataset, keys))
+        assert [*_next_runs(instance, site.workshop, Turns([]))] == []
+
+        run = instance.get_run_by_id(under_way)
+        assert run is not None
+        instance.report_run_canceled(run)
+        assert [run.names for run in _next_runs(instance, site.workshop, Turns([]))] == [tuple(keys)]
+
+
+def test_a_run_of_a_worker_counts_in_the_run_queue(site: Site) -> None:
+    declare(site, serial=True, limits=[{"prefix": KANSAS, "runs": 1}])
+    site.put()
+    site.work()
+    with dg.DagsterInstance.get() as instance:
+        [run] = instance.get_runs()
+    assert run.tags["kfm/at-most-1"] == KANSAS
+    assert run.run_op_concurrency is not None
+    assert run.run_op_concurrency.all_pools == {"serial_usgs_streamflow"}
