@@ -16,7 +16,14 @@ from kfm_pipelines.settings import shipped
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
 
-Contract = Literal["s3-notification-v2", "auto-update-v1"]
+Contract = Literal[
+    "auto-update-v1",
+    "eventbridge-s3-v0",
+    "s3-envelope-v1",
+    "s3-notification-v2",
+    "s3-test-event",
+    "sns-notification",
+]
 
 _VERSION = re.compile(r"(?P<major>[0-9]{1,9})(?:\.[0-9]{1,9})*")
 
@@ -30,11 +37,11 @@ def check_major(field: str, version: object, *, reads: int) -> None:
 
 def check_contract(contract: Contract, document: object) -> None:
     """Refuse a document that breaks the contract, naming the field and what was expected."""
-    from jsonschema.exceptions import best_match
+    errors = list(_validator(contract).iter_errors(document))
+    if errors:
+        from jsonschema.exceptions import best_match
 
-    error = best_match(_validator(contract).iter_errors(document))
-    if error is not None:
-        raise ContractBroken(f"{contract}: {_sentence(error)}")
+        raise ContractBroken(f"{contract}: {_sentence(best_match(errors))}")
 
 
 @cache

@@ -1,0 +1,35 @@
+"""The shapes that say by themselves which object they are about, in the order they are asked."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.shapes import (
+    auto_update,
+    eventbridge,
+    s3_envelope,
+    s3_notification,
+    s3_test_event,
+)
+
+
+class ObjectShape(Protocol):
+    """What such a shape's module offers."""
+
+    def matches(self, document: Mapping[str, object], /) -> bool: ...
+
+    def read(self, document: Mapping[str, object], /) -> tuple[ObjectNotice, ...]: ...
+
+
+OBJECT_SHAPES: tuple[ObjectShape, ...] = (
+    s3_notification,
+    eventbridge,
+    s3_envelope,
+    auto_update,
+    s3_test_event,
+)
+
+
+def shape_of(document: Mapping[str, object]) -> ObjectShape | None:
+    """The first shape that knows the document."""
+    return next((shape for shape in OBJECT_SHAPES if shape.matches(document)), None)
