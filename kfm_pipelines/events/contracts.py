@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kfm_pipelines.errors import ContractBroken
 from kfm_pipelines.events.quoting import quoted
-from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.events.timestamps import read_timestamp, read_utc
 from kfm_pipelines.settings import shipped
 
 if TYPE_CHECKING:
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 Contract = Literal[
     "auto-update-v1",
     "eventbridge-s3-v0",
+    "landsat-c2",
+    "nexrad-filterable",
     "s3-envelope-v1",
     "s3-notification-v2",
     "s3-test-event",
+    "sentinel-1",
+    "sentinel-2",
     "sns-notification",
 ]
 
@@ -51,12 +55,17 @@ def _validator(contract: Contract) -> "Draft202012Validator":
     path = shipped("resources") / "contracts" / f"{contract}.schema.json"
     formats = FormatChecker(formats=())
     formats.checks("date-time", raises=ValueError)(_is_timestamp)
+    formats.checks("utc-date-time", raises=ValueError)(_is_utc)
     return Draft202012Validator(json.loads(path.read_text(encoding="utf-8")), format_checker=formats)
 
 
 def _is_timestamp(value: object) -> bool:
     # A format says nothing about other types; `type` in the schema does.
     return not isinstance(value, str) or bool(read_timestamp(value))
+
+
+def _is_utc(value: object) -> bool:
+    return not isinstance(value, str) or bool(read_utc(value))
 
 
 def _sentence(error: "ValidationError") -> str:

@@ -61,8 +61,8 @@ def test_the_message_inside_an_envelope_has_the_same_limits() -> None:
 
 
 def test_an_unknown_shape_is_described_by_its_fields() -> None:
-    with pytest.raises(ShapeUnknown, match=r"top-level fields are 'S3Bucket', 'SiteID'$"):
-        normalise('{"SiteID": "KDFX", "S3Bucket": "b"}')
+    with pytest.raises(ShapeUnknown, match=r"top-level fields are 'Bucket', 'SiteID'$"):
+        normalise('{"SiteID": "KTWX", "Bucket": "b"}')
 
 
 def test_the_description_of_an_unknown_shape_is_bounded() -> None:

@@ -7,9 +7,13 @@ from kfm_pipelines.events.notice import ObjectNotice
 from kfm_pipelines.events.shapes import (
     auto_update,
     eventbridge,
+    landsat_c2,
+    nexrad,
     s3_envelope,
     s3_notification,
     s3_test_event,
+    sentinel_1,
+    sentinel_2,
 )
 
 
@@ -26,6 +30,10 @@ OBJECT_SHAPES: tuple[ObjectShape, ...] = (
     eventbridge,
     s3_envelope,
     auto_update,
+    nexrad,
+    landsat_c2,
+    sentinel_1,
+    sentinel_2,
     s3_test_event,
 )
 
