@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Contract = Literal[
     "auto-update-v1",
     "eventbridge-s3-v0",
+    "fifo-envelope-v1",
     "landsat-c2",
     "nexrad-filterable",
     "s3-envelope-v1",

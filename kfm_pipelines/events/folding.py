@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.errors import ContractBroken, LocationUndeclared
 from kfm_pipelines.events.canonical_key import CanonicalKey
-from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice
+from kfm_pipelines.events.payloads import name_object
 from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.windows import Window, window_of
 
@@ -31,8 +32,10 @@ class IngestEvent(ObjectNotice):
 _SAID = tuple(field.name for field in fields(ObjectNotice))
 
 
-def fold(notice: ObjectNotice, datasets: Datasets) -> IngestEvent:
+def fold(notice: Notice, datasets: Datasets) -> IngestEvent:
     """The event a notice stands for; MessageRefused when no declared dataset may take it."""
+    if isinstance(notice, PayloadNotice):
+        notice = name_object(notice, datasets)
     dataset = _dataset_of(notice, datasets)
     if notice.size is not None and notice.size > dataset.input.max_bytes:
         raise ContractBroken(

@@ -45,4 +45,4 @@ def objects(document: object) -> tuple[ObjectNotice, ...]:
     """What a message says about objects; one that says something else is not what the test is about."""
     notices = normalise(json.dumps(document))
     assert all(isinstance(said, ObjectNotice) for said in notices)
-    return notices
+    return notices  # type: ignore[return-value]

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.notice import Notice
 from kfm_pipelines.events.quoting import quoted
-from kfm_pipelines.events.shapes import sns
+from kfm_pipelines.events.shapes import fifo_envelope, sns
 from kfm_pipelines.events.shapes.objects import shape_of
 
 
-def normalise(text: str | bytes) -> tuple[ObjectNotice, ...]:
+def normalise(text: str | bytes) -> tuple[Notice, ...]:
     """What a queue message says, as notices; none for a control message; MessageRefused for anything else."""
     document = _object(read_body(text))
     if sns.is_control(document):
@@ -25,9 +25,11 @@ def normalise(text: str | bytes) -> tuple[ObjectNotice, ...]:
     return _read(document)
 
 
-def _read(document: Mapping[str, object]) -> tuple[ObjectNotice, ...]:
+def _read(document: Mapping[str, object]) -> tuple[Notice, ...]:
     if shape := shape_of(document):
         return shape.read(document)
+    if fifo_envelope.matches(document):
+        return fifo_envelope.read(document)
     names = ", ".join(quoted(name) for name in sorted(document)[:8]) or "none"
     more = f" and {len(document) - 8} more" if len(document) > 8 else ""
     raise ShapeUnknown(f"message has no known shape; its top-level fields are {names}{more}")

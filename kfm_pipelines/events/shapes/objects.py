@@ -1,4 +1,7 @@
-"""The shapes that say by themselves which object they are about, in the order they are asked."""
+"""The shapes that say by themselves which object they are about, in the order they are asked.
+
+Apart from the door, because the FIFO envelope carries them as payloads.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol
