@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from string import Formatter
 from typing import Annotated, Literal, Self
 
 import rfc8785
@@ -24,6 +25,8 @@ Words = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 Owner = Annotated[str, StringConstraints(pattern=r"^(team:[A-Za-z0-9_]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}$")]
 WindowLength = Literal["hour", "day", "month"]
+
+_NAME = r"[a-z0-9]+([_-][a-z0-9]+)*"
 
 _PATTERN_GROUPS: Mapping[WindowLength, frozenset[str]] = {
     "hour": frozenset({"year", "month", "day", "hour"}),
@@ -57,14 +60,46 @@ class KeyTemplate(_Declared):
     transform_version: KeyPart
 
 
+class EventTemplate(_Declared):
+    """Which object is meant by an event of this source that names none, in terms of what its payload says.
+
+    `{name}` is a field of the payload, `{event_time:%Y/%m/%d}` the time of the event. Nothing else of Python's format
+    language passes, so a declaration can reach no attribute and no index of what it is filled with.
+    """
+
+    source: Annotated[str, StringConstraints(pattern=rf"^kfm\.{_NAME}\.{_NAME}$")]
+    object_key: str
+
+    @field_validator("object_key")
+    @classmethod
+    def _reads(cls, template: str) -> str:
+        for literal, field, spec, conversion in Formatter().parse(template):
+            if not re.fullmatch(r"[A-Za-z0-9_./-]*", literal):
+                raise ValueError(f"may have letters, digits and _ . / - between fields, not {literal!r}")
+            if field is not None and not _is_plain(field, spec or "", conversion):
+                raise ValueError(f"has a field {field!r} that is neither {{name}} nor {{event_time:%Y…}}")
+        return template
+
+    @property
+    def payload_fields(self) -> frozenset[str]:
+        named = (field for _, field, _, _ in Formatter().parse(self.object_key) if field)
+        return frozenset(named) - {"event_time"}
+
+
+def _is_plain(field: str, spec: str, conversion: str | None) -> bool:
+    wanted = r"(%[YmdHMSj]|[A-Za-z0-9_./-])+" if field == "event_time" else r""
+    return bool(conversion is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field) and re.fullmatch(wanted, spec))
+
+
 class Input(_Declared):
-    """Where objects of this dataset may come from, and how a path names its window."""
+    """Where objects of this dataset may come from, how a path names its window, and which events stand for a path."""
 
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     prefix: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_.-]+/)+$")]
     object_pattern: str
     format: Literal["parquet"]
     max_bytes: Annotated[int, Field(gt=0)]
+    events: list[EventTemplate] = Field(default_factory=list)
 
     @field_validator("object_pattern")
     @classmethod
@@ -74,6 +109,16 @@ class Input(_Declared):
         except re.error as error:
             raise ValueError(f"is not a regular expression: {error}") from error
         return pattern
+
+    @model_validator(mode="after")
+    def _events_agree(self) -> Self:
+        sources = [event.source for event in self.events]
+        if len(set(sources)) != len(sources):
+            raise ValueError("events has the same source twice")
+        for event in self.events:
+            if not event.object_key.startswith(self.prefix):
+                raise ValueError(f"events: object_key {event.object_key!r} must begin with the prefix {self.prefix!r}")
+        return self
 
 
 class Column(_Declared):
@@ -266,3 +311,6 @@ def _refuse_overlap(path: Path, new: Dataset, other: Dataset) -> None:
         new.input.prefix.startswith(other.input.prefix) or other.input.prefix.startswith(new.input.prefix)
     ):
         raise DeclarationInvalid(f"{path.name}: input.prefix overlaps that of {other.dataset!r}")
+    both = {event.source for event in new.input.events} & {event.source for event in other.input.events}
+    if both:
+        raise DeclarationInvalid(f"{path.name}: input.events: {min(both)} is already listened to by {other.dataset!r}")

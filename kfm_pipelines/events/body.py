@@ -6,6 +6,7 @@ Belongs here: what makes bytes a document. Does not: what the document means.
 import json
 import math
 import re
+from collections import Counter
 from typing import NoReturn
 
 from kfm_pipelines.errors import BodyUnreadable
@@ -16,32 +17,28 @@ MAX_DEPTH = 64
 MAX_DIGITS = 100
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89A-Fa-f]")
 
 
 def read_body(text: str | bytes) -> object:
     """The JSON document in a message body; anything else is one sentence."""
     decoded = _decoded(text)
     try:
-        document: object = json.loads(
-            decoded,
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=_whole,
-        )
+        document: object = _DECODER.decode(decoded)
     except RecursionError:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
         near = quoted(decoded[max(error.pos - 20, 0) : error.pos + 20])
         raise BodyUnreadable(f"message is not JSON: {error.msg} at character {error.pos}, near {near}") from None
-    _check_depth_and_text(document)
+    if _needs_a_walk(decoded):
+        _check_depth_and_text(document)
     return document
 
 
 def _decoded(text: str | bytes) -> str:
     try:
         raw = text.encode("utf-8") if isinstance(text, str) else text
-        decoded = raw.decode("utf-8")
+        decoded = text if isinstance(text, str) else raw.decode("utf-8")
     except (UnicodeEncodeError, UnicodeDecodeError) as error:
         raise BodyUnreadable(f"message is not UTF-8: {error.reason} at position {error.start}") from None
     if len(raw) > MAX_BYTES:
@@ -51,11 +48,10 @@ def _decoded(text: str | bytes) -> str:
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     # Readers disagree on which of two equal names counts, so identity and effect could be taken from different ones.
-    fields: dict[str, object] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise BodyUnreadable(f"message names the field {quoted(name)} twice in one object")
-        fields[name] = value
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise BodyUnreadable(f"message names the field {quoted(twice)} twice in one object")
     return fields
 
 
@@ -74,6 +70,16 @@ def _whole(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise BodyUnreadable(f"message holds an integer of {len(digits)} digits; at most {MAX_DIGITS} are read")
     return int(digits)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
+)
+
+
+def _needs_a_walk(decoded: str) -> bool:
+    """Walking a document costs more than reading it, and few have the brackets or the escapes to break a limit."""
+    return decoded.count("{") + decoded.count("[") > MAX_DEPTH or bool(_ESCAPED_SURROGATE.search(decoded))
 
 
 def _check_depth_and_text(document: object) -> None:

@@ -5,7 +5,7 @@ versioned: a change here moves every key, so it needs a new KEY_DERIVATION_VERSI
 """
 
 import re
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 from kfm_pipelines.errors import KeyInvalid
@@ -29,14 +29,18 @@ class CanonicalKey:
     transform_version: str
 
     def __post_init__(self) -> None:
-        for field, part in zip(fields(self), astuple(self), strict=True):
+        for name, part in zip(self.__slots__, self._parts(), strict=True):
             if not _PART.fullmatch(part):
-                raise KeyInvalid(f"key part {field.name} must be letters, digits, _ or -, not {quoted(part)}")
+                raise KeyInvalid(f"key part {name} must be letters, digits, _ or -, not {quoted(part)}")
         if not _H3_RES.fullmatch(self.h3_res):
             raise KeyInvalid(f"key part h3_res must be none or 0 to 15, not {quoted(self.h3_res)}")
 
     def __str__(self) -> str:
-        return ":".join(astuple(self))
+        return ":".join(self._parts())
+
+    def _parts(self) -> tuple[str, ...]:
+        # By hand: dataclasses.astuple copies each part in depth, and this is done for every event.
+        return (self.source, self.aoi, self.h3_res, self.time_window, self.transform_version)
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -1,18 +1,18 @@
 """Folds what a message says into the key it is work for, by the rules the dataset declares.
 
-Belongs here: which dataset, which window, which key, and which of several events about one object counts. Does not:
-remembering any of it (that is state's).
+Belongs here: which dataset, which window, which key. Does not: which of several events about one object counts
+(ordering's), or remembering any of it (state's).
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.errors import ContractBroken, LocationUndeclared
 from kfm_pipelines.events.canonical_key import CanonicalKey
-from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice
+from kfm_pipelines.events.payloads import name_object
 from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.windows import Window, window_of
 
@@ -29,8 +29,13 @@ class IngestEvent(ObjectNotice):
     group_sequence: int | None = None
 
 
-def fold(notice: ObjectNotice, datasets: Datasets) -> IngestEvent:
+_SAID = tuple(field.name for field in fields(ObjectNotice))
+
+
+def fold(notice: Notice, datasets: Datasets) -> IngestEvent:
     """The event a notice stands for; MessageRefused when no declared dataset may take it."""
+    if isinstance(notice, PayloadNotice):
+        notice = name_object(notice, datasets)
     dataset = _dataset_of(notice, datasets)
     if notice.size is not None and notice.size > dataset.input.max_bytes:
         raise ContractBroken(
@@ -38,7 +43,7 @@ def fold(notice: ObjectNotice, datasets: Datasets) -> IngestEvent:
             f"{dataset.input.max_bytes}"
         )
     window = _window_of(notice, dataset)
-    said = {field.name: getattr(notice, field.name) for field in fields(ObjectNotice)}
+    said = {name: getattr(notice, name) for name in _SAID}
     return IngestEvent(
         **said
         | {
@@ -59,28 +64,6 @@ def key_of(dataset: Dataset, window: Window) -> CanonicalKey:
         time_window=window.label,
         transform_version=dataset.key.transform_version,
     )
-
-
-def newest_per_object(events: Iterable[IngestEvent]) -> tuple[IngestEvent, ...]:
-    """Of several events about one object the newest, whatever order they came in; sorted by asset URI."""
-    newest: dict[str, IngestEvent] = {}
-    for event in events:
-        known = newest.get(event.asset_uri)
-        if known is None or _age(event) > _age(known):
-            newest[event.asset_uri] = event
-    return tuple(newest[uri] for uri in sorted(newest))
-
-
-def _age(event: IngestEvent) -> tuple[bool, str, datetime, str, str]:
-    """Sorts events about one object from oldest to newest.
-
-    Any event with a sequencer is newer than any without: comparing such a pair by time and the others by sequencer
-    would run in circles, and the sequencer is the store's own word on its writes, the time somebody's clock.
-    Without trailing zeros, hexadecimal text compares exactly as if the shorter one were padded with them.
-    The last element only matters for one identity announced twice in different words.
-    """
-    sequencer = (event.sequencer or "").lower().rstrip("0")
-    return (event.sequencer is not None, sequencer, event.event_time, event.identity, repr(event))
 
 
 def _dataset_of(notice: ObjectNotice, datasets: Datasets) -> Dataset:

@@ -20,26 +20,62 @@ def s3_notification(
     event_time: datetime,
     sequencer: str | None = None,
 ) -> dict[str, Any]:
-    """What S3 sends when an object is put; the key is form-encoded, as S3 does."""
-    stored = {
-        "key": quote_plus(object_key, safe="/"),
+    """What S3 sends when an object is put."""
+    stored = {"size": size, "eTag": etag, "versionId": version_id, "sequencer": sequencer}
+    return _s3_message("ObjectCreated:Put", bucket, object_key, stored, event_time)
+
+
+def s3_removal(
+    bucket: str,
+    object_key: str,
+    version_id: str | None,
+    event_time: datetime,
+    sequencer: str | None = None,
+    event_name: str = "ObjectRemoved:Delete",
+) -> dict[str, Any]:
+    """What S3 sends when an object, or one version of it, is removed."""
+    return _s3_message(event_name, bucket, object_key, {"versionId": version_id, "sequencer": sequencer}, event_time)
+
+
+def s3_envelope(
+    bucket: str,
+    object_key: str,
+    etag: str | None,
+    size: int,
+    version_id: str | None,
+    event_time: datetime,
+    event_id: str,
+) -> dict[str, Any]:
+    """The KFM S3 envelope of an object that was put; the key is as it is."""
+    message = {
+        "event_id": event_id,
+        "source": "s3:ObjectCreated:Put",
+        "bucket": bucket,
+        "key": object_key,
+        "etag": etag,
+        "version_id": version_id,
         "size": size,
-        "eTag": etag,
-        "versionId": version_id,
-        "sequencer": sequencer,
+        "event_time": write_timestamp(event_time),
     }
-    record = {
-        "eventVersion": "2.1",
-        "eventSource": "aws:s3",
-        "eventTime": write_timestamp(event_time),
-        "eventName": "ObjectCreated:Put",
-        "s3": {
-            "s3SchemaVersion": "1.0",
-            "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
-            "object": _stated(stored),
-        },
+    return _stated(message)
+
+
+def fifo_envelope(
+    event_id: str,
+    event_source: str,
+    event_time: datetime,
+    payload: dict[str, Any],
+    dedupe_key: str | None = None,
+) -> dict[str, Any]:
+    """The body of a FIFO message. Its uniqueness is in the body, where it survives redrives and replays."""
+    message = {
+        "event_id": event_id,
+        "event_source": event_source,
+        "event_time": write_timestamp(event_time),
+        "dedupe_key": dedupe_key,
+        "payload": payload,
     }
-    return {"Records": [record]}
+    return _stated(message)
 
 
 def sns_wrapped(message: str, topic_arn: str, message_id: str, timestamp: datetime) -> dict[str, Any]:
@@ -97,6 +133,24 @@ def auto_update(
         "schema_version": "1.0",
     }
     return _stated(message)
+
+
+def _s3_message(
+    event_name: str, bucket: str, object_key: str, stored: dict[str, Any], event_time: datetime
+) -> dict[str, Any]:
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventTime": write_timestamp(event_time),
+        "eventName": event_name,
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
+            # Form-encoded, as S3 does.
+            "object": {"key": quote_plus(object_key, safe="/")} | _stated(stored),
+        },
+    }
+    return {"Records": [record]}
 
 
 def _stated(fields: dict[str, Any]) -> dict[str, Any]:

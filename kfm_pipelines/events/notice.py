@@ -1,8 +1,9 @@
-"""What any message shape says about one object, before a dataset has claimed it.
+"""What any message shape says, before a dataset has claimed it: about one object, or about one yet to be named.
 
 Belongs here: the value every shape ends in, and how its fields are written. Does not: how a shape is read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -34,6 +35,21 @@ class ObjectNotice:
     @property
     def asset_uri(self) -> str:
         return f"s3://{self.bucket}/{self.object_key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadNotice:
+    """News from a producer that names no object. Which object it means, the dataset that listens to it declares."""
+
+    shape: str
+    identity: str
+    event_source: str
+    event_time: datetime
+    priority: Priority
+    payload: Mapping[str, str | int]
+
+
+Notice = ObjectNotice | PayloadNotice
 
 
 def plain_etag(etag: str | None) -> str | None:

@@ -14,6 +14,7 @@ _RFC_3339 = re.compile(
     r"[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,30})?"
     r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
+_LOCAL = re.compile(r"[0-9-]{10}[Tt][0-9:]{8}(?:\.[0-9]{1,30})?")
 
 
 def read_timestamp(text: str) -> datetime:
@@ -24,6 +25,11 @@ def read_timestamp(text: str) -> datetime:
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{quoted(text)} names no instant: {error}") from None
+
+
+def read_utc(text: str) -> datetime:
+    """For feeds that leave out the offset and mean UTC; with one, as `read_timestamp`."""
+    return read_timestamp(f"{text}Z" if _LOCAL.fullmatch(text) else text)
 
 
 def write_timestamp(instant: datetime) -> str:

@@ -1,11 +1,12 @@
 """What the tests of this folder start from: the shipped declarations, and notices and events with chosen fields."""
 
+import json
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from kfm_pipelines.datasets import Datasets, load_datasets
-from kfm_pipelines.events import IngestEvent, ObjectNotice, fold
+from kfm_pipelines.events import IngestEvent, ObjectNotice, fold, normalise
 from kfm_pipelines.settings import shipped
 
 NOON = datetime(2025, 12, 4, 12, tzinfo=UTC)
@@ -38,3 +39,10 @@ def notice(**fields: Any) -> ObjectNotice:
 
 def event(**fields: Any) -> IngestEvent:
     return fold(notice(**fields), declared())
+
+
+def objects(document: object) -> tuple[ObjectNotice, ...]:
+    """What a message says about objects; one that says something else is not what the test is about."""
+    notices = normalise(json.dumps(document))
+    assert all(isinstance(said, ObjectNotice) for said in notices)
+    return notices  # type: ignore[return-value]

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from kfm_pipelines.events.contracts import Contract
 from kfm_pipelines.settings import shipped
 
 CONTRACTS = sorted((shipped("resources") / "contracts").glob("*.schema.json"))
@@ -31,5 +33,14 @@ def test_contracts_are_valid_and_refuse_no_unknown_field(path: Path) -> None:
     assert not [part for part in subschemas(schema) if closed & part.keys()]
 
 
-def test_every_shape_has_a_contract() -> None:
-    assert {path.name for path in CONTRACTS} >= {"s3-notification-v2.schema.json", "auto-update-v1.schema.json"}
+def test_every_contract_the_code_names_is_a_file_and_the_other_way_round() -> None:
+    assert {path.name.removesuffix(".schema.json") for path in CONTRACTS} == set(get_args(Contract))
+
+
+@pytest.mark.parametrize("path", CONTRACTS, ids=lambda path: path.stem)
+def test_a_contract_says_in_words_what_each_field_must_be(path: Path) -> None:
+    """The sentence a producer reads is made of these."""
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    described = [part for part in subschemas(schema["properties"]) if {"type", "const", "enum"} & part.keys()]
+    assert described
+    assert not [part for part in described if not isinstance(part.get("description"), str)]

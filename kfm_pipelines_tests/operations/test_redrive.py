@@ -114,7 +114,8 @@ class Pulled(BaseException):
 def test_an_interrupted_redrive_resumes_without_loss_or_second_sending(
     five: Site, monkeypatch: pytest.MonkeyPatch, when: str, at: int
 ) -> None:
-    begun, real, sent = started(five), Queue.send, []
+    begun, real = started(five), Queue.send
+    sent: list[str] = []
 
     def send(queue: Queue, body: str, *rest: object, **more: object) -> None:
         if len(sent) + 1 == at and when == "before sending":

@@ -1,32 +1,21 @@
 """Every message shape the pipeline listens to, and the one door they all come through.
 
-A new shape is a module with `matches(document)` and `read(document)`, a contract, and a line in SHAPES. The first
-shape that matches reads the document, so `matches` looks only at what makes the shape recognisable, not at whether it
-is whole: a broken message of a known shape should be refused as that shape.
+A new shape is a module with `matches(document)` and `read(document)`, a contract, and a line in OBJECT_SHAPES. The
+first shape that matches reads the document, so `matches` looks only at what makes the shape recognisable, not at
+whether it is whole: a broken message of a known shape should be refused as that shape.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.notice import Notice
 from kfm_pipelines.events.quoting import quoted
-from kfm_pipelines.events.shapes import auto_update, s3_notification, s3_test_event, sns
+from kfm_pipelines.events.shapes import fifo_envelope, sns
+from kfm_pipelines.events.shapes.objects import shape_of
 
 
-class Shape(Protocol):
-    """What a shape module offers."""
-
-    def matches(self, document: Mapping[str, object], /) -> bool: ...
-
-    def read(self, document: Mapping[str, object], /) -> tuple[ObjectNotice, ...]: ...
-
-
-SHAPES: tuple[Shape, ...] = (s3_notification, auto_update, s3_test_event)
-
-
-def normalise(text: str | bytes) -> tuple[ObjectNotice, ...]:
+def normalise(text: str | bytes) -> tuple[Notice, ...]:
     """What a queue message says, as notices; none for a control message; MessageRefused for anything else."""
     document = _object(read_body(text))
     if sns.is_control(document):
@@ -36,10 +25,11 @@ def normalise(text: str | bytes) -> tuple[ObjectNotice, ...]:
     return _read(document)
 
 
-def _read(document: Mapping[str, object]) -> tuple[ObjectNotice, ...]:
-    for shape in SHAPES:
-        if shape.matches(document):
-            return shape.read(document)
+def _read(document: Mapping[str, object]) -> tuple[Notice, ...]:
+    if shape := shape_of(document):
+        return shape.read(document)
+    if fifo_envelope.matches(document):
+        return fifo_envelope.read(document)
     names = ", ".join(quoted(name) for name in sorted(document)[:8]) or "none"
     more = f" and {len(document) - 8} more" if len(document) > 8 else ""
     raise ShapeUnknown(f"message has no known shape; its top-level fields are {names}{more}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from kfm_pipelines.events.contracts import check_contract
 from kfm_pipelines.events.notice import ObjectNotice
 
 
@@ -9,5 +10,6 @@ def matches(document: Mapping[str, object]) -> bool:
     return document.get("Event") == "s3:TestEvent"
 
 
-def read(_document: Mapping[str, object]) -> tuple[ObjectNotice, ...]:
+def read(document: Mapping[str, object]) -> tuple[ObjectNotice, ...]:
+    check_contract("s3-test-event", document)
     return ()

@@ -4,10 +4,11 @@ Signatures are not checked: the queue policy, not the body, decides who may send
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-from kfm_pipelines.errors import ContractBroken, ShapeUnknown
+from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.events.contracts import check_contract
 
 _CONTROL = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
 
@@ -21,12 +22,10 @@ def is_notification(document: Mapping[str, object]) -> bool:
     return document.get("Type") == "Notification" and ("TopicArn" in document or "Message" in document)
 
 
-def unwrap(document: Mapping[str, object]) -> object:
+def unwrap(document: Mapping[str, Any]) -> object:
     """The message inside. One envelope only: a second one means topics are chained by mistake."""
-    message = document.get("Message")
-    if not isinstance(message, str):
-        raise ContractBroken(f"SNS notification: Message must be text, not {quoted(message)}")
-    inner = read_body(message)
+    check_contract("sns-notification", document)
+    inner = read_body(document["Message"])
     if isinstance(inner, dict) and (is_notification(inner) or is_control(inner)):
         raise ShapeUnknown("SNS notification holds another SNS notification; one envelope is read, not two")
     return inner
