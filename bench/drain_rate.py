@@ -122,9 +122,11 @@ def _fill_inbox(workshop: Workshop, rows: int) -> None:
         """
         INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, size, event_time, priority, queue, body,
                                state)
-        SELECT encode(sha256(n::text::bytea), 'hex'), 'usgs-streamflow:kansas_statewide:none:old-' || n / 20 || ':v1-0-0',
+        SELECT encode(sha256(n::text::bytea), 'hex'),
+               'usgs-streamflow:kansas_statewide:none:old-' || n / 20 || ':v1-0-0',
                'usgs/streamflow', 's3-notification', 's3://old/' || n, md5(n::text), n,
-               timestamptz '1900-01-01' + n * interval '1 minute', 'normal', 'kfm-ingest', repeat('x', 600), 'succeeded'
+               timestamptz '1900-01-01' + n * interval '1 minute', 'normal', 'kfm-ingest', repeat('x', 600),
+               'succeeded'
         FROM generate_series(1, %(rows)s) n ON CONFLICT DO NOTHING
         """,
         {"rows": rows},

@@ -79,7 +79,7 @@ def object_envelope(
     tag = plain_etag(etag)
     identity = s3_object_identity(bucket, object_key, tag, version_id, size)
     known_as = event_id(event_source, identity, event_time)
-    payload = s3_envelope(known_as, bucket, object_key, tag, size, version_id, event_time)
+    payload = s3_envelope(bucket, object_key, tag, size, version_id, event_time, known_as)
     return envelope(event_source, identity, event_time, payload)
 
 

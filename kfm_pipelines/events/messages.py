@@ -89,29 +89,6 @@ def sns_wrapped(message: str, topic_arn: str, message_id: str, timestamp: dateti
     }
 
 
-def s3_envelope(
-    event_id: str,
-    bucket: str,
-    object_key: str,
-    etag: str | None,
-    size: int,
-    version_id: str | None,
-    event_time: datetime,
-) -> dict[str, Any]:
-    """The KFM S3 envelope: one object put, in one flat document; the key as it is, not form-encoded."""
-    document = {
-        "event_id": event_id,
-        "source": "s3:ObjectCreated:Put",
-        "bucket": bucket,
-        "key": object_key,
-        "etag": etag,
-        "version_id": version_id,
-        "size": size,
-        "event_time": write_timestamp(event_time),
-    }
-    return _stated(document)
-
-
 def auto_update(
     dataset: str,
     asset_uri: str,
