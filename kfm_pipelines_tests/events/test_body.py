@@ -19,6 +19,7 @@ REFUSED = {
     "not UTF-8": (b'{"a": "\xff"}', "is not UTF-8"),
     "text that has no UTF-8": ('{"a": "\ud800"}', "is not UTF-8"),
     "half a surrogate pair, escaped": (r'{"a": "\ud800"}', "half a surrogate pair"),
+    "half a surrogate pair in capitals": (r'{"a": "\uDBFF"}', "half a surrogate pair"),
     "half a surrogate pair as a name": (r'{"\udfff": 1}', "half a surrogate pair"),
     "not JSON": ("hello", "is not JSON"),
     "empty": ("", "is not JSON"),

@@ -199,6 +199,7 @@ MARKER = version("m1", "03", "deleted")
         ([FIRST, MARKER, version("v9", "04", "purged")], ()),
         ([FIRST, version("v1", "03", "purged", object_key=OTHER)], (FIRST,)),
         ([event(sequencer="01"), version("v1", "02", "purged")], (event(sequencer="01"),)),
+        ([FIRST, event(sequencer="02", change="purged")], (FIRST,)),
     ],
     ids=[
         "the newest version",
@@ -213,6 +214,7 @@ MARKER = version("m1", "03", "deleted")
         "another version under a delete marker",
         "a version of another object",
         "a version, and the write had none",
+        "no version in particular",
     ],
 )
 def test_a_purged_version_was_never_there(happened: list[IngestEvent], left: tuple[IngestEvent, ...]) -> None:
