@@ -225,6 +225,11 @@ class Dataset(_Declared):
         return self.dataset.replace("/", "-")
 
     @property
+    def event_source(self) -> str:
+        """What its FIFO events name as their source: `usgs/streamflow` → `kfm.usgs.streamflow`."""
+        return f"kfm.{self.dataset.replace('/', '.')}"
+
+    @property
     def digest(self) -> str:
         """Changes when, and only when, something changes that shapes the published bytes."""
         shapes = {"dataset", "title", "key", "processor", "policy", "table", "licence"}

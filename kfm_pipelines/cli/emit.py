@@ -1,38 +1,41 @@
-"""`kfm emit`: sample objects into the bucket, whose notices S3 sends by itself, or given messages to topic or queue."""
+"""`kfm emit`: sample objects into the bucket and messages about them by any of the three roads, or given messages."""
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import click
 
 from kfm_pipelines.cli.output import console, json_option, print_json, progress
+from kfm_pipelines.cli.roads import ROADS, Road, Way, carrier, told
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events import fold, normalise
+from kfm_pipelines.events.notice import Priority
 from kfm_pipelines.local.samples import SAMPLES, sample_windows
-from kfm_pipelines.messaging.producer import Topic, upload
+from kfm_pipelines.messaging.producer import upload
 from kfm_pipelines.operations.workshop import Workshop
-
-
-class Target(Protocol):
-    """Something that carries messages."""
-
-    def send(self, body: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Which sample objects to upload, and how often to repeat their notices."""
+    """Which sample objects to upload, by which road to tell of them, and how often to repeat that."""
 
     dataset: str
     start: datetime
     windows: int
     seed: int = 0
     copies: int = 0
+    road: Road = "s3"
+    priority: Priority = "normal"
+
+    @property
+    def messages_each(self) -> int:
+        """S3 tells of an object by itself; the other roads are ours to send on."""
+        return self.copies if self.road == "s3" else self.copies + 1
 
 
 @click.command()
@@ -54,6 +57,23 @@ class Samples:
     help="Send each notice so many times more, as SNS and SQS may do.",
 )
 @click.option(
+    "--as",
+    "road",
+    default="s3",
+    show_default=True,
+    type=click.Choice(ROADS),
+    help="What tells of the objects: S3 alone, or also auto-update notices or FIFO envelopes.",
+)
+@click.option("--fifo", is_flag=True, help="The same as --as fifo.")
+@click.option(
+    "--priority",
+    default="normal",
+    show_default=True,
+    type=click.Choice(["high", "normal", "low"]),
+    help="Of auto-update notices.",
+)
+@click.option("--group", help="Message group on the FIFO road; the dataset's pipeline by default.")
+@click.option(
     "--body",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Send the text of this file (- for standard input) as one message instead.",
@@ -64,33 +84,37 @@ class Samples:
     default="topic",
     show_default=True,
     type=click.Choice(["topic", "queue"]),
-    help="Where copies and --body go.",
+    help="Where messages and --body go: to the road's topic, or past it to the queue.",
 )
 @json_option
-def emit(body: Path | None, target: str, as_json: bool, **chosen: object) -> None:
+def emit(**given: Any) -> None:
     """Publish sample objects and events, or a message of your own."""
+    body, target, as_json, group = (given.pop(name) for name in ("body", "target", "as_json", "group"))
+    if given.pop("fifo"):
+        given["road"] = "fifo"
+    samples = Samples(**{**given, "start": given["start"].replace(tzinfo=UTC)})
     with opened_workshop() as workshop:
-        carrier: Target = workshop.queue if target == "queue" else Topic(workshop.settings.topic)
+        way = carrier(workshop, samples.road, target, group or workshop.datasets[samples.dataset].pipeline)
         if body is not None:
-            carrier.send(_text(body))
+            way.send(_text(body))
             _tell({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
-        samples = Samples(**{**chosen, "start": chosen["start"].replace(tzinfo=UTC)})  # type: ignore[attr-defined]
         with progress("objects uploaded", samples.windows, quiet=as_json) as show:
-            keys = emit_samples(workshop, samples, carrier, show)
-        _tell({"objects": samples.windows, "messages": samples.windows * samples.copies, "keys": keys}, as_json)
+            keys = emit_samples(workshop, samples, way, show)
+        sent = samples.windows * samples.messages_each
+        _tell({"objects": samples.windows, "messages": sent, "keys": keys}, as_json)
 
 
-def emit_samples(workshop: Workshop, samples: Samples, carrier: Target, show: Callable[[int], None]) -> list[str]:
-    """Upload the samples and repeat their notices; return the keys they belong to, in order."""
+def emit_samples(workshop: Workshop, samples: Samples, way: Way, show: Callable[[int], None]) -> list[str]:
+    """Upload the samples and tell of them; return the keys they belong to, in order."""
     dataset = workshop.datasets[samples.dataset]
     keys: dict[str, None] = {}
     for number, start in enumerate(sample_windows(samples.start, samples.windows), start=1):
         object_key, data = SAMPLES[samples.dataset](start, seed=samples.seed)
-        notice = upload(dataset, object_key, data, start)
-        for _ in range(samples.copies):
-            carrier.send(notice)
-        keys |= {fold(said, workshop.datasets).key: None for said in normalise(notice)}
+        uploaded = upload(dataset, object_key, data, start)
+        for _ in range(samples.messages_each):
+            way.send(told(uploaded, samples.road, samples.priority))
+        keys |= {fold(said, workshop.datasets).key: None for said in normalise(told(uploaded, "s3"))}
         show(number)
     return list(keys)
 

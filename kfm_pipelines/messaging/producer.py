@@ -1,29 +1,39 @@
-"""The other end of the queue: upload objects and send messages, for demonstrations, tests and operators."""
+"""The other end of the queue: upload objects and publish messages, for producers, demonstrations and tests."""
 
-import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.events.messages import s3_notification
+from kfm_pipelines.events.fifo import Outgoing
 from kfm_pipelines.messaging.aws_errors import translated
+from kfm_pipelines.messaging.batches import Refused, entries, refusals, text_attributes
 from kfm_pipelines.messaging.clients import s3_client, sns_client
 
 
-def upload(dataset: Dataset, object_key: str, data: bytes, event_time: datetime) -> str:
-    """Put an object into the dataset's bucket. S3 sends its notice; the same notice is returned, to be sent again."""
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """An object in a dataset's bucket, with all that a message about it may say."""
+
+    dataset: Dataset
+    object_key: str
+    etag: str
+    size: int
+    version_id: str | None
+    event_time: datetime
+
+    @property
+    def bucket(self) -> str:
+        return self.dataset.input.bucket
+
+
+def upload(dataset: Dataset, object_key: str, data: bytes, event_time: datetime) -> Uploaded:
+    """Put an object into the dataset's bucket. S3 sends a notice of its own."""
     bucket = dataset.input.bucket
     with translated(f"uploading {object_key} to {bucket}"):
         answer = s3_client().put_object(Bucket=bucket, Key=object_key, Body=data)
-    notice = s3_notification(
-        bucket=bucket,
-        object_key=object_key,
-        etag=answer["ETag"].strip('"'),
-        size=len(data),
-        version_id=answer.get("VersionId"),
-        event_time=event_time,
-    )
-    return json.dumps(notice)
+    return Uploaded(dataset, object_key, answer["ETag"].strip('"'), len(data), answer.get("VersionId"), event_time)
 
 
 class Topic:
@@ -33,9 +43,19 @@ class Topic:
         self.name = name
         self._known_arn: str | None = None
 
-    def send(self, body: str) -> None:
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
+        """Publish one message; subscriptions filter by its attributes."""
+        said = text_attributes(attributes or {})
         with translated(f"publishing to topic {self.name}"):
-            sns_client().publish(TopicArn=self._arn, Message=body)
+            sns_client().publish(TopicArn=self._arn, Message=body, MessageAttributes=said)
+
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
+        """Publish up to ten messages to a FIFO topic; return those that SNS did not take."""
+        with translated(f"publishing to topic {self.name}"):
+            answer = sns_client().publish_batch(
+                TopicArn=self._arn, PublishBatchRequestEntries=entries(batch, "Message")
+            )
+        return refusals(answer)
 
     @property
     def _arn(self) -> str:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import SettingsInvalid
+from kfm_pipelines.events.fifo import Outgoing
 from kfm_pipelines.messaging.aws_errors import translated
+from kfm_pipelines.messaging.batches import Refused, entries, refusals
 from kfm_pipelines.messaging.clients import sqs_client
 
 if TYPE_CHECKING:
@@ -81,6 +83,12 @@ class Queue:
                 },
                 **{name: value for name, value in fifo.items() if value is not None},  # type: ignore[arg-type]
             )
+
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
+        """Send up to ten messages to a FIFO queue; return those that SQS did not take."""
+        with translated(f"sending to queue {self.name}"):
+            answer = sqs_client().send_message_batch(QueueUrl=self._url, Entries=entries(batch, "MessageBody"))
+        return refusals(answer)
 
     def depth(self) -> Depth:
         counts = self.attributes()

@@ -133,8 +133,8 @@ def test_notifications_of_others_stay(settings: Settings, datasets: Datasets) ->
     s3_client().put_bucket_notification_configuration(
         Bucket=dataset.input.bucket,
         NotificationConfiguration={
-            "QueueConfigurations": [{"Id": "theirs", "QueueArn": queue, **theirs}],  # type: ignore[typeddict-item]
-            "TopicConfigurations": [{"Id": "theirs", "TopicArn": topic, **theirs}],  # type: ignore[typeddict-item]
+            "QueueConfigurations": [{"Id": "theirs", "QueueArn": queue, **theirs}],  # type: ignore[list-item]
+            "TopicConfigurations": [{"Id": "theirs", "TopicArn": topic, **theirs}],  # type: ignore[list-item]
         },
     )
     provision(settings, datasets)

@@ -1,0 +1,61 @@
+"""Several messages in one call, and which of them SNS or SQS did not take: it answers 200 and says so in the answer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kfm_pipelines.events.fifo import Outgoing
+
+MOST_MESSAGES = 10
+MOST_BYTES = 256 * 1024  # of SNS; SQS takes more
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One message that was not taken: where it stood in the batch, why, and whether it would never be."""
+
+    position: int
+    code: str
+    for_good: bool
+
+
+def entries(batch: Sequence[Outgoing], body_field: Literal["Message", "MessageBody"]) -> list[Any]:
+    """The batch as AWS wants it; SNS and SQS differ in one name."""
+    return [
+        {
+            "Id": str(position),
+            body_field: message.body,
+            "MessageAttributes": text_attributes(message.attributes),
+            "MessageGroupId": message.group,
+        }
+        for position, message in enumerate(batch)
+    ]
+
+
+def refusals(answer: Mapping[str, Any]) -> list[Refused]:
+    failed = answer.get("Failed", [])
+    return [Refused(int(one["Id"]), str(one["Code"]), bool(one["SenderFault"])) for one in failed]
+
+
+def text_attributes(attributes: Mapping[str, str]) -> dict[str, Any]:
+    return {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+
+
+def batches(messages: Mapping[int, Outgoing]) -> Iterator[dict[int, Outgoing]]:
+    """As many messages at a time as one call takes, in order, each with its position."""
+    batch: dict[int, Outgoing] = {}
+    room = MOST_BYTES
+    for position, message in messages.items():
+        size = _size(message)
+        if batch and (len(batch) == MOST_MESSAGES or size > room):
+            yield batch
+            batch, room = {}, MOST_BYTES
+        batch[position] = message
+        room -= size
+    if batch:
+        yield batch
+
+
+def _size(message: Outgoing) -> int:
+    texts = [message.body, *message.attributes, *message.attributes.values(), *("String" for _ in message.attributes)]
+    return sum(len(text.encode()) for text in texts)
