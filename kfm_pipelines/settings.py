@@ -38,6 +38,8 @@ class Settings:
     runs_in_flight: int  # KFM_RUNS_IN_FLIGHT: runs the dispatcher keeps open at once
     lease_seconds: int  # KFM_LEASE_SECONDS: how long a silent worker keeps its keys
     max_attempts: int  # KFM_MAX_ATTEMPTS
+    inbox_days: int  # KFM_INBOX_DAYS: how long events are kept that a newer one has replaced
+    payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
@@ -70,6 +72,8 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         runs_in_flight=_whole_number(env, "KFM_RUNS_IN_FLIGHT", 4, at_most=200),
         lease_seconds=_whole_number(env, "KFM_LEASE_SECONDS", 30, at_most=86_400),
         max_attempts=_whole_number(env, "KFM_MAX_ATTEMPTS", 7, at_most=100),
+        inbox_days=_whole_number(env, "KFM_INBOX_DAYS", 90, at_most=36_500),
+        payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
     )
 
 

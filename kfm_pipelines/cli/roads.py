@@ -8,7 +8,7 @@ from kfm_pipelines.errors import ProducerMistaken
 from kfm_pipelines.events import normalise
 from kfm_pipelines.events.fifo import Outgoing, object_envelope
 from kfm_pipelines.events.messages import auto_update, routing_attributes, s3_notification
-from kfm_pipelines.events.notice import Priority
+from kfm_pipelines.events.notice import ObjectNotice, Priority
 from kfm_pipelines.messaging.fifo_producer import FifoProducer
 from kfm_pipelines.messaging.producer import Topic, Uploaded
 from kfm_pipelines.messaging.queue import Queue
@@ -94,7 +94,7 @@ def _auto_update(uploaded: Uploaded, priority: Priority) -> dict[str, object]:
 
 
 def _said(body: str) -> tuple[str, Priority]:
-    notices = normalise(body)
-    if len(notices) != 1 or notices[0].dataset is None:
-        raise ProducerMistaken("an auto-update notice names one asset of one dataset; this message does not")
-    return notices[0].dataset, notices[0].priority
+    match normalise(body):
+        case (ObjectNotice(dataset=str(dataset), priority=priority),):
+            return dataset, priority
+    raise ProducerMistaken("an auto-update notice names one asset of one dataset; this message does not")

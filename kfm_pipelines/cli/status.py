@@ -11,11 +11,13 @@ from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.overview import (
     datasets_overview,
     key_history,
     latest_dead_letters,
+    letters_by_class,
     nothing_known,
     queue_totals,
     refused_messages,
@@ -43,17 +45,23 @@ def status(key: str | None, as_json: bool) -> None:
 
 def _whole(workshop: Workshop) -> dict[str, Any]:
     known = datasets_overview(workshop.database)
-    depth = workshop.queue.depth()
     return {
         "datasets": {name: known.get(name, nothing_known()) for name in sorted({*workshop.datasets, *known})},
-        "queue": {
-            "name": workshop.queue.name,
-            "waiting": depth.waiting,
-            "in_flight": depth.in_flight,
-            **queue_totals(workshop.database, workshop.queue.name),
-        },
+        "queue": _queue(workshop, workshop.queue),
+        "queues": [_queue(workshop, intake.queue) for intake in workshop.intakes],
         "refused_messages": refused_messages(workshop.database),
+        "letters": letters_by_class(workshop.database),
         "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
+    }
+
+
+def _queue(workshop: Workshop, queue: Queue) -> dict[str, Any]:
+    depth = queue.depth()
+    return {
+        "name": queue.name,
+        "waiting": depth.waiting,
+        "in_flight": depth.in_flight,
+        **queue_totals(workshop.database, queue.name),
     }
 
 
@@ -72,26 +80,33 @@ def _show_whole(document: dict[str, Any]) -> None:
                       f"{one['in_flight']} in flight")  # fmt: skip
         console.print(f"  DLQ        {one['dlq']}")
         console.print(f"  watermark  {_time(one['watermark'])}")
-    queue = document["queue"]
+    for queue in document["queues"]:
+        _show_queue(queue)
+    classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
+    console.print("dead letters", style="bold")
+    console.print(f"  waiting    {classes or 'none'}")
+    for letter in document["dead_letters"]:
+        about = f"{letter['letter']:>6}  {_time(letter['at'])}  {letter['triage']}"
+        console.print(f"  {about}: {letter['reason']}", markup=False)
+
+
+def _show_queue(queue: dict[str, Any]) -> None:
     console.print(f"queue {queue['name']}", style="bold")
     console.print(f"  now        {queue['waiting']} waiting, {queue['in_flight']} in flight")
     console.print(f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
                   f"{queue['duplicates']} duplicates, {queue['refused']} refused")  # fmt: skip
-    console.print(f"  DLQ        {document['refused_messages']} refused messages")
-    if document["dead_letters"]:
-        console.print("latest dead letters", style="bold")
-    for letter in document["dead_letters"]:
-        console.print(f"  {_time(letter['at'])}  {letter['triage']}: {letter['reason']}", markup=False)
+    if queue["violations"]:
+        console.print(f"             {queue['violations']} kept their uniqueness in attributes")
 
 
 def _show_key(history: dict[str, Any]) -> None:
     console.print(history["key"], style="bold")
     console.print(f"{history['dataset']}, {_time(history['window_start'])} until before {_time(history['window_end'])}")
     for title, columns, rows in (
-        ("events", ("received_at", "state", "shape", "asset_uri"), history["events"]),
+        ("events", ("received_at", "state", "change", "shape", "asset_uri"), history["events"]),
         ("transitions", ("at", "txn", "step", "outcome", "run_id"), history["transitions"]),
         ("revisions", ("revision", "rows", "bytes", "content_hash", "applied_at"), history["revisions"]),
-        ("dead letters", ("at", "failure_stage", "triage", "reason", "closed_at"), history["dead_letters"]),
+        ("dead letters", ("letter", "at", "state", "failure_stage", "triage", "reason"), history["dead_letters"]),
     ):
         if rows:
             table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)

@@ -46,7 +46,8 @@ def _config() -> "Config":
     from botocore.config import Config
 
     return Config(
-        retries={"mode": "standard", "max_attempts": 5},
+        # One more try for a dropped connection. Longer waits are the retry clock's: nothing sleeps in a tick or a run.
+        retries={"mode": "standard", "max_attempts": 2},
         connect_timeout=3,
         read_timeout=30,
         # An emulator has one address; bucket.127.0.0.1 is none.

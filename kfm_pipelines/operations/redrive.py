@@ -112,6 +112,9 @@ def _send_one(workshop: Workshop, item: Item) -> None:
     queue = queue_of(workshop, letter)
     fifo = queue.name.endswith(".fifo")
     attributes = {**letter.attributes, **_marks(item, fifo)}
+    if not letter.body:
+        redrives.give_up_item(workshop.database, item.token, "its message was not kept")
+        return
     if len(attributes) > MAX_ATTRIBUTES:
         redrives.give_up_item(workshop.database, item.token, "it has so many attributes that none can be added")
         return

@@ -1,4 +1,4 @@
-"""Assembles the definitions: for every declared dataset five assets and a job, and one sensor on the queue."""
+"""Assembles the definitions: five assets and a job for every declared dataset, a sensor on the queues, schedules."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +10,7 @@ from kfm_pipelines.datasets import load_datasets
 from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
 from kfm_pipelines.orchestration.sensor import ingest_sensor
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.settings import resources_directory
@@ -32,8 +33,9 @@ def build_definitions(
     ]
     return dg.Definitions(
         assets=[asset for dataset in datasets.values() for asset in dataset_assets(dataset)],
-        jobs=jobs,
+        jobs=[*jobs, purge_job],
         sensors=[ingest_sensor(jobs)],
+        schedules=[purge_schedule],
         resources={
             "workshop": workshop,
             "handoffs": ParquetHandoffs(workshop=workshop),

@@ -10,7 +10,8 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
     rows = database.fetch(
         """
         WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
-        open_letters AS (SELECT dataset, count(*) AS n FROM kfm.dead_letters WHERE closed_at IS NULL GROUP BY dataset)
+        open_letters AS (
+            SELECT dataset, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY dataset)
         SELECT k.dataset,
                count(*) AS keys,
                count(p.key) AS published_keys,
@@ -40,11 +41,23 @@ def nothing_known() -> dict[str, Any]:
     }  # fmt: skip
 
 
+TOTALS = ("received", "recorded", "duplicates", "refused", "violations")
+
+
 def queue_totals(database: Database, queue: str) -> dict[str, int]:
+    rows = database.fetch("SELECT * FROM kfm.queue_totals WHERE queue = %(queue)s", {"queue": queue})
+    return {name: rows[0][name] if rows else 0 for name in TOTALS}
+
+
+def letters_by_class(database: Database) -> dict[str, int]:
+    """How many dead letters wait for somebody, by class."""
     rows = database.fetch(
-        "SELECT received, recorded, duplicates, refused FROM kfm.queue_totals WHERE queue = %(queue)s", {"queue": queue}
+        """
+        SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving')
+        GROUP BY triage ORDER BY triage
+        """
     )
-    return rows[0] if rows else {"received": 0, "recorded": 0, "duplicates": 0, "refused": 0}
+    return {row["triage"]: row["n"] for row in rows}
 
 
 def refused_messages(database: Database) -> int:
@@ -57,8 +70,8 @@ def latest_dead_letters(database: Database, limit: int) -> list[dict[str, Any]]:
     """The newest open dead letters, of keys and of refused messages."""
     return database.fetch(
         """
-        SELECT at, dataset, key, failure_stage, triage, error, reason FROM kfm.dead_letters
-        WHERE closed_at IS NULL ORDER BY id DESC LIMIT %(limit)s
+        SELECT id AS letter, changed_at AS at, dataset, key, failure_stage, triage, error, reason
+        FROM kfm.dead_letters WHERE state IN ('open', 'redriving') ORDER BY changed_at DESC LIMIT %(limit)s
         """,
         {"limit": limit},
     )
@@ -92,7 +105,7 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
         "run_ids": list(dict.fromkeys(transition["run_id"] for transition in transitions)),
         "events": database.fetch(
             """
-            SELECT identity, shape, asset_uri, etag, version_id, size, event_time, received_at, state
+            SELECT identity, shape, change, asset_uri, etag, version_id, size, event_time, received_at, state
             FROM kfm.inbox WHERE key = %(key)s ORDER BY received_at, identity
             """,
             parameters,
@@ -103,8 +116,8 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
         ),
         "dead_letters": database.fetch(
             """
-            SELECT failure_stage, triage, error, reason, attempts, at, closed_at
-            FROM kfm.dead_letters WHERE key = %(key)s ORDER BY at
+            SELECT id AS letter, state, failure_stage, triage, error, reason, attempts, changed_at AS at, closed_at
+            FROM kfm.dead_letters WHERE key = %(key)s ORDER BY id
             """,
             parameters,
         ),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kfm_pipelines.events import normalise
+from kfm_pipelines.events import ObjectNotice, normalise
 from kfm_pipelines.messaging.queue import Message, Queue
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.site import Site
@@ -41,6 +41,7 @@ def test_a_notice_of_high_priority_goes_to_the_priority_queue(site: Site, target
 
     [message] = waiting(site.workshop.settings.priority_queue)
     [notice] = normalise(message.body)
+    assert isinstance(notice, ObjectNotice)
     assert (notice.dataset, notice.priority, notice.granule_start is not None) == ("usgs/streamflow", "high", True)
     [by_s3] = waiting(site.workshop.settings.queue)
     assert normalise(by_s3.body)[0].shape == "s3-notification"

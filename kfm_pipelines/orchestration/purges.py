@@ -1,0 +1,26 @@
+"""The nightly purge, as a job that can also be started from the UI."""
+
+import dagster as dg
+
+from kfm_pipelines.operations.purge import purge
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+
+
+@dg.op(description="Forgets replaced events beyond the backfill window and payloads of old settled dead letters.")
+def purge_what_is_past(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
+    purged = purge(workshop.open())
+    context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
+
+
+@dg.job(name="kfm_purge", description="Housekeeping: see KFM_INBOX_DAYS and KFM_PAYLOADS_KEPT.")
+def purge_job() -> None:
+    purge_what_is_past()
+
+
+purge_schedule = dg.ScheduleDefinition(
+    name="kfm_purge_nightly",
+    job=purge_job,
+    cron_schedule="30 3 * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+)
