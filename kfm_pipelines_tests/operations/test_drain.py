@@ -1,0 +1,181 @@
+"""Draining: at least once in, one record each, whatever fails on the way and whoever else is at it."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import dagster as dg
+import pytest
+
+from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+from kfm_pipelines.operations.drain import drain, drain_all
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.sensor import tick
+from kfm_pipelines.settings import load_settings
+from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines_tests.messaging.faults import Doorway, partly_failing
+from kfm_pipelines_tests.site import START, Site
+
+
+def message(site: Site, number: int, **changes: object) -> str:
+    """The notice of an object that need not be there: draining does not look at it."""
+    from kfm_pipelines.events.messages import s3_notification
+
+    said = {
+        "bucket": site.bucket,
+        "object_key": f"usgs/streamflow/2025/12/04/{number % 24:02d}/part-{number}.parquet",
+        "etag": f"{number:032x}",
+        "size": 1,
+        "version_id": f"v{number}",
+        "event_time": START,
+    }
+    return json.dumps(s3_notification(**{**said, **changes}))  # type: ignore[arg-type]
+
+
+def fill(site: Site, bodies: list[str]) -> None:
+    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
+    for place in range(0, len(bodies), 10):
+        entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies[place : place + 10])]
+        assert not sqs_client().send_message_batch(QueueUrl=url, Entries=entries).get("Failed")  # type: ignore[arg-type]
+
+
+def recorded(site: Site) -> int:
+    [row] = site.fetch("SELECT count(*)::int AS n FROM kfm.inbox")
+    return int(row["n"])
+
+
+def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) -> None:
+    fill(site, [message(site, number) for number in range(20)])
+    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
+    sqs_client().set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "2"})
+    with partly_failing(sqs_client(), "DeleteMessageBatch") as failed:
+        first = drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=0.5)
+    assert (first.recorded, len(failed)) == (20, 10)
+    time.sleep(2.1)
+
+    assert site.drain() == Tally(received=10, recorded=0, duplicates=10)
+    assert recorded(site) == 20
+    assert site.workshop.queue.depth().waiting + site.workshop.queue.depth().in_flight == 0
+
+
+@pytest.mark.parametrize("consumers", [2, 8])
+def test_consumers_race_without_a_double_record(site: Site, consumers: int) -> None:
+    bodies = [message(site, number) for number in range(300)]
+    fill(site, [*bodies, *reversed(bodies)])
+    workshops = [Workshop(load_settings(site.environment)) for _ in range(consumers)]
+
+    with ThreadPoolExecutor(consumers) as pool:
+        drained = list(pool.map(lambda workshop: drain_all(workshop, budget_seconds=60), workshops))
+    for workshop in workshops:
+        workshop.close()
+
+    assert [one.problems for one in drained] == [()] * consumers
+    total = sum((one.tally for one in drained), Tally())
+    assert total == Tally(received=600, recorded=300, duplicates=300)
+    assert recorded(site) == 300
+    [row] = site.fetch("SELECT sum(received)::int AS r, sum(duplicates)::int AS d FROM kfm.queue_totals")
+    assert (row["r"], row["d"]) == (600, 300)
+
+
+def test_one_record_that_no_dataset_takes_does_not_take_its_neighbours_with_it(site: Site) -> None:
+    first, second = json.loads(message(site, 1)), json.loads(message(site, 2, object_key="elsewhere/part.parquet"))
+    site.send(json.dumps({"Records": first["Records"] + second["Records"]}))
+
+    assert site.drain() == Tally(received=1, recorded=1, refused=1)
+    [letter] = site.fetch("SELECT reason, triage FROM kfm.dead_letters")
+    assert letter["reason"].startswith("record 2 of 2: ")
+    assert letter["triage"] == "permission"
+
+
+def test_a_message_the_database_refuses_is_refused_alone(site: Site) -> None:
+    site.workshop.database.execute(
+        "ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (asset_uri NOT LIKE '%%part-13.parquet')"
+    )
+    fill(site, [message(site, number) for number in range(20)])
+
+    assert site.drain() == Tally(received=20, recorded=19, refused=1)
+    [letter] = site.fetch("SELECT reason FROM kfm.dead_letters")
+    assert letter["reason"].startswith("the message could not be recorded: Postgres refused")
+
+
+@pytest.mark.parametrize("name", ["dedupe_key", "unique_key", "event_id"])
+def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: str) -> None:
+    body = message(site, 1)
+    site.workshop.queue.send(body, {name: "landsat-2025-12-04T00:00Z"})
+
+    assert site.drain() == Tally(received=1, refused=1, violations=1)
+    [letter] = site.fetch("SELECT reason, error FROM kfm.dead_letters")
+    assert letter["error"] == "UniquenessInAttributes"
+    assert f"the attribute {name} says 'landsat-2025-12-04T00:00Z', which the body does not" in letter["reason"]
+
+
+def test_an_attribute_may_repeat_what_the_body_says(site: Site) -> None:
+    site.workshop.queue.send(message(site, 1), {"dedupe_key": f"{1:032x}"})
+    assert site.drain() == Tally(received=1, recorded=1)
+
+
+def test_the_urgent_queue_is_drained_first_and_no_queue_goes_without(site: Site) -> None:
+    urgent, usual, fifo = (intake.queue for intake in site.workshop.intakes)
+    urgent.send(message(site, 1))
+    usual.send(message(site, 2))
+    fifo.send(message(site, 3), group="one")
+
+    assert drain_all(site.workshop, budget_seconds=0).tally.recorded == 3
+    order = site.fetch("SELECT queue FROM kfm.inbox ORDER BY received_at")
+    assert [row["queue"] for row in order] == [urgent.name, usual.name, fifo.name]
+
+
+def test_a_group_keeps_its_order_and_poison_holds_up_nobody(site: Site) -> None:
+    """The same object is announced three times in one group, with a clock that runs backwards; the second message is
+    poison. What came last in the group is what counts, and another group is not kept waiting."""
+    fifo = site.workshop.intakes[2].queue
+    late, early = START.replace(hour=5), START.replace(hour=1)
+    same = {"object_key": "usgs/streamflow/2025/12/04/03/part.parquet", "version_id": None}
+    fifo.send(message(site, 1, event_time=late, **same), group="one")
+    fifo.send("poison", group="one")
+    fifo.send(message(site, 2, event_time=early, **same), group="one")
+    fifo.send(message(site, 3), group="two")
+
+    tally = Tally()
+    for _ in range(4):
+        tally += site.drain()
+
+    assert (tally.received, tally.recorded, tally.refused) == (4, 3, 1)
+    rows = site.fetch("SELECT etag, message_group FROM kfm.inbox WHERE message_group = 'one' ORDER BY group_sequence")
+    assert [row["etag"] for row in rows] == [f"{1:032x}", f"{2:032x}"]
+    from kfm_pipelines.events import newest_per_object
+    from kfm_pipelines.state.inbox import events_of
+
+    with site.workshop.database.transaction() as connection:
+        events = [event for event in events_of(connection, site.key(3)) if event.message_group == "one"]
+    assert [event.etag for event in newest_per_object(events)] == [f"{2:032x}"]
+
+
+@pytest.fixture
+def doorway(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doorway]:
+    """The site's AWS behind a port that can be shut."""
+    door = Doorway(site.environment["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", door.url)
+    for client in (s3_client, sns_client, sqs_client):
+        client.cache_clear()
+    yield door
+    door.shut()
+    for client in (s3_client, sns_client, sqs_client):
+        client.cache_clear()
+
+
+@pytest.mark.slow
+def test_a_queue_that_is_away_is_said_and_everything_recovers(site: Site, doorway: Doorway) -> None:
+    fill(site, [message(site, number) for number in range(50)])
+    doorway.shut()
+    with dg.DagsterInstance.get() as instance:
+        for _ in range(3):
+            started = time.monotonic()
+            said = str(tick(instance, site.workshop).skip_reason)
+            assert time.monotonic() - started < 20  # Dagster drops a tick after 60 s
+            assert "the service cannot be reached; will try again" in said
+    assert recorded(site) == 0
+
+    doorway.open()
+    assert site.drain() == Tally(received=50, recorded=50)
