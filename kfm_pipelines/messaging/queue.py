@@ -46,7 +46,7 @@ class Queue:
         """Up to ten messages, hidden from others until the visibility timeout runs out."""
         with translated(f"receiving from queue {self.name}"):
             answer = sqs_client().receive_message(
-                QueueUrl=self._url,
+                QueueUrl=self.url,
                 MaxNumberOfMessages=BATCH,
                 WaitTimeSeconds=wait_seconds,
                 MessageAttributeNames=["All"],
@@ -69,7 +69,7 @@ class Queue:
         fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
         with translated(f"sending to queue {self.name}"):
             sqs_client().send_message(
-                QueueUrl=self._url,
+                QueueUrl=self.url,
                 MessageBody=body,
                 MessageAttributes={
                     name: {"DataType": "String", "StringValue": value} for name, value in (attributes or {}).items()
@@ -80,7 +80,7 @@ class Queue:
     def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
         """Send up to ten messages to a FIFO queue; return those that SQS did not take."""
         with translated(f"sending to queue {self.name}"):
-            answer = sqs_client().send_message_batch(QueueUrl=self._url, Entries=entries(batch, "MessageBody"))
+            answer = sqs_client().send_message_batch(QueueUrl=self.url, Entries=entries(batch, "MessageBody"))
         return refusals(answer)
 
     def depth(self) -> Depth:
@@ -89,17 +89,17 @@ class Queue:
 
     def attributes(self) -> dict[str, str]:
         with translated(f"asking about queue {self.name}"):
-            answer = sqs_client().get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])
+            answer = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])
         return {str(name): value for name, value in answer["Attributes"].items()}
 
     def _delete_batch(self, batch: Sequence[Message]) -> int:
         entries = [{"Id": str(number), "ReceiptHandle": message.receipt} for number, message in enumerate(batch)]
         with translated(f"deleting from queue {self.name}"):
-            answer = sqs_client().delete_message_batch(QueueUrl=self._url, Entries=entries)  # type: ignore[arg-type]
+            answer = sqs_client().delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
         return len(answer.get("Successful", []))
 
     @property
-    def _url(self) -> str:
+    def url(self) -> str:
         if self._known_url is None:
             sqs = sqs_client()
             with translated(f"looking for queue {self.name}"):
