@@ -9,10 +9,10 @@ from kfm_pipelines.operations.setup import set_up
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Create what is missing: database schema, buckets, topic, queues, wiring.")
+@click.option("--fix", is_flag=True, help="Create or put right: database schema, buckets, topics, queues, wiring.")
 @json_option
 def doctor(fix: bool, as_json: bool) -> None:
-    """Check database, clock, store, buckets, queues, timeouts and declarations."""
+    """Check declarations, database, clock, store, buckets, topics, subscriptions and queues."""
     with opened_workshop(prepared=False) as workshop:
         fixed = set_up(workshop, cloud=True) if fix else []
         findings = diagnose(workshop)
@@ -22,7 +22,7 @@ def doctor(fix: bool, as_json: bool) -> None:
         print_json({"ok": not wrong, "fixed": fixed, "checks": checks})
     else:
         for line in fixed:
-            console.print(f"created  {line}")
+            console.print(f"mended  {line}")
         for finding in findings:
             console.print(f"{'ok   ' if finding.ok else 'WRONG'}  {finding.check}: {finding.found}")
             if not finding.ok:

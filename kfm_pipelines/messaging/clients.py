@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sqs import SQSClient
 
+# One more try for a dropped connection. Longer waits are the retry clock's: nothing sleeps in a tick or a run.
+ATTEMPTS = 2
+CONNECT_SECONDS = 3
+# boto waits up to 1, 2, 4, … seconds between attempts, 20 at most: how long it tries to reach a service that is away.
+LONGEST_PATIENCE_SECONDS = ATTEMPTS * CONNECT_SECONDS + sum(min(2**wait, 20) for wait in range(ATTEMPTS - 1))
+
 
 @cache
 def s3_client() -> "S3Client":
@@ -46,9 +52,8 @@ def _config() -> "Config":
     from botocore.config import Config
 
     return Config(
-        # One more try for a dropped connection. Longer waits are the retry clock's: nothing sleeps in a tick or a run.
-        retries={"mode": "standard", "max_attempts": 2},
-        connect_timeout=3,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        connect_timeout=CONNECT_SECONDS,
         read_timeout=30,
         # An emulator has one address; bucket.127.0.0.1 is none.
         s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},

@@ -87,7 +87,7 @@ class Queue:
     def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
         """Send up to ten messages to a FIFO queue; return those that SQS did not take."""
         with translated(f"sending to queue {self.name}"):
-            answer = sqs_client().send_message_batch(QueueUrl=self._url, Entries=entries(batch, "MessageBody"))
+            answer = sqs_client().send_message_batch(QueueUrl=self.url, Entries=entries(batch, "MessageBody"))
         return refusals(answer)
 
     def depth(self) -> Depth:
@@ -110,7 +110,7 @@ class Queue:
         """The queue's address for one call; a queue that is gone is said to be, whoever deleted it when."""
         with translated(f"{doing} queue {self.name}"):
             try:
-                yield self._url
+                yield self.url
             except sqs_client().exceptions.QueueDoesNotExist:
                 self._known_url = None
                 raise self._absent() from None
@@ -119,7 +119,7 @@ class Queue:
         return SettingsInvalid(f"there is no queue {self.name!r}; `kfm doctor --fix` creates it")
 
     @property
-    def _url(self) -> str:
+    def url(self) -> str:
         if self._known_url is None:
             sqs = sqs_client()
             with translated(f"looking for queue {self.name}"):

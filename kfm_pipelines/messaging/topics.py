@@ -32,10 +32,14 @@ def topic_attributes(arn: str) -> dict[str, str] | None:
 
 
 def subscriptions_of(topic_arn: str) -> dict[str, str]:
-    """The topic's subscriptions by the queue they lead to."""
+    """The topic's subscriptions by the queue they lead to; none when there is no such topic."""
+    sns = sns_client()
     with translated(f"asking about subscriptions to {topic_arn}"):
-        pages = sns_client().get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic_arn)
-        return {one["Endpoint"]: one["SubscriptionArn"] for page in pages for one in page["Subscriptions"]}
+        try:
+            pages = list(sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic_arn))
+        except sns.exceptions.NotFoundException:
+            return {}
+    return {one["Endpoint"]: one["SubscriptionArn"] for page in pages for one in page["Subscriptions"]}
 
 
 def subscription(arn: str) -> Subscription:

@@ -1,7 +1,8 @@
-"""`kfm doctor` says what is wrong, and mends it when asked."""
+"""`kfm doctor` says what is wrong, and mends it when asked. Each setting is checked in operations/test_diagnosis.py."""
 
-from kfm_pipelines.messaging.clients import s3_client, sqs_client
+from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines_tests.cli.command import kfm
+from kfm_pipelines_tests.messaging.given import set_queue
 from kfm_pipelines_tests.site import Site
 
 
@@ -17,21 +18,24 @@ def test_a_healthy_site_has_nothing_wrong(site: Site) -> None:
 
 
 def test_what_is_wrong_is_named_and_mended(site: Site) -> None:
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
-    sqs_client().set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "1"})
+    queue = site.workshop.queue.name
+    set_queue(queue, VisibilityTimeout="1")
     s3_client().put_bucket_versioning(Bucket=site.bucket, VersioningConfiguration={"Status": "Suspended"})
 
     found = kfm(site.environment, "doctor")
     assert found.code == 1
-    assert "WRONG  visibility timeout: 1 s" in found.out
+    assert f"WRONG  visibility timeout of {queue}: 1 s" in found.out
     assert f"WRONG  bucket {site.bucket}: not versioned" in found.out
 
-    assert kfm(site.environment, "doctor", "--fix", "--json").json["ok"]
+    mended = kfm(site.environment, "doctor", "--fix", "--json").json
+    assert mended["ok"]
+    assert mended["fixed"] == [f"bucket {site.bucket}: versioning", f"queue {queue}: VisibilityTimeout"]
 
 
 def test_a_missing_queue_does_not_hide_the_other_findings(site: Site) -> None:
     said = kfm({**site.environment, "KFM_QUEUE": "nowhere"}, "doctor")
 
     assert said.code == 1
-    assert "WRONG  queue: there is no queue 'nowhere'" in said.out
+    assert "WRONG  queue nowhere: there is no queue 'nowhere'" in said.out
+    assert f"ok     topic {site.workshop.settings.topic}" in said.out
     assert "ok     Postgres" in said.out

@@ -1,0 +1,43 @@
+"""Declarations, database and store."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from kfm_pipelines.operations.diagnosis.finding import FIX, Finding
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.database import is_current
+
+LARGEST_CLOCK_SKEW_SECONDS = 5
+
+
+def declarations(workshop: Workshop) -> Iterator[Finding]:
+    for dataset in workshop.datasets.values():
+        policy = workshop.policy(dataset)
+        days = (policy.review_by - workshop.today()).days
+        yield Finding(
+            f"policy of {dataset.dataset}",
+            ok=days >= 0,
+            found=f"{policy.name}, to be reviewed by {policy.review_by}",
+            remedy=f"have {policy.authority} review it; until then nothing is published under it",
+        )
+
+
+def postgres(workshop: Workshop) -> Iterator[Finding]:
+    [row] = workshop.database.fetch("SELECT clock_timestamp() AS now, current_setting('server_version') AS version")
+    yield Finding("Postgres", ok=True, found=f"answers, version {row['version']}")
+    skew = abs((datetime.now(UTC) - row["now"]).total_seconds())
+    yield Finding(
+        "clock",
+        ok=skew <= LARGEST_CLOCK_SKEW_SECONDS,
+        found=f"{skew:.1f} s apart from the database's",
+        remedy="synchronise this machine's clock (leases go by the database's, logs by this one)",
+    )
+    current = is_current(workshop.database)
+    yield Finding("schema", ok=current, found="up to date" if current else "missing or old", remedy=FIX)
+
+
+def store(workshop: Workshop) -> Iterator[Finding]:
+    path = "work/doctor/probe"
+    workshop.store.write(path, b"probe")
+    workshop.store.remove("work/doctor")
+    yield Finding("store", ok=True, found=f"{workshop.store.url} can be written")
