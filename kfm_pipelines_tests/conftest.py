@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import settings
 
@@ -29,7 +30,16 @@ def stack() -> Iterator[Stack]:
         patch.delenv("AWS_PROFILE", raising=False)
         for client in (s3_client, sns_client, sqs_client):
             client.cache_clear()
+        _let_postgres_forget(opened.environment["KFM_POSTGRES_URL"])
         yield opened
+
+
+def _let_postgres_forget(url: str) -> None:
+    """The tests kill everything but this server, so what it would lose in a power cut is no loss; it is faster so."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            connection.execute(f"ALTER SYSTEM SET {setting} = off")
+        connection.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ ALTER TABLE kfm.inbox
     ADD COLUMN group_sequence numeric,
     ADD COLUMN archived_at    timestamptz;
 COMMENT ON COLUMN kfm.inbox.group_sequence IS 'place in its message group, as SQS FIFO numbered it';
-CREATE INDEX inbox_settled ON kfm.inbox (received_at) WHERE state = 'succeeded';
+
 
 CREATE TABLE kfm.ingest_state (
     dataset      text NOT NULL,
@@ -40,6 +40,7 @@ COMMENT ON TABLE kfm.fetch_totals IS 'objects that had not changed and so were n
 ALTER TABLE kfm.queue_totals ADD COLUMN violations bigint NOT NULL DEFAULT 0;
 COMMENT ON COLUMN kfm.queue_totals.violations IS 'messages that kept their uniqueness in attributes';
 ALTER TABLE kfm.dispatches ADD COLUMN priority smallint NOT NULL DEFAULT 1 CHECK (priority BETWEEN 0 AND 2);
+CREATE INDEX dispatches_recent ON kfm.dispatches (requested_at);
 """
 
 LETTERS = r"""
@@ -122,7 +123,7 @@ def downgrade() -> None:
     op.execute(CREATE_LATER)
     op.execute("DROP TABLE kfm.redrive_items, kfm.redrives, kfm.letter_moves, kfm.fetch_totals, kfm.ingest_state")
     op.execute("DROP INDEX kfm.dead_letters_live, kfm.dead_letters_unfiled, kfm.dead_letters_unforwarded")
-    op.execute("DROP INDEX kfm.inbox_settled")
+    op.execute("DROP INDEX kfm.dispatches_recent")
     op.execute(
         "ALTER TABLE kfm.dead_letters DROP CONSTRAINT closed_has_a_time, DROP COLUMN state, DROP COLUMN identities,"
         " DROP COLUMN attributes, DROP COLUMN message_group, DROP COLUMN group_sequence, DROP COLUMN trace,"
