@@ -71,6 +71,12 @@ def _serve(cluster: _Cluster, port: int) -> Command:
         # A socket's path may have 107 characters at most; a home may be deeper. TCP has no such limit.
         "unix_socket_directories": "",
         "max_connections": 200,
+        # An inbox of a million events has an index of a hundred megabytes, and a commit touches pages all over it: keep
+        # them in memory, and write whole pages to the log less often and smaller.
+        "shared_buffers": "256MB",
+        "wal_compression": "on",
+        "max_wal_size": "2GB",
+        "checkpoint_timeout": "15min",
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     return Command(

@@ -74,7 +74,12 @@ def record_safely(database: Database, queue: str, deliveries: Sequence[Delivery]
 def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Message]:
     messages: list[Message] = []
     for _ in range(RECEIVES_PER_COMMIT):
-        batch = queue.receive(wait_seconds if not messages else 0)
+        try:
+            batch = queue.receive(wait_seconds if not messages else 0)
+        except Retryable:
+            if not messages:
+                raise
+            break  # what was received is in our hands: record it now, not after its visibility timeout
         messages += batch
         if not batch or time.monotonic() >= deadline:
             break

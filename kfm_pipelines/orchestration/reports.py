@@ -6,17 +6,19 @@ from typing import Any
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.operations.batch import Batch, Judgement
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 
 SHOWN = 50
+LONGEST_NOTE = 1000
 
 
 def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
     for key, note in batch.notes.items():
-        context.log.info("%s: %s", key, note.removeprefix(f"{key}: "))
+        context.log.info("%s: %s", key, one_line(note.removeprefix(f"{key}: "), LONGEST_NOTE))
 
 
 def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:

@@ -2,10 +2,13 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
+
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 
 
 @contextmanager
@@ -32,6 +35,30 @@ def partly_failing(client: Any, operation: str, every: int = 2) -> Iterator[list
     finally:
         client.meta.events.unregister(f"provide-client-params.{event}", drop)
         client.meta.events.unregister(f"after-call.{event}", answer)
+
+
+@contextmanager
+def answering_500(client: Any, operation: str, calls: Container[int]) -> Iterator[None]:
+    """The service answers these calls, counted from 1, with an error of its own."""
+    made = 0
+
+    def answer(request: Any, **_: object) -> AWSResponse | None:
+        nonlocal made
+        made += 1
+        return AWSResponse(request.url, 500, HTTPHeaders(), _Raw()) if made in calls else None
+
+    client.meta.events.register(f"before-send.sqs.{operation}", answer)
+    try:
+        yield
+    finally:
+        client.meta.events.unregister(f"before-send.sqs.{operation}", answer)
+
+
+class _Raw:
+    """An answer without a body."""
+
+    def stream(self, *_: object, **__: object) -> Iterator[bytes]:
+        yield b""
 
 
 class Doorway:

@@ -14,7 +14,7 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.inbox import Tally
-from kfm_pipelines_tests.messaging.faults import Doorway, partly_failing
+from kfm_pipelines_tests.messaging.faults import Doorway, answering_500, partly_failing
 from kfm_pipelines_tests.site import START, Site
 
 
@@ -57,6 +57,28 @@ def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) ->
     assert site.drain() == Tally(received=5, recorded=0, duplicates=5)
     assert recorded(site) == 20
     assert site.workshop.queue.depth().waiting + site.workshop.queue.depth().in_flight == 0
+
+
+def test_what_was_received_before_a_failed_receive_is_recorded_at_once(site: Site) -> None:
+    fill(site, [message(site, number) for number in range(30)])
+    with answering_500(sqs_client(), "ReceiveMessage", calls=(3, 4)):  # the third receive, and boto's second try
+        first = drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=0.01)
+        first += drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=60)
+    assert first == Tally(received=30, recorded=30)
+
+
+def test_hostile_messages_leave_one_log_line_each_at_most(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    hostile = ["\r\n2025-12-04 INFO all is well", "\x1b[2Jgone", "\u2028split", "\u0000", "x" * 5000]
+    for number, name in enumerate(hostile):
+        site.send(json.dumps({"Records": [{"eventName": name}]}))
+        site.send(message(site, number, object_key=f"usgs/streamflow/{name}.parquet"))
+        site.send(message(site, number, etag=None, object_key="usgs/streamflow/2025/12/04/00/part.parquet"))
+    with caplog.at_level("DEBUG"), dg.DagsterInstance.get() as instance:
+        said = str(tick(instance, site.workshop).skip_reason)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("kfm")]
+    for line in [said, *ours, *(row["reason"] for row in site.fetch("SELECT reason FROM kfm.dead_letters"))]:
+        assert line.isprintable()
+        assert len(line) <= 1000
 
 
 @pytest.mark.parametrize("consumers", [2, 8])
