@@ -22,6 +22,7 @@ from kfm_pipelines.state.overview import (
     queue_totals,
     refused_messages,
 )
+from kfm_pipelines.state.redrives import running_redrives
 
 LETTERS_SHOWN = 10
 
@@ -51,6 +52,7 @@ def _whole(workshop: Workshop) -> dict[str, Any]:
         "queues": [_queue(workshop, intake.queue) for intake in workshop.intakes],
         "refused_messages": refused_messages(workshop.database),
         "letters": letters_by_class(workshop.database),
+        "redrives": running_redrives(workshop.database),
         "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
     }
 
@@ -85,6 +87,8 @@ def _show_whole(document: dict[str, Any]) -> None:
     classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
     console.print("dead letters", style="bold")
     console.print(f"  waiting    {classes or 'none'}")
+    for redrive in document["redrives"]:
+        console.print(f"  redrive    {redrive} is not finished; kfm dlq redrive --resume {redrive}")
     for letter in document["dead_letters"]:
         about = f"{letter['letter']:>6}  {_time(letter['at'])}  {letter['triage']}"
         console.print(f"  {about}: {letter['reason']}", markup=False)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from kfm_pipelines.errors import DeliveryExhausted
+from kfm_pipelines.errors import DeliveryExhausted, KfmError
 from kfm_pipelines.messaging.queue import Message, Queue
-from kfm_pipelines.operations.filing import LETTER
+from kfm_pipelines.operations.filing import LETTER, file_letters
 from kfm_pipelines.operations.reading import read_message, refused, storable
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters
@@ -13,6 +13,16 @@ from kfm_pipelines.state.inbox import Delivery, known_identities, record
 
 # A look into the queue, not a search: copies of open letters stay there, and come up in turn.
 RECEIVES_A_LOOK = 3
+
+
+def tend_letters(workshop: Workshop) -> list[str]:
+    """Pick up and file dead letters; return what there is to say. What cannot be done now stays on the list."""
+    try:
+        collected = collect_dead(workshop)
+        file_letters(workshop)
+    except KfmError as error:
+        return [f"dead letters: {error}; will try again"]
+    return [f"{collected} messages that SQS gave up on became dead letters"] if collected else []
 
 
 def collect_dead(workshop: Workshop) -> int:

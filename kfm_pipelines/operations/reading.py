@@ -51,7 +51,6 @@ def refused(body: str, error: KfmError, message: Message | None = None) -> Refus
         },
         group=message.group,
         sequence=_sequence(message),
-        receives=message.receives,
     )
 
 

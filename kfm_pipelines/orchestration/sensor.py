@@ -7,9 +7,8 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.collections import refresh_stale
-from kfm_pipelines.operations.dead_queue import collect_dead
+from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import drain_all
-from kfm_pipelines.operations.filing import file_letters
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import Requests, dispatch
 from kfm_pipelines.orchestration.reaper import reap
@@ -50,7 +49,7 @@ def _drained(workshop: Workshop) -> str:
     drained = drain_all(workshop, budget_seconds=DRAIN_SECONDS)
     parts = [f"this tick: {_told(drained.tally)}", *drained.problems]
     if not drained.problems:
-        parts = [*_depths(workshop), *parts, *_letters(workshop)]
+        parts = [*_depths(workshop), *parts, *tend_letters(workshop)]
     return "; ".join(parts)
 
 
@@ -63,16 +62,6 @@ def _depths(workshop: Workshop) -> list[str]:
     busy = {name: depth for name, depth in depths.items() if depth.waiting + depth.in_flight}
     shown = busy or {workshop.queue.name: depths[workshop.queue.name]}
     return [f"queue {name}: {depth.waiting} waiting, {depth.in_flight} in flight" for name, depth in shown.items()]
-
-
-def _letters(workshop: Workshop) -> list[str]:
-    """File the dead letters; what cannot be filed now stays on the list."""
-    try:
-        collected = collect_dead(workshop)
-        file_letters(workshop)
-    except KfmError as error:
-        return [f"dead letters: {error}; will try again"]
-    return [f"{collected} messages that SQS gave up on became dead letters"] if collected else []
 
 
 def _told(tally: Tally) -> str:

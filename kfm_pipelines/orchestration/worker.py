@@ -10,9 +10,8 @@ from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.collections import refresh_stale
-from kfm_pipelines.operations.dead_queue import collect_dead
+from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import drain_all
-from kfm_pipelines.operations.filing import file_letters
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import again_in, planned_runs, range_tags, run_tags, settle
@@ -55,8 +54,7 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
     with dg.DagsterInstance.get() as instance:
         while True:
             drained = drain_all(workshop, budget_seconds=DRAIN_SECONDS)
-            collect_dead(workshop)
-            file_letters(workshop)
+            tend_letters(workshop)
             settle(instance, workshop)
             reap(instance, workshop)
             refresh_stale(workshop)

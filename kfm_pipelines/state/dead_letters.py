@@ -30,7 +30,6 @@ class Refusal:
     sequence: int | None = None
     dataset: str | None = None
     key: str | None = None
-    receives: int = 1
 
 
 def record_key(

@@ -47,7 +47,6 @@ LETTERS = r"""
 ALTER TABLE kfm.dead_letters
     ADD COLUMN state          text NOT NULL DEFAULT 'open'
         CHECK (state IN ('open', 'redriving', 'closed', 'quarantined')),
-    ADD COLUMN identities     text[] NOT NULL DEFAULT '{}',
     ADD COLUMN attributes     jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN message_group  text,
     ADD COLUMN group_sequence numeric,
@@ -125,7 +124,7 @@ def downgrade() -> None:
     op.execute("DROP INDEX kfm.dead_letters_live, kfm.dead_letters_unfiled, kfm.dead_letters_unforwarded")
     op.execute("DROP INDEX kfm.dispatches_recent")
     op.execute(
-        "ALTER TABLE kfm.dead_letters DROP CONSTRAINT closed_has_a_time, DROP COLUMN state, DROP COLUMN identities,"
+        "ALTER TABLE kfm.dead_letters DROP CONSTRAINT closed_has_a_time, DROP COLUMN state,"
         " DROP COLUMN attributes, DROP COLUMN message_group, DROP COLUMN group_sequence, DROP COLUMN trace,"
         " DROP COLUMN lineage, DROP COLUMN cost, DROP COLUMN changed_at, DROP COLUMN filed_at,"
         " DROP COLUMN forwarded_at"
