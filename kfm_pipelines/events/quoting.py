@@ -1,9 +1,15 @@
-"""How a refusal shows a piece of somebody else's message: short, on one line, nothing a terminal would obey.
+"""How a refusal shows a piece of somebody else's message: short, on one line, nothing a terminal would obey, no places.
 
 Belongs here: only that. Every sentence in this package that repeats input goes through `quoted`.
 """
 
+import re
+
 LONGEST = 80
+WITHHELD = "(withheld)"
+
+# How coordinates are written: degrees with three decimals or more. Seconds of a time come after a colon.
+_DEGREES = re.compile(r"(?<![\d:.])[-+]?\d{1,3}\.\d{3,}")
 
 
 def quoted(value: object) -> str:
@@ -13,9 +19,14 @@ def quoted(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, str):
-        return repr(value) if len(value) <= LONGEST else f"{value[:LONGEST]!r}…"
-    shown = repr(value)
+        return repr(without_places(value)) if len(value) <= LONGEST else f"{without_places(value[:LONGEST])!r}…"
+    shown = without_places(repr(value))
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+
+
+def without_places(text: str) -> str:
+    """The text without what may be a coordinate: who refuses a message does not know yet whose place it speaks of."""
+    return _DEGREES.sub(WITHHELD, text)
 
 
 def one_line(text: str, longest: int) -> str:

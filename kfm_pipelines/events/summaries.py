@@ -9,9 +9,8 @@ import re
 
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.events.quoting import WITHHELD, one_line, without_places
 
-WITHHELD = "withheld"
 FIELDS = 40
 DEPTH = 4
 LONGEST = 120
@@ -21,8 +20,6 @@ _TELLING = re.compile(
     r"|principal|sourceip|x-amz",
     re.IGNORECASE,
 )
-# A number with a fraction is how coordinates are written; inside text too.
-_FRACTION = re.compile(r"-?\d{1,3}\.\d{2,}")
 
 
 def summary_of(body: str) -> dict[str, object]:
@@ -72,4 +69,4 @@ def _shown(value: object) -> object:
 
 
 def _text(text: str) -> str:
-    return _FRACTION.sub(WITHHELD, one_line(text, LONGEST))
+    return without_places(one_line(text, LONGEST))
