@@ -71,5 +71,10 @@ def _shown(value: object) -> object:
     return _text(value if isinstance(value, str) else json.dumps(value))
 
 
+def without_coordinates(text: str) -> str:
+    """A sentence that may quote a message, fit for those who may not see the message."""
+    return _FRACTION.sub(WITHHELD, text)
+
+
 def _text(text: str) -> str:
-    return _FRACTION.sub(WITHHELD, one_line(text, LONGEST))
+    return without_coordinates(one_line(text, LONGEST))
