@@ -9,10 +9,13 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.cli.output import console, json_option, print_json, progress
+from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
 from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.errors import KfmError, RedriveStopped
+from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations import redrive as redriving
 from kfm_pipelines.operations.filing import file_letters, record_of
+from kfm_pipelines.operations.reading import storable
 from kfm_pipelines.operations.redrive import Manner, Progress
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters, redrives
@@ -34,13 +37,22 @@ class Age(click.ParamType):  # type: ignore[type-arg]
         return float(int(found["number"]) * _SECONDS[found["unit"]])
 
 
+class Words(click.ParamType):  # type: ignore[type-arg]
+    """Text as the database can keep and compare it, whatever bytes the shell passed on."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return storable(str(value))
+
+
 def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     """Which letters: the same words for every command."""
     for option in (
         click.option("--newer-than", type=Age(), help="Changed less than so long ago: 15m, 2h, 7d."),
         click.option("--older-than", type=Age(), help="Last changed longer ago than: 15m, 2h, 7d."),
-        click.option("--key", help="Of this key; a * at the end stands for the rest."),
-        click.option("--dataset", help="Of this dataset."),
+        click.option("--key", type=Words(), help="Of this key; a * at the end stands for the rest."),
+        click.option("--dataset", type=Words(), help="Of this dataset."),
         click.option("--class", "triage", type=click.Choice(TRIAGE), help="Of this class."),
     ):
         command = option(command)
@@ -88,7 +100,7 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
         record = record_of(workshop, found)
         record["redrive_would"] = redriving.describe(workshop, found)
     if payload:
-        record["body"] = found.body
+        record["body"] = found.body if as_json or found.body is None else repr(found.body)
     if as_json:
         print_json(record)
     else:
@@ -112,14 +124,19 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
     "--wait", default=300, show_default=True, type=click.IntRange(1), help="Wait so many seconds for results."
 )
 @click.option("--work", is_flag=True, help="Do the work in this process, where no daemon runs.")
-@click.option("--resume", metavar="ID", help="Go on with a redrive that was interrupted.")
+@click.option(
+    "--resume", type=Words(), metavar="ID", help="Go on with a redrive that was interrupted, at its own rate."
+)
 @json_option
 def redrive(ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None, as_json: bool, **chosen: Any) -> None:
     """Send dead letters back: the given LETTERs, or those that match."""
     how = {name: chosen.pop(name) for name in ("rate", "canary", "wait", "work")}
-    if not (ids or resume or any(chosen.values())):
-        raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")
+    if resume is None:
+        _require_choice(ids, chosen)
+    elif dry_run or _is_choice(ids, chosen):
+        raise click.UsageError("--resume goes on with the letters of that redrive; it takes no others and no --dry-run")
     with opened_workshop() as workshop:
+        letters.check_open(workshop.database, ids)
         wanted = _filter(ids=ids, **chosen)
         if dry_run:
             _tell_plan(workshop, letters.find_letters(workshop.database, wanted, limit), how, as_json)
@@ -128,9 +145,7 @@ def redrive(ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None,
         if redrive_id is None:
             _tell_nothing(as_json)
             return
-        total = len(redrives.item_states(workshop.database, redrive_id))
-        with progress(f"redrive {redrive_id}", total, quiet=as_json) as show_done:
-            done = redriving.carry_out(workshop, redrive_id, _manner(workshop, how, show_done))
+        done = _carried_out(workshop, redrive_id, how, quiet=as_json)
     if as_json:
         print_json({"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed})
     else:
@@ -142,15 +157,17 @@ def redrive(ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None,
 @dlq.command()
 @click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
 @filter_options
-@click.option("--reason", required=True, help="Why it cannot be mended; kept with the letter.")
+@click.option("--reason", type=Words(), required=True, help="Why it cannot be mended; kept with the letter.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
 @json_option
 def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_json: bool, **chosen: Any) -> None:
     """Set dead letters aside for good, with everything known about them."""
-    if not (ids or any(chosen.values())):
-        raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")
+    _require_choice(ids, chosen)
+    if not reason.strip():
+        raise click.UsageError("--reason is empty; whoever finds the letter later has nothing else to go by")
     with opened_workshop() as workshop:
+        letters.check_open(workshop.database, ids)
         wanted = _filter(ids=ids, **chosen)
         if dry_run:
             found = letters.find_letters(workshop.database, wanted, limit)
@@ -174,6 +191,29 @@ def _filter(
     states: tuple[str, ...] = ("open",),
 ) -> LetterFilter:
     return LetterFilter(ids, triage, dataset, key, older_than, newer_than, states)
+
+
+def _is_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> bool:
+    return bool(ids) or any(value is not None for value in chosen.values())
+
+
+def _require_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> None:
+    if not _is_choice(ids, chosen):
+        raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")
+
+
+def _carried_out(workshop: Workshop, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> Progress:
+    """Carry it out; whatever ends it early, its id is on the screen, without which nobody could go on."""
+    total = len(redrives.item_states(workshop.database, redrive_id))
+    try:
+        with progress(f"redrive {redrive_id}", total, quiet=quiet) as show_done:
+            return redriving.carry_out(workshop, redrive_id, _manner(workshop, how, show_done))
+    except RedriveStopped:
+        raise
+    except (KeyboardInterrupt, KfmError) as stop:
+        if total and redrive_id not in str(stop):
+            notes.print(f"redrive {redrive_id} is not over; go on with `kfm dlq redrive --resume {redrive_id}`")
+        raise
 
 
 def _manner(workshop: Workshop, how: dict[str, Any], show_done: Callable[[int], None]) -> Manner:
@@ -209,7 +249,7 @@ def _show_list(found: list[Letter], counts: dict[str, int]) -> None:
     for one in found:
         about = one.key or one.dataset or (one.queue and f"queue {one.queue}") or ""
         row = (str(one.id), _time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
-        table.add_row(*(cell.replace("[", "\\[") for cell in row))
+        table.add_row(*(printable(cell) for cell in row))
     if found:
         console.print(table)
     total = sum(counts.values())
@@ -225,11 +265,11 @@ def _show_record(record: dict[str, Any]) -> None:
     history = record.pop("history")
     for name, value in record.items():
         if value not in (None, "", [], {}):
-            console.print(f"{name.replace('_', ' ')}: {value}", markup=False)
+            console.print(f"{name.replace('_', ' ')}: {printable(str(value))}")
     console.print("history", style="bold")
     for move in history:
         detail = ", ".join(f"{name} {value}" for name, value in move.items() if name not in ("at", "what"))
-        console.print(f"  {move['at']}  {move['what']}" + (f": {detail}" if detail else ""), markup=False)
+        console.print(f"  {move['at']}  {move['what']}" + (f": {printable(detail)}" if detail else ""))
 
 
 def _tell_plan(workshop: Workshop, found: list[Letter], how: dict[str, Any], as_json: bool) -> None:
@@ -238,7 +278,7 @@ def _tell_plan(workshop: Workshop, found: list[Letter], how: dict[str, Any], as_
         print_json({"dry_run": True, "letters": plan, "canary": how["canary"], "rate": how["rate"]})
         return
     for one in plan:
-        console.print(f"letter {one['letter']} ({one['class']}): would {one['would']}", markup=False)
+        console.print(f"letter {one['letter']} ({one['class']}): would {one['would']}")
     canary = min(how["canary"], len(plan))
     seconds = len(plan) / how["rate"]
     console.print(

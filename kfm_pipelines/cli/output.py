@@ -15,10 +15,11 @@ SECONDS_BETWEEN_LINES = 2.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
-console = Console(highlight=False, soft_wrap=True)
+# What others wrote is shown as it is: brackets are no markup, and the :key: in a name is no picture.
+console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 if not console.is_terminal:
     console.width = 200  # nobody to fit a window for; whoever reads a pipe wants whole values
-notes = Console(stderr=True, highlight=False, soft_wrap=True)
+notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

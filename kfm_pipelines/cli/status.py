@@ -11,6 +11,7 @@ from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.overview import (
@@ -91,7 +92,7 @@ def _show_whole(document: dict[str, Any]) -> None:
         console.print(f"  redrive    {redrive} is not finished; kfm dlq redrive --resume {redrive}")
     for letter in document["dead_letters"]:
         about = f"{letter['letter']:>6}  {_time(letter['at'])}  {letter['triage']}"
-        console.print(f"  {about}: {letter['reason']}", markup=False)
+        console.print(f"  {about}: {printable(letter['reason'])}")
 
 
 def _show_queue(queue: dict[str, Any]) -> None:
@@ -124,7 +125,7 @@ def _show_key(history: dict[str, Any]) -> None:
 def _cell(value: object) -> str:
     if isinstance(value, datetime):
         return _time(value)
-    text = "" if value is None else str(value)
+    text = "" if value is None else printable(str(value))
     return text[:12] if len(text) == 64 else text
 
 

@@ -29,7 +29,12 @@ def without_places(text: str) -> str:
     return _DEGREES.sub(WITHHELD, text)
 
 
+def printable(text: str) -> str:
+    """The text with a space for everything a terminal would not print but do."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 def one_line(text: str, longest: int) -> str:
     """Text for a log line, a table cell or a message attribute: nothing unprintable, nothing endless."""
-    shown = "".join(character if character.isprintable() else " " for character in text)
+    shown = printable(text)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

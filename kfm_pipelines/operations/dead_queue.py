@@ -55,7 +55,7 @@ def _delivery(workshop: Workshop, message: Message) -> Delivery:
     known = known_identities(workshop.database, [event.identity for event in read.events])
     if len(known) == len(read.events):
         return read
-    return Delivery(read.body, refusal=_given_up(message, read))
+    return Delivery(read.body, refusal=_given_up(message, read), token=read.token)
 
 
 def _given_up(message: Message, read: Delivery) -> Refusal:

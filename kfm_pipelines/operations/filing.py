@@ -5,9 +5,10 @@ two steps, and goes on the next time. Belongs here: getting letters out. Does no
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.events.quoting import one_line, without_places
 from kfm_pipelines.events.summaries import summary_of
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations.workshop import Workshop
@@ -45,7 +46,7 @@ def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
         "class": letter.triage,
         "failure_stage": letter.failure_stage,
         "error": letter.error,
-        "reason": letter.reason,
+        "reason": without_places(letter.reason),
         "trace": letter.trace.splitlines(),
         "retry_count": letter.attempts,
         "dataset": letter.dataset,
@@ -59,10 +60,14 @@ def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
         "opened_at": letter.at.isoformat(),
         "changed_at": letter.changed_at.isoformat(),
         "history": [
-            {"at": move["at"].isoformat(), "what": move["what"], **move["detail"]}
+            {"at": move["at"].isoformat(), "what": move["what"], **_shown(move["detail"])}
             for move in letters.history_of(workshop.database, letter.id)[-HISTORY_SHOWN:]
         ],
     }
+
+
+def _shown(detail: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: without_places(value) if name == "reason" else value for name, value in detail.items()}
 
 
 def queue_of(workshop: Workshop, letter: Letter) -> Queue:

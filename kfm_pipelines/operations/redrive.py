@@ -12,12 +12,12 @@ from uuid import uuid4
 
 from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable
 from kfm_pipelines.operations.drain import drain
-from kfm_pipelines.operations.filing import MAX_ATTRIBUTES, queue_of
+from kfm_pipelines.operations.filing import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, queue_of
 from kfm_pipelines.operations.reading import REDRIVE, SEQUENCE
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import redrives
 from kfm_pipelines.state.letters import Letter, LetterFilter
-from kfm_pipelines.state.redrives import UNDECIDED, Item
+from kfm_pipelines.state.redrives import ON_THE_WAY, UNDECIDED, Item
 
 LOOK_EVERY_SECONDS = 0.5
 DRAIN_SECONDS = 15.0
@@ -52,6 +52,8 @@ def describe(workshop: Workshop, letter: Letter) -> str:
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
     queue = queue_of(workshop, letter).name
+    if obstacle := _obstacle(letter, _marked(letter, f"r{'0' * 12}.{letter.id}", queue.endswith(".fifo"))):
+        return f"fail, because {obstacle}"
     group = f", group {letter.message_group}" if letter.message_group else ""
     names = ", ".join(sorted(letter.attributes)) or "none"
     return f"send {len(letter.body.encode())} bytes to queue {queue}{group}, attributes: {names}"
@@ -73,7 +75,7 @@ def carry_out(workshop: Workshop, redrive_id: str, manner: Manner) -> Progress:
             f"redrive {redrive_id} has ended: {redrive.state}{f', {redrive.note}' if redrive.note else ''}"
         )
     items = redrives.items_of(workshop.database, redrive_id)
-    _clear_doubts(workshop, [item for item in items if item.state == "sending"], manner)
+    _clear_doubts(workshop, [item for item in items if item.state in ON_THE_WAY], manner)
     first, rest = items[: redrive.canary], items[redrive.canary :]
     _send(workshop, redrive_id, first, redrive.rate, manner)
     _await(workshop, redrive_id, first, manner)
@@ -111,12 +113,9 @@ def _send_one(workshop: Workshop, item: Item) -> None:
         return
     queue = queue_of(workshop, letter)
     fifo = queue.name.endswith(".fifo")
-    attributes = {**letter.attributes, **_marks(item, fifo)}
-    if not letter.body:
-        redrives.give_up_item(workshop.database, item.token, "its message was not kept")
-        return
-    if len(attributes) > MAX_ATTRIBUTES:
-        redrives.give_up_item(workshop.database, item.token, "it has so many attributes that none can be added")
+    attributes = _marked(letter, item.token, fifo)
+    if obstacle := _obstacle(letter, attributes):
+        redrives.give_up_item(workshop.database, item.token, obstacle)
         return
     if not redrives.mark(workshop.database, item.token, "sending", only_from=["planned"]):
         return  # somebody else carries this redrive out as well, and was quicker
@@ -130,14 +129,28 @@ def _send_one(workshop: Workshop, item: Item) -> None:
     redrives.mark(workshop.database, item.token, "sent", only_from=["sending"])
 
 
-def _marks(item: Item, fifo: bool) -> Mapping[str, str]:
-    place = item.letter.group_sequence
-    return {REDRIVE: item.token} | ({SEQUENCE: str(place)} if fifo and place is not None else {})
+def _marked(letter: Letter, token: str, fifo: bool) -> Mapping[str, str]:
+    """The attributes it came with, and ours."""
+    place = letter.group_sequence
+    return {**letter.attributes, REDRIVE: token} | ({SEQUENCE: str(place)} if fifo and place is not None else {})
+
+
+def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
+    """Why SQS would not take this message again; nothing when it would."""
+    if not letter.body:
+        return "its message was not kept"
+    if len(attributes) > MAX_ATTRIBUTES:
+        return "it has so many attributes that none can be added"
+    size = sum(len(f"{name}String{value}".encode()) for name, value in attributes.items())
+    if len(letter.body.encode()) + size > MAX_MESSAGE_BYTES:
+        return "it is so large that no attribute can be added"
+    return ""
 
 
 def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) -> None:
-    """An item left at `sending` was sent or not. If it was, it is in the queue or has arrived: so empty the queue and
-    look. Only when the queue is empty and it has not arrived was it never sent."""
+    """An item left at `sending` was sent or not, and one left at `sent` may have been lost with its queue. If it is
+    there, it is in the queue or has arrived: so empty the queue and look. Only when the queue is empty and it has not
+    arrived is it sent again; should it turn up after all, its token shows that it is the same."""
     deadline = time.monotonic() + manner.wait_seconds
     for item in doubtful:
         queue = queue_of(workshop, item.letter)
@@ -145,7 +158,7 @@ def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) 
             depth = queue.depth()
             drain(workshop.database, queue, workshop.datasets, budget_seconds=DRAIN_SECONDS)
             empty = depth.waiting + depth.in_flight == 0
-            if empty and redrives.mark(workshop.database, item.token, "planned", only_from=["sending"]):
+            if empty and redrives.mark(workshop.database, item.token, "planned", only_from=ON_THE_WAY):
                 break
             if _arrived(workshop, item):
                 break
@@ -159,7 +172,7 @@ def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) 
 
 def _arrived(workshop: Workshop, item: Item) -> bool:
     redrive_id = item.token.rpartition(".")[0]
-    return redrives.item_states(workshop.database, redrive_id)[item.place][0] != "sending"
+    return redrives.item_states(workshop.database, redrive_id)[item.place][0] not in ON_THE_WAY
 
 
 def _await(workshop: Workshop, redrive_id: str, items: Sequence[Item], manner: Manner) -> None:

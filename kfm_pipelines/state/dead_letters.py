@@ -97,7 +97,7 @@ def _record_message(connection: "Connection[dict[str, Any]]", queue: str, refusa
                 %(attributes)s, %(group)s, %(sequence)s, %(times)s)
         ON CONFLICT (source) DO UPDATE SET
             attempts = known.attempts + excluded.attempts, triage = excluded.triage, error = excluded.error,
-            reason = excluded.reason, changed_at = clock_timestamp(),
+            reason = excluded.reason, body = excluded.body, changed_at = clock_timestamp(),
             state = CASE known.state WHEN 'quarantined' THEN known.state ELSE 'open' END, closed_at = NULL,
             filed_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.filed_at END,
             forwarded_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.forwarded_at END

@@ -109,8 +109,18 @@ def count_letters(database: Database, wanted: LetterFilter) -> dict[str, int]:
 def read_letter(database: Database, letter: int) -> Letter:
     rows = database.fetch("SELECT * FROM kfm.dead_letters WHERE id = %(letter)s", {"letter": letter})
     if not rows:
-        raise LetterUnknown(f"there is no dead letter {letter}; `kfm dlq list` shows those there are")
+        raise _unknown(letter)
     return letter_of(rows[0])
+
+
+def check_open(database: Database, ids: Sequence[int]) -> None:
+    """LetterUnknown unless all of these are there and open: what a person named is not left out in silence."""
+    states = states_of(database, ids)
+    for letter in ids:
+        if letter not in states:
+            raise _unknown(letter)
+        if states[letter] != "open":
+            raise LetterUnknown(f"letter {letter} is {states[letter]}; only an open one can be redriven or quarantined")
 
 
 def history_of(database: Database, letter: int) -> list[dict[str, Any]]:
@@ -171,6 +181,10 @@ def mark_forwarded(database: Database, letter: Letter) -> None:
 def states_of(database: Database, ids: Sequence[int]) -> dict[int, str]:
     rows = database.fetch("SELECT id, state FROM kfm.dead_letters WHERE id = ANY(%(ids)s)", {"ids": list(ids)})
     return {row["id"]: row["state"] for row in rows}
+
+
+def _unknown(letter: int) -> LetterUnknown:
+    return LetterUnknown(f"there is no dead letter {letter}; `kfm dlq list` shows those there are")
 
 
 def _letters(database: Database, condition: str, limit: int) -> list[Letter]:

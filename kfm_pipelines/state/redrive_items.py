@@ -21,17 +21,19 @@ def without_repeats(connection: "Connection[dict[str, Any]]", deliveries: "Seque
         return list(deliveries)
     rows = connection.execute(
         """
-        SELECT token FROM kfm.redrive_items
-        WHERE token = ANY(%(tokens)s) AND state IN ('arrived', 'succeeded', 'failed') ORDER BY token FOR UPDATE
+        SELECT token, state IN ('arrived', 'succeeded', 'failed') AS arrived FROM kfm.redrive_items
+        WHERE token = ANY(%(tokens)s) ORDER BY token FOR UPDATE
         """,
         {"tokens": tokens},
     ).fetchall()
-    arrived: set[str | None] = {row["token"] for row in rows}
+    # A token we never gave out marks nothing: whoever wrote it there, two such messages are two.
+    ours: set[str | None] = {row["token"] for row in rows}
+    arrived: set[str | None] = {row["token"] for row in rows if row["arrived"]}
     counted = []
     for delivery in deliveries:
-        if delivery.token not in arrived or delivery.token is None:
+        if delivery.token not in arrived:
             counted.append(delivery)
-            arrived.add(delivery.token)
+            arrived |= {delivery.token} & ours
     return counted
 
 

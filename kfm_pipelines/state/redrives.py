@@ -16,7 +16,8 @@ from kfm_pipelines.state.letters import CONDITIONS, Letter, LetterFilter, letter
 if TYPE_CHECKING:
     from psycopg import Connection
 
-UNDECIDED = ("planned", "sending", "sent", "arrived")
+ON_THE_WAY = ("sending", "sent")
+UNDECIDED = ("planned", *ON_THE_WAY, "arrived")
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def test_a_record_shows_no_coordinates_and_no_control_characters(site: Site) -> 
         "latitude": 38.97123,
         "note": "found at 38.97123 -95.23529",
         "token": "abc",
+        "red": "\x1b[31m",
         "n": 3,
         "deep": [[[[[1]]]]],
     }

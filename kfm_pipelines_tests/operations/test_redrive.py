@@ -5,11 +5,13 @@ import pytest
 from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations import redrive
+from kfm_pipelines.operations.dead_queue import collect_dead
 from kfm_pipelines.operations.redrive import Manner
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.worker import work
 from kfm_pipelines.state import letters, redrives
 from kfm_pipelines.state.letters import LetterFilter
+from kfm_pipelines_tests.messaging.given import bodies
 from kfm_pipelines_tests.operations.given import messages_in, refusing, too_large
 from kfm_pipelines_tests.site import Site
 
@@ -157,3 +159,42 @@ def test_a_key_is_made_due_again_and_its_letter_closed(site: Site) -> None:
     assert moves == [
         "opened", "redrive planned", "made due", "failed again", "redrive planned", "made due", "closed",
     ]  # fmt: skip
+
+
+def test_a_message_lost_on_its_way_is_sent_again_by_resuming(five: Site) -> None:
+    begun = started(five, canary=0)
+    with pytest.raises(ServiceUnavailable, match="5 of 5 are sent but not decided"):
+        redrive.carry_out(five.workshop, begun, Manner(0, pause=lambda _: None))
+    assert len(bodies(five.workshop.queue.name)) == 5
+
+    with pytest.raises(ServiceUnavailable, match="5 of 5 are sent but not decided"):
+        redrive.carry_out(five.workshop, begun, Manner(0, pause=lambda _: None))
+
+    assert len(bodies(five.workshop.queue.name)) == 5
+
+
+def test_a_redriven_message_that_sqs_gives_up_on_has_failed(site: Site) -> None:
+    good = site.s3_message(site.put(0), etag="0" * 32)
+    site.workshop.intakes[1].dead_letters.send(good)
+    site.drain()
+    collect_dead(site.workshop)
+    begun = started(site, LetterFilter(triage="exhausted"), canary=0)
+    with pytest.raises(ServiceUnavailable):
+        redrive.carry_out(site.workshop, begun, Manner(0, pause=lambda _: None))
+    for _ in range(6):
+        messages_in(site.workshop.queue)
+    assert site.workshop.queue.depth().waiting == 0
+
+    assert collect_dead(site.workshop) == 1
+
+    done = redrive.carry_out(site.workshop, begun, Manner(0, pause=lambda _: None))
+    assert (done.sent, done.failed) == (1, 1)
+    assert states(site) == ["open"]
+
+
+def test_a_mark_that_we_never_gave_out_makes_no_message_a_repeat(site: Site) -> None:
+    for body in ("one", "two"):
+        site.workshop.queue.send(body, {"kfm-redrive": "r000000000000.1"})
+
+    assert site.drain().refused == 2
+    assert states(site) == ["open", "open"]
