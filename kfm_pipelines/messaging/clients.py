@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 # One more try for a dropped connection. Longer waits are the retry clock's: nothing sleeps in a tick or a run.
 ATTEMPTS = 2
 CONNECT_SECONDS = 3
-# boto waits up to 1, 2, 4, … seconds between attempts, 20 at most: how long it tries to reach a service that is away.
-LONGEST_PATIENCE_SECONDS = ATTEMPTS * CONNECT_SECONDS + sum(min(2**wait, 20) for wait in range(ATTEMPTS - 1))
+READ_SECONDS = 30
+# How long one call may take: boto waits up to 1, 2, 4, … seconds between attempts, 20 at most.
+LONGEST_PATIENCE_SECONDS = ATTEMPTS * (CONNECT_SECONDS + READ_SECONDS) + sum(
+    min(2**wait, 20) for wait in range(ATTEMPTS - 1)
+)
 
 
 @cache
@@ -54,7 +57,7 @@ def _config() -> "Config":
     return Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         connect_timeout=CONNECT_SECONDS,
-        read_timeout=30,
+        read_timeout=READ_SECONDS,
         # An emulator has one address; bucket.127.0.0.1 is none.
         s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},
     )

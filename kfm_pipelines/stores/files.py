@@ -14,6 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
 
+# Not for readers of the catalog: unmasked hand-offs, messages as they came, and what failed.
+PRIVATE = ("work", "ingest", "dlq", "quarantine")
+
 
 class FileStore:
     """Bytes under one folder. `work/` is for its owner alone."""
@@ -104,9 +107,10 @@ class FileStore:
     def _with_folder(self, path: str) -> Path:
         target = self._at(path)
         if not target.parent.is_dir():
-            private = path.startswith("work/")
+            tier = path.split("/", 1)[0]
+            private = tier in PRIVATE
             if private:
-                (self._root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
+                (self._root / tier).mkdir(mode=0o700, parents=True, exist_ok=True)
             target.parent.mkdir(mode=0o700 if private else 0o755, parents=True, exist_ok=True)
         return target
 

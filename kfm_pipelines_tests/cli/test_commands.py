@@ -14,7 +14,7 @@ def test_from_emit_to_published(site: Site) -> None:
     assert sent == {"objects": 3, "messages": 6, "keys": [site.key(hour) for hour in range(3)]}
 
     drained = kfm(site.environment, "drain", "--once", "--json").json
-    assert drained == {"received": 9, "recorded": 3, "duplicates": 6, "refused": 0}
+    assert drained == {"received": 9, "recorded": 3, "duplicates": 6, "refused": 0, "violations": 0}
 
     worked = kfm(site.environment, "work", "--once", "--json").json
     assert worked == {"keys": 3, "published": 3, "skipped": 0, "failed": 0, "runs": 1}
@@ -52,7 +52,7 @@ def test_a_message_of_ones_own_goes_to_the_queue_or_through_the_topic(site: Site
 
     drained = kfm(site.environment, "drain", "--once", "--json").json
 
-    assert drained == {"received": 2, "recorded": 0, "duplicates": 2, "refused": 0}
+    assert drained == {"received": 2, "recorded": 0, "duplicates": 2, "refused": 0, "violations": 0}
 
 
 def test_rubbish_is_refused_and_counted(site: Site) -> None:

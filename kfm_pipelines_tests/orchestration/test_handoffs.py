@@ -54,7 +54,7 @@ def test_before_masking_a_table_lies_only_in_the_restricted_tier(site: Site, ins
     run_up_to(site, instance, "compute")
 
     path = site.data / f"work/restricted/usgs-streamflow/{site.key()}/1/table.parquet"
-    assert files(site.data) == [path]
+    assert [found for found in files(site.data) if found.suffix == ".parquet"] == [path]
     assert pq.read_table(io.BytesIO(path.read_bytes())).num_rows > 0
     assert stat.S_IMODE((site.data / "work").stat().st_mode) == 0o700
 
@@ -64,9 +64,9 @@ def test_after_masking_a_table_lies_in_the_masked_tier(site: Site, instance: dg.
 
     run_up_to(site, instance, "compute", "mask")
 
-    assert [path.relative_to(site.data).parts[:2] for path in files(site.data)] == [
-        ("work", "masked"),
-        ("work", "restricted"),
+    assert [path.relative_to(site.data / "work").parts[0] for path in files(site.data / "work")] == [
+        "masked",
+        "restricted",
     ]
 
 

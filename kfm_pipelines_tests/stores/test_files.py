@@ -51,6 +51,12 @@ def test_the_work_tier_is_for_its_owner_alone(store: FileStore, tmp_path: Path) 
     assert mode(tmp_path / "store/catalog") & 0o077
 
 
+@pytest.mark.parametrize("path", ["ingest/events/a.json", "dlq/usgs/2025-12-04/a.json", "quarantine/usgs/a.json"])
+def test_messages_and_failures_are_for_nobody_else_either(tmp_path: Path, path: str) -> None:
+    FileStore(str(tmp_path / "store")).write(path, b"{}")
+    assert mode(tmp_path / "store" / path.split("/", maxsplit=1)[0]) == 0o700
+
+
 def test_the_work_tier_is_closed_also_when_something_is_kept_there_first(store: FileStore, tmp_path: Path) -> None:
     store.write("a/x", b"x")
     store.replace("a/x", "work/staged/x")
