@@ -52,18 +52,18 @@ def _whole(workshop: Workshop) -> dict[str, Any]:
         "queues": [_queue(workshop, intake.queue) for intake in workshop.intakes],
         "refused_messages": refused_messages(workshop.database),
         "letters": letters_by_class(workshop.database),
+        "dead_letter_queues": [_depth(queue) for queue in workshop.dead_letter_queues],
         "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
     }
 
 
 def _queue(workshop: Workshop, queue: Queue) -> dict[str, Any]:
+    return {**_depth(queue), **queue_totals(workshop.database, queue.name)}
+
+
+def _depth(queue: Queue) -> dict[str, Any]:
     depth = queue.depth()
-    return {
-        "name": queue.name,
-        "waiting": depth.waiting,
-        "in_flight": depth.in_flight,
-        **queue_totals(workshop.database, queue.name),
-    }
+    return {"name": queue.name, "waiting": depth.waiting, "in_flight": depth.in_flight}
 
 
 def _one(workshop: Workshop, key: str) -> dict[str, Any]:
@@ -86,6 +86,8 @@ def _show_whole(document: dict[str, Any]) -> None:
     classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
     console.print("dead letters", style="bold")
     console.print(f"  waiting    {classes or 'none'}")
+    for queue in document["dead_letter_queues"]:
+        console.print(f"  in queue   {queue['name']}: {queue['waiting']} waiting, {queue['in_flight']} in flight")
     for letter in document["dead_letters"]:
         about = f"{letter['letter']:>6}  {_time(letter['at'])}  {letter['triage']}"
         console.print(f"  {about}: {printable(letter['reason'])}")
