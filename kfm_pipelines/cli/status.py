@@ -54,18 +54,18 @@ def _whole(workshop: Workshop) -> dict[str, Any]:
         "refused_messages": refused_messages(workshop.database),
         "letters": letters_by_class(workshop.database),
         "redrives": running_redrives(workshop.database),
+        "dead_letter_queues": [_depth(queue) for queue in workshop.dead_letter_queues],
         "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
     }
 
 
 def _queue(workshop: Workshop, queue: Queue) -> dict[str, Any]:
+    return {**_depth(queue), **queue_totals(workshop.database, queue.name)}
+
+
+def _depth(queue: Queue) -> dict[str, Any]:
     depth = queue.depth()
-    return {
-        "name": queue.name,
-        "waiting": depth.waiting,
-        "in_flight": depth.in_flight,
-        **queue_totals(workshop.database, queue.name),
-    }
+    return {"name": queue.name, "waiting": depth.waiting, "in_flight": depth.in_flight}
 
 
 def _one(workshop: Workshop, key: str) -> dict[str, Any]:
@@ -90,6 +90,8 @@ def _show_whole(document: dict[str, Any]) -> None:
     console.print(f"  waiting    {classes or 'none'}")
     for redrive in document["redrives"]:
         console.print(f"  redrive    {redrive} is not finished; kfm dlq redrive --resume {redrive}")
+    for queue in document["dead_letter_queues"]:
+        console.print(f"  in queue   {queue['name']}: {queue['waiting']} waiting, {queue['in_flight']} in flight")
     for letter in document["dead_letters"]:
         about = f"{letter['letter']:>6}  {_time(letter['at'])}  {letter['triage']}"
         console.print(f"  {about}: {printable(letter['reason'])}")

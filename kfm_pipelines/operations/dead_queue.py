@@ -28,7 +28,7 @@ def tend_letters(workshop: Workshop) -> list[str]:
 def collect_dead(workshop: Workshop) -> int:
     """Make a letter of every message that SQS moved; return how many. What stays is shown again after a while."""
     collected = 0
-    for queue in {intake.dead_letters.name: intake.dead_letters for intake in workshop.intakes}.values():
+    for queue in workshop.dead_letter_queues:
         for _ in range(RECEIVES_A_LOOK):
             messages = queue.receive()
             if not messages:

@@ -59,6 +59,11 @@ class Workshop:
         )
 
     @cached_property
+    def dead_letter_queues(self) -> tuple[Queue, ...]:
+        """Each once, though several intakes may share one."""
+        return tuple({intake.dead_letters.name: intake.dead_letters for intake in self.intakes}.values())
+
+    @cached_property
     def datasets(self) -> Datasets:
         return load_datasets(self.settings.resources)
 

@@ -1,0 +1,155 @@
+"""The runbooks are true: every command of theirs is run, in their order, and answers what they say."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kfm_pipelines_tests.cli.command import kfm
+from kfm_pipelines_tests.messaging.given import set_queue
+from kfm_pipelines_tests.operations.given import refusing, too_large
+from kfm_pipelines_tests.runbook import mentioned, says, steps_of
+from kfm_pipelines_tests.site import Site
+
+RUNBOOKS = Path(__file__).parents[1] / "docs" / "runbooks"
+Arrangements = dict[str, Callable[[], None]]
+
+
+def run(site: Site, name: str, names: dict[str, str], before: Arrangements) -> None:
+    """Follow a runbook to the letter. `before` is what happens to the site ahead of a command, each time it comes."""
+    done = set()
+    for step in steps_of((RUNBOOKS / name).read_text()):
+        before.get(step.command, lambda: None)()
+        done.add(step.command)
+        arguments = step.arguments(names)
+        if "redrive" in arguments and "--dry-run" not in arguments:
+            arguments.append("--work")  # as the page says, where no daemon runs
+        said = kfm(site.environment, *arguments)
+        text = said.out + said.err
+        assert said.code == step.code, f"{step.command}: {text}"
+        for phrase in step.phrases:
+            assert says(text, phrase, names), f"{step.command} does not say {phrase!r}: {text}"
+    assert set(before) <= done, f"{name} has no such command any more: {set(before) - done}"
+
+
+def newest_letter(site: Site) -> str:
+    return str(site.fetch("SELECT max(id) AS id FROM kfm.dead_letters")[0]["id"])
+
+
+@pytest.mark.slow
+def test_dead_letters_are_redriven_by_the_book(site: Site) -> None:
+    """A failed key, messages refused by a declaration that is then mended, and two that nobody can mend."""
+    put = site.put(9, data=b"no parquet")
+    site.work()
+    site.send("rubbish")
+    site.drain()
+    names = {"KEY": site.key(9), "OTHER": newest_letter(site)}
+    mending = ExitStack()
+    strict = mending.enter_context(refusing(site))
+    too_large(strict, 4)
+    strict.drain()
+    names["LETTER"] = newest_letter(site)
+
+    def mend() -> None:
+        mending.close()
+        site.put(9, name=put.object_key.rsplit("/", 1)[1])
+
+    def refuse_another() -> None:
+        site.send("more rubbish")
+        site.drain()
+        names["LETTER"] = newest_letter(site)
+
+    def interrupt() -> None:
+        kfm(site.environment, "dlq", "quarantine", names["LETTER"], "--reason", "as the page says")
+        with refusing(site) as again:
+            again.put(6)
+            again.put(7)
+            again.drain()
+        names["LETTER"] = newest_letter(site)
+        assert kfm(site.environment, "dlq", "redrive", "--class", "schema", "--wait", "1").code == 1
+        names["REDRIVE"] = site.fetch("SELECT id FROM kfm.redrives WHERE state = 'running'")[0]["id"]
+
+    def tick() -> None:
+        site.work()
+
+    run(
+        site,
+        "dlq-redrive.md",
+        names,
+        {
+            "kfm dlq redrive --class schema --canary 3 --limit 50 --rate 5": mend,
+            "kfm dlq redrive LETTER --canary 1": refuse_another,
+            "kfm dlq list --state redriving": interrupt,
+            "kfm status KEY": tick,
+        },
+    )
+
+    counts = site.fetch("SELECT state, count(*)::int AS n FROM kfm.dead_letters GROUP BY state ORDER BY state")
+    assert counts == [{"state": "closed", "n": 7}, {"state": "quarantined", "n": 2}]
+    assert site.fetch("SELECT key FROM kfm.wal WHERE outcome = 'APPLIED' GROUP BY key HAVING count(*) > 1") == []
+    dates = [path.relative_to(site.data).parts for path in site.data.glob("dlq/*/*/*.json")]
+    assert {pipeline for _, pipeline, _, _ in dates} == {"usgs-streamflow", "unrouted"}
+    assert f"{site.key(9)}.json" in {name for *_, name in dates}
+    assert len(list(site.data.glob("quarantine/unrouted/*/*.json"))) == 2
+
+
+@pytest.mark.slow
+def test_a_spike_of_duplicates_is_explained_by_the_book(site: Site) -> None:
+    """A producer that tells of everything ten times, and then a queue that is too impatient."""
+    message = site.s3_message(site.put(0))
+    for _ in range(10):
+        site.send(message)
+    site.work()
+
+    timeouts = iter(["120", "1"])
+
+    def grow_impatient() -> None:
+        set_queue(site.workshop.queue.name, VisibilityTimeout=next(timeouts))
+
+    run(site, "duplicate-spike.md", {"KEY": site.key(0)}, {"kfm doctor": grow_impatient})
+
+    status = kfm(site.environment, "status", "--json").json
+    counted = {queue["name"]: (queue["recorded"], queue["duplicates"]) for queue in status["queues"]}
+    assert counted[site.workshop.queue.name] == (1, 10)
+    history = kfm(site.environment, "status", site.key(0), "--json").json
+    outcomes = [transition["outcome"] for transition in history["transitions"] if transition["outcome"]]
+    assert (outcomes, len(history["revisions"]), len(history["events"])) == (["APPLIED"], 1, 1)
+
+
+def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
+    pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
+    commands = [step.command for page in pages for step in steps_of(page)]
+
+    for sentence in set().union(*(mentioned(page) for page in pages)):
+        assert any(command == sentence or command.startswith(f"{sentence} ") for command in commands), sentence
+
+
+def test_every_runbook_is_run() -> None:
+    assert {path.name for path in RUNBOOKS.glob("*")} == {"dlq-redrive.md", "duplicate-spike.md"}
+
+
+@pytest.mark.parametrize(
+    ("page", "says_why"),
+    [
+        ("    kfm status\n", "outside a block"),
+        ("$ kfm status\n", "outside a block"),
+        ("```\n$ kfm status\n```\n", "neither a command"),
+        ("```\nAWS_PROFILE=x kfm status\n```\n", "neither a command"),
+        ("```\nkfm status\n", "without end"),
+    ],
+)
+def test_no_command_of_a_page_can_hide(page: str, says_why: str) -> None:
+    with pytest.raises(AssertionError, match=says_why):
+        steps_of(page)
+
+
+def test_a_page_is_read_in_order_with_what_each_command_says() -> None:
+    first, second = steps_of("text\n```\nkfm status KEY\n  … of LETTER\n  exit code 1\nkfm dlq list --key 'a b'\n```\n")
+
+    assert (first.arguments({"KEY": "k"}), first.phrases, first.code) == (["status", "k"], ["… of LETTER"], 1)
+    assert (second.arguments({}), second.phrases, second.code) == (["dlq", "list", "--key", "a b"], [], 0)
+    assert says("xx 3 of 7", first.phrases[0], {"LETTER": "7"})
+    assert not says("xx 3 of 8", first.phrases[0], {"LETTER": "7"})
+    with pytest.raises(AssertionError, match="nobody knows what NUMBER stands for"):
+        steps_of("```\nkfm dlq show NUMBER\n```\n")[0].arguments({})
