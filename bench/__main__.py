@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
 from bench.keys_per_minute import keys_per_minute_batched
 from bench.measurement import Measurement
 
-BENCHMARKS = (keys_per_minute_batched,)
+BENCHMARKS = (drain_against_bare_loop, drain_at_a_million_rows, keys_per_minute_batched)
 RESULTS = Path(__file__).parent / "results.json"
 
 
@@ -24,7 +25,7 @@ def main() -> None:
             measured.append(benchmark(Path(folder)))
     table = Table("name", "value", "unit", "baseline", "ratio")
     for one in measured:
-        table.add_row(one.name, f"{one.value:.1f}", one.unit, f"{one.baseline:.1f}", f"{one.ratio:.1f}")
+        table.add_row(one.name, f"{one.value:.1f}", one.unit, f"{one.baseline:.1f}", f"{one.ratio:.2f}")
     Console().print(table)
     RESULTS.write_text(json.dumps([{**asdict(one), "ratio": one.ratio} for one in measured], indent=2) + "\n")
 
