@@ -70,6 +70,7 @@ def test_letters_are_found_by_class_dataset_key_and_age(site: Site) -> None:
     assert dlq(site, "list", "--limit", "1").out.strip().endswith("4 letters: 1 permission, 3 schema; 1 shown")
 
 
+@pytest.mark.slow
 def test_nothing_to_list_and_nothing_to_redrive(site: Site) -> None:
     assert dlq(site, "list").out == "0 letters\n"
     assert dlq(site, "list", "--json").json == {"letters": [], "total": 0, "classes": {}}
@@ -168,6 +169,7 @@ def _done(site: Site) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_every_subcommand_has_its_json(site: Site) -> None:
     refuse(site, "one", "two")
 
@@ -246,6 +248,7 @@ def test_quarantine_takes_a_letter_out_of_later_redrives_and_keeps_the_reason(si
     assert listed(site, "--state", "quarantined") == {1}
 
 
+@pytest.mark.slow
 def test_the_payload_is_withheld_unless_asked_for(site: Site) -> None:
     body = json.dumps({"shape": "none of ours", "password": "hunter2", "latitude": 38.97123})
     refuse(site, body)
