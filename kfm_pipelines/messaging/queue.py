@@ -1,5 +1,6 @@
 """One SQS queue, standard or FIFO: receive, delete, send, and how full it is."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +13,14 @@ from kfm_pipelines.messaging.batches import Refused, entries, refusals
 from kfm_pipelines.messaging.clients import sqs_client
 
 if TYPE_CHECKING:
-    from mypy_boto3_sqs.type_defs import MessageTypeDef
+    from mypy_boto3_sqs.type_defs import (
+        MessageAttributeValueOutputTypeDef,
+        MessageAttributeValueTypeDef,
+        MessageTypeDef,
+    )
 
 BATCH = 10
+TEXT = "String"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,7 @@ class Message:
     receipt: str = ""
     message_id: str = ""
     attributes: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)  # of attributes that are not plain text; bytes are in Base64
     group: str | None = None
     sequence: int | None = None
     receives: int = 1
@@ -74,6 +81,7 @@ class Queue:
         attributes: Mapping[str, str] | None = None,
         group: str | None = None,
         deduplication_id: str | None = None,
+        types: Mapping[str, str] | None = None,
     ) -> None:
         """Send one message. On a FIFO queue it needs a group, and SQS tells equal ones apart by body or by the id."""
         fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
@@ -82,7 +90,7 @@ class Queue:
                 QueueUrl=url,
                 MessageBody=body,
                 MessageAttributes={
-                    name: {"DataType": "String", "StringValue": value} for name, value in (attributes or {}).items()
+                    name: _attribute(value, (types or {}).get(name, TEXT)) for name, value in (attributes or {}).items()
                 },
                 **{name: value for name, value in fifo.items() if value is not None},  # type: ignore[arg-type]
             )
@@ -137,20 +145,28 @@ class Queue:
 def _message(received: "MessageTypeDef") -> Message:
     system = {str(name): value for name, value in received.get("Attributes", {}).items()}
     sequence = system.get("SequenceNumber")
+    attributes = received.get("MessageAttributes", {})
     return Message(
         body=received["Body"],
         receipt=received["ReceiptHandle"],
         message_id=received["MessageId"],
-        attributes={
-            name: value["StringValue"]
-            for name, value in received.get("MessageAttributes", {}).items()
-            if "StringValue" in value
-        },
+        attributes={name: _text_of(value) for name, value in attributes.items()},
+        types={name: value["DataType"] for name, value in attributes.items() if value["DataType"] != TEXT},
         group=system.get("MessageGroupId"),
         sequence=int(sequence) if sequence else None,
         receives=int(system.get("ApproximateReceiveCount", 1)),
         moved_from=system.get("DeadLetterQueueSourceArn", "").rsplit(":", 1)[-1] or None,
     )
+
+
+def _text_of(value: "MessageAttributeValueOutputTypeDef") -> str:
+    return b64encode(value["BinaryValue"]).decode() if "BinaryValue" in value else value["StringValue"]
+
+
+def _attribute(value: str, kind: str) -> "MessageAttributeValueTypeDef":
+    if kind.startswith("Binary"):
+        return {"DataType": kind, "BinaryValue": b64decode(value)}
+    return {"DataType": kind, "StringValue": value}
 
 
 def _batches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -125,5 +125,6 @@ def _attributes(letter: Letter) -> dict[str, str]:
         "kfm-key": letter.key or "",
     }
     stated = {name: value for name, value in reasons.items() if value}
-    own = [(name, value) for name, value in letter.attributes.items() if value and len(value) < 500]
+    plain = {name: value for name, value in letter.attributes.items() if name not in letter.attribute_types}
+    own = [(name, value) for name, value in plain.items() if value and len(value) < 500]
     return {**dict(own[: MAX_ATTRIBUTES - len(stated)]), **stated}

@@ -49,6 +49,7 @@ def refused(body: str, error: KfmError, message: Message | None = None) -> Refus
         attributes={
             name: storable(value) for name, value in message.attributes.items() if name not in (REDRIVE, SEQUENCE)
         },
+        attribute_types={name: kind for name, kind in message.types.items() if name not in OURS},
         group=message.group,
         sequence=_sequence(message),
     )

@@ -125,6 +125,7 @@ def _send_one(workshop: Workshop, item: Item) -> None:
         group=(letter.message_group or "kfm-letters") if fifo else None,
         # Within five minutes of the first sending SQS would drop the same body without a word.
         deduplication_id=item.token if fifo else None,
+        types=letter.attribute_types,
     )
     redrives.mark(workshop.database, item.token, "sent", only_from=["sending"])
 

@@ -26,6 +26,7 @@ class Refusal:
     body: str
     error: KfmError
     attributes: Mapping[str, str] = field(default_factory=dict)
+    attribute_types: Mapping[str, str] = field(default_factory=dict)
     group: str | None = None
     sequence: int | None = None
     dataset: str | None = None
@@ -91,10 +92,10 @@ def _record_message(connection: "Connection[dict[str, Any]]", queue: str, refusa
         """
         WITH before AS (SELECT state FROM kfm.dead_letters WHERE source = %(identity)s)
         INSERT INTO kfm.dead_letters AS known
-            (source, dataset, key, failure_stage, triage, error, reason, queue, body, attributes, message_group,
-             group_sequence, attempts)
+            (source, dataset, key, failure_stage, triage, error, reason, queue, body, attributes, attribute_types,
+             message_group, group_sequence, attempts)
         VALUES (%(identity)s, %(dataset)s, %(key)s, 'receive', %(triage)s, %(error)s, %(reason)s, %(queue)s, %(body)s,
-                %(attributes)s, %(group)s, %(sequence)s, %(times)s)
+                %(attributes)s, %(types)s, %(group)s, %(sequence)s, %(times)s)
         ON CONFLICT (source) DO UPDATE SET
             attempts = known.attempts + excluded.attempts, triage = excluded.triage, error = excluded.error,
             reason = excluded.reason, body = excluded.body, changed_at = clock_timestamp(),
@@ -113,6 +114,7 @@ def _record_message(connection: "Connection[dict[str, Any]]", queue: str, refusa
             "queue": queue,
             "body": refusal.body,
             "attributes": Jsonb(dict(refusal.attributes)),
+            "types": Jsonb(dict(refusal.attribute_types)),
             "group": refusal.group,
             "sequence": refusal.sequence,
             "times": times,

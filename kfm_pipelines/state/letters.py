@@ -40,6 +40,7 @@ class Letter:
     queue: str | None
     body: str | None
     attributes: Mapping[str, str]
+    attribute_types: Mapping[str, str]
     message_group: str | None
     group_sequence: int | None
     run_id: str | None

@@ -3,6 +3,7 @@
 import pytest
 
 from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable
+from kfm_pipelines.messaging.clients import sqs_client
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations import redrive
 from kfm_pipelines.operations.dead_queue import collect_dead
@@ -95,6 +96,22 @@ def test_attributes_and_group_go_back_with_the_message(site: Site) -> None:
     assert (sent.body, sent.group, sent.attributes["origin"]) == ("rubbish", "one", "somewhere")
     site.drain()
     assert site.fetch("SELECT group_sequence FROM kfm.dead_letters") == before
+
+
+def test_attributes_of_every_type_go_back_as_they_came(site: Site) -> None:
+    url = site.workshop.queue.url
+    own = {
+        "count": {"DataType": "Number", "StringValue": "3"},
+        "mark": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+        "colour": {"DataType": "String.name", "StringValue": "red"},
+    }
+    sqs_client().send_message(QueueUrl=url, MessageBody="rubbish", MessageAttributes=own)  # type: ignore[arg-type]
+    site.drain()
+    with pytest.raises(ServiceUnavailable):
+        redrive.carry_out(site.workshop, started(site), Manner(0, pause=lambda _: None))
+
+    [back] = sqs_client().receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
+    assert {name: back["MessageAttributes"][name] for name in own} == own
 
 
 @pytest.mark.slow

@@ -48,6 +48,7 @@ ALTER TABLE kfm.dead_letters
     ADD COLUMN state          text NOT NULL DEFAULT 'open'
         CHECK (state IN ('open', 'redriving', 'closed', 'quarantined')),
     ADD COLUMN attributes     jsonb NOT NULL DEFAULT '{}',
+    ADD COLUMN attribute_types jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN message_group  text,
     ADD COLUMN group_sequence numeric,
     ADD COLUMN trace          text NOT NULL DEFAULT '',
@@ -123,12 +124,12 @@ def downgrade() -> None:
     op.execute("DROP TABLE kfm.redrive_items, kfm.redrives, kfm.letter_moves, kfm.fetch_totals, kfm.ingest_state")
     op.execute("DROP INDEX kfm.dead_letters_live, kfm.dead_letters_unfiled, kfm.dead_letters_unforwarded")
     op.execute("DROP INDEX kfm.dispatches_recent")
-    op.execute(
-        "ALTER TABLE kfm.dead_letters DROP CONSTRAINT closed_has_a_time, DROP COLUMN state,"
-        " DROP COLUMN attributes, DROP COLUMN message_group, DROP COLUMN group_sequence, DROP COLUMN trace,"
-        " DROP COLUMN lineage, DROP COLUMN cost, DROP COLUMN changed_at, DROP COLUMN filed_at,"
-        " DROP COLUMN forwarded_at"
-    )
+    columns = (
+        "state", "attributes", "attribute_types", "message_group", "group_sequence", "trace", "lineage", "cost", "changed_at",
+        "filed_at", "forwarded_at",
+    )  # fmt: skip
+    dropped = ", ".join(f"DROP COLUMN {column}" for column in columns)
+    op.execute(f"ALTER TABLE kfm.dead_letters DROP CONSTRAINT closed_has_a_time, {dropped}")
     op.execute("ALTER TABLE kfm.dispatches DROP COLUMN priority")
     op.execute("ALTER TABLE kfm.queue_totals DROP COLUMN violations")
     op.execute(
