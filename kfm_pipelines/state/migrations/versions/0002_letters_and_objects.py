@@ -125,8 +125,8 @@ def downgrade() -> None:
     op.execute("DROP INDEX kfm.dead_letters_live, kfm.dead_letters_unfiled, kfm.dead_letters_unforwarded")
     op.execute("DROP INDEX kfm.dispatches_recent")
     columns = (
-        "state", "attributes", "attribute_types", "message_group", "group_sequence", "trace", "lineage", "cost", "changed_at",
-        "filed_at", "forwarded_at",
+        "state", "attributes", "attribute_types", "message_group", "group_sequence", "trace", "lineage", "cost",
+        "changed_at", "filed_at", "forwarded_at",
     )  # fmt: skip
     dropped = ", ".join(f"DROP COLUMN {column}" for column in columns)
     op.execute(f"ALTER TABLE kfm.dead_letters DROP CONSTRAINT closed_has_a_time, {dropped}")
