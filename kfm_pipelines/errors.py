@@ -24,7 +24,8 @@ KfmError
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
 │   └── RedriveStopped          what was sent again failed again
 ├── Retryable                   the same work may succeed later
-│   ├── ServiceUnavailable      network, throttling, 5xx, database away
+│   ├── ServiceUnavailable      throttling, 5xx, database away
+│   │   └── Unreachable         nobody answers at the address
 │   ├── SendIncomplete          some messages of a batch were not taken; it says which
 │   └── PointerMoved            somebody else swapped the catalog entry first
 └── OwnershipLost               another worker holds the key now; stop quietly
@@ -151,6 +152,10 @@ class SendIncomplete(Retryable):
     def __init__(self, sentence: str, positions: tuple[int, ...] = ()) -> None:
         super().__init__(sentence)
         self.positions = positions
+
+
+class Unreachable(ServiceUnavailable):
+    pass
 
 
 class PointerMoved(Retryable):

@@ -127,9 +127,15 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
 @click.option(
     "--resume", type=Words(), metavar="ID", help="Go on with a redrive that was interrupted, at its own rate."
 )
+@click.option("--stop", type=Words(), metavar="ID", help="Give up a redrive; what is undecided is open again.")
 @json_option
-def redrive(ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None, as_json: bool, **chosen: Any) -> None:
+def redrive(
+    ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None, stop: str | None, as_json: bool, **chosen: Any
+) -> None:
     """Send dead letters back: the given LETTERs, or those that match."""
+    if stop is not None:
+        _stop(stop, as_json)
+        return
     how = {name: chosen.pop(name) for name in ("rate", "canary", "wait", "work")}
     if resume is None:
         _require_choice(ids, chosen)
@@ -173,12 +179,29 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
             found = letters.find_letters(workshop.database, wanted, limit)
         else:
             found = letters.quarantine(workshop.database, wanted, reason, limit)
-            file_letters(workshop)
+            _file(workshop)
     if as_json:
         print_json({"quarantined": [letter.id for letter in found], "dry_run": dry_run})
     else:
         would = "would be " if dry_run else ""
         console.print(f"{len(found)} letters {would}quarantined: {', '.join(str(one.id) for one in found) or 'none'}")
+
+
+def _stop(redrive_id: str, as_json: bool) -> None:
+    with opened_workshop() as workshop:
+        reopened = redriving.stop(workshop, redrive_id)
+    if as_json:
+        print_json({"redrive": redrive_id, "reopened": reopened})
+    else:
+        console.print(f"redrive {redrive_id} is stopped; {reopened} letters are open again")
+
+
+def _file(workshop: Workshop) -> None:
+    """What is done is done, even if its record cannot be written now."""
+    try:
+        file_letters(workshop)
+    except KfmError as error:
+        notes.print(f"the records follow later: {error}", markup=False)
 
 
 def _filter(

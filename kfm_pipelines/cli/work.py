@@ -1,5 +1,6 @@
 """`kfm drain` and `kfm work`: by hand, in this process, what the sensor and the daemon do by themselves."""
 
+import time
 from dataclasses import asdict
 
 import click
@@ -13,6 +14,7 @@ from kfm_pipelines.state.inbox import Tally
 once_option = click.option("--once", is_flag=True, help="Stop when there is nothing left to do.")
 FOLLOW_SECONDS = 3600.0
 LONG_POLL_SECONDS = 10
+PAUSE_SECONDS = 5.0
 
 
 @click.command()
@@ -36,6 +38,10 @@ def drain(once: bool, as_json: bool) -> None:
                 break
             if batch.received:
                 _tell(batch, as_json)
+            for problem in drained.problems:
+                notes.print(problem, markup=False)
+            if drained.problems:
+                time.sleep(PAUSE_SECONDS)
         _tell(total, as_json)
 
 
@@ -52,7 +58,7 @@ def work(once: bool, as_json: bool) -> None:
         def on_progress(worked: Worked) -> None:
             show(len(worked.outcomes))
             if not once:
-                notes.print(_summary(worked.counts()))
+                notes.print("; ".join([_summary(worked.counts()), *worked.problems]), markup=False)
 
         worked = run_worker(workshop, once=once, on_progress=on_progress)
         counts = worked.counts()
@@ -60,6 +66,8 @@ def work(once: bool, as_json: bool) -> None:
             print_json({**counts, "runs": worked.runs})
         else:
             console.print(_summary(counts))
+        if worked.problems:
+            raise ServiceUnavailable(worked.problems[0])
 
 
 def _summary(counts: dict[str, int]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.errors import KfmError, ObjectForbidden, ObjectMissing, ServiceUnavailable, Terminal
+from kfm_pipelines.errors import KfmError, ObjectForbidden, ObjectMissing, ServiceUnavailable, Terminal, Unreachable
 
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
@@ -81,5 +81,5 @@ def _from_client(doing: str, error: "BotoCoreError") -> KfmError:
     if isinstance(error, ParamValidationError):
         return Terminal(f"{doing}: {' '.join(str(error).split())}")
     if isinstance(error, HTTPClientError | EndpointConnectionError):
-        return ServiceUnavailable(f"{doing}: the service cannot be reached")
+        return Unreachable(f"{doing}: the service cannot be reached")
     return ServiceUnavailable(f"{doing}: {type(error).__name__}")

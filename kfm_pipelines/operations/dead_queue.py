@@ -4,12 +4,14 @@ from dataclasses import replace
 
 from kfm_pipelines.errors import DeliveryExhausted, KfmError
 from kfm_pipelines.messaging.queue import Message, Queue
+from kfm_pipelines.operations.drain import record_safely
 from kfm_pipelines.operations.filing import LETTER, file_letters
-from kfm_pipelines.operations.reading import read_message, refused, storable
+from kfm_pipelines.operations.reading import read_message, refused
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters
 from kfm_pipelines.state.dead_letters import Refusal
-from kfm_pipelines.state.inbox import Delivery, known_identities, record
+from kfm_pipelines.state.inbox import Delivery, known_identities
+from kfm_pipelines.state.redrives import settle_running
 
 # A look into the queue, not a search: copies of open letters stay there, and come up in turn.
 RECEIVES_A_LOOK = 3
@@ -19,10 +21,11 @@ def tend_letters(workshop: Workshop) -> list[str]:
     """Pick up and file dead letters; return what there is to say. What cannot be done now stays on the list."""
     try:
         collected = collect_dead(workshop)
-        file_letters(workshop)
+        settle_running(workshop.database)
+        problems = file_letters(workshop)
     except KfmError as error:
         return [f"dead letters: {error}; will try again"]
-    return [f"{collected} messages that SQS gave up on became dead letters"] if collected else []
+    return [f"{collected} messages that SQS gave up on became dead letters"] * bool(collected) + problems[:3]
 
 
 def collect_dead(workshop: Workshop) -> int:
@@ -38,13 +41,20 @@ def collect_dead(workshop: Workshop) -> int:
 
 
 def _collected(workshop: Workshop, queue: Queue, messages: list[Message]) -> int:
-    copies = [message for message in messages if message.attributes.get(LETTER, "").isdigit()]
-    moved = [message for message in messages if message not in copies]
+    copies = [message for message in messages if _letter_of(message) is not None]
+    moved = [message for message in messages if _letter_of(message) is None]
     for message in moved:
         source = message.moved_from or _likely_source(workshop, queue)
-        record(workshop.database, source, [_delivery(workshop, message)])
+        record_safely(workshop.database, source, [message], [_delivery(workshop, message)])
     queue.delete([*moved, *_settled(workshop, copies)])
     return len(moved)
+
+
+def _letter_of(message: Message) -> int | None:
+    """The letter this is a copy of. What SQS moved here is no copy, whatever it says."""
+    number = message.attributes.get(LETTER, "")
+    ours = message.moved_from is None and number.isascii() and number.isdigit() and len(number) <= 18
+    return int(number) if ours else None
 
 
 def _delivery(workshop: Workshop, message: Message) -> Delivery:
@@ -63,7 +73,7 @@ def _given_up(message: Message, read: Delivery) -> Refusal:
         f"SQS set this message aside after {message.receives} receives, though it can be read; "
         "the consumer could not record it. Redrive it when the consumer works again"
     )
-    refusal = refused(storable(message.body), why, message)
+    refusal = refused(message, why)
     if not read.events:
         return refusal
     return replace(refusal, dataset=read.events[0].dataset, key=read.events[0].key)
@@ -77,9 +87,7 @@ def _likely_source(workshop: Workshop, dead: Queue) -> str:
 
 def _settled(workshop: Workshop, copies: list[Message]) -> list[Message]:
     """Copies of letters that nobody has to look at any more."""
-    if not copies:
-        return []
-    numbers = {int(message.attributes[LETTER][:18]) for message in copies}
-    states = letters.states_of(workshop.database, list(numbers))
-    waiting = ("open", "redriving")
-    return [message for message in copies if states.get(int(message.attributes[LETTER][:18])) not in waiting]
+    numbers = {message.receipt: _letter_of(message) for message in copies}
+    states = letters.states_of(workshop.database, [number for number in numbers.values() if number is not None])
+    waiting = {number for number, state in states.items() if state in ("open", "redriving")}
+    return [message for message in copies if numbers[message.receipt] not in waiting]

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kfm_pipelines.datasets import Datasets
-from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal
+from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, Unreachable
 from kfm_pipelines.messaging.queue import Message, Queue
 from kfm_pipelines.operations.reading import read_message, refused
 from kfm_pipelines.operations.workshop import Workshop
@@ -14,6 +14,7 @@ from kfm_pipelines.state.inbox import Delivery, Tally, record
 
 # Enough receives to make one database commit worth it, few enough to stay far inside the visibility timeout.
 RECEIVES_PER_COMMIT = 20
+CHARACTERS_PER_COMMIT = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Drained:
 
     tally: Tally
     problems: tuple[str, ...]
+    unreachable: bool = False
 
 
 def drain_all(workshop: Workshop, *, budget_seconds: float, wait_seconds: int = 0) -> Drained:
@@ -36,8 +38,8 @@ def drain_all(workshop: Workshop, *, budget_seconds: float, wait_seconds: int = 
             total += drain(workshop.database, intake.queue, workshop.datasets, budget_seconds=share, wait_seconds=wait)
         except KfmError as error:
             problems.append(f"{error}; will try again")
-            if isinstance(error, Retryable):
-                break  # they have one address; whoever asks the next one waits as long for the same answer
+            if isinstance(error, Unreachable):
+                return Drained(total, tuple(problems), unreachable=True)  # they have one address
     return Drained(total, tuple(problems))
 
 
@@ -47,28 +49,28 @@ def drain(
     """Empty the queue, or stop after about `budget_seconds`."""
     total = Tally()
     deadline = time.monotonic() + budget_seconds
+    database.fetch("SELECT 1")  # a message that is received and cannot be recorded has used up one of its receives
     while True:
         messages = _collect(queue, wait_seconds, deadline)
         if not messages:
             return total
-        total += record_safely(database, queue.name, [read_message(message, datasets) for message in messages])
+        total += record_safely(database, queue.name, messages, [read_message(one, datasets) for one in messages])
         queue.delete(messages)
         if time.monotonic() >= deadline:
             return total
 
 
-def record_safely(database: Database, queue: str, deliveries: Sequence[Delivery]) -> Tally:
+def record_safely(database: Database, queue: str, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> Tally:
     """Record a batch; should the database refuse it, each message alone, so that one cannot hold up the others."""
     try:
         return record(database, queue, deliveries)
     except Terminal as error:
-        if len(deliveries) > 1:
-            return sum((record_safely(database, queue, [one]) for one in deliveries), Tally())
-        [one] = deliveries
-        if one.refusal is not None and not one.events:
-            raise
+        if len(messages) > 1:
+            pairs = zip(messages, deliveries, strict=True)
+            return sum((record_safely(database, queue, [one], [read]) for one, read in pairs), Tally())
         why = MessageRefused(f"the message could not be recorded: {error}")
-        return record(database, queue, [replace(one, events=(), refusal=refused(one.body, why))])
+        refusal = refused(messages[0], why)
+        return record(database, queue, [Delivery(refusal.body, refusal=refusal)])
 
 
 def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Message]:
@@ -81,6 +83,7 @@ def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Messa
                 raise
             break  # what was received is in our hands: record it now, not after its visibility timeout
         messages += batch
-        if not batch or time.monotonic() >= deadline:
+        full = sum(len(message.body) for message in messages) >= CHARACTERS_PER_COMMIT
+        if not batch or full or time.monotonic() >= deadline:
             break
     return messages

@@ -5,9 +5,12 @@ two steps, and goes on the next time. Belongs here: getting letters out. Does no
 """
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from kfm_pipelines.errors import Terminal
 from kfm_pipelines.events.quoting import one_line, without_places
 from kfm_pipelines.events.summaries import summary_of
 from kfm_pipelines.messaging.queue import Queue
@@ -16,7 +19,8 @@ from kfm_pipelines.state import letters
 from kfm_pipelines.state.letters import Letter
 from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantined
 
-LETTERS_AT_ONCE = 200
+LETTERS_AT_ONCE = 50
+BUDGET_SECONDS = 5.0
 HISTORY_SHOWN = 50
 LETTER = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -24,18 +28,32 @@ ROOM_FOR_ATTRIBUTES = 8 * 1024
 MAX_ATTRIBUTES = 10
 
 
-def file_letters(workshop: Workshop) -> int:
-    """Write the records that are missing and forward the letters that are not in the dead-letter queue yet."""
-    filed = letters.unfiled(workshop.database, LETTERS_AT_ONCE)
-    for letter in filed:
-        _write_record(workshop, letter)
-    if filed:
-        letters.mark_filed(workshop.database, filed)
-    forwarded = letters.unforwarded(workshop.database, LETTERS_AT_ONCE)
-    for letter in forwarded:
-        _forward(workshop, letter)
-        letters.mark_forwarded(workshop.database, letter)
-    return len(filed) + len(forwarded)
+def file_letters(workshop: Workshop, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
+    """Write the records that are missing and forward the letters that are not in the dead-letter queue yet; return what
+    could not be done for a letter. One that cannot be filed holds up no other."""
+    deadline = time.monotonic() + budget_seconds
+    problems: list[str] = []
+    for letter in letters.unfiled(workshop.database, LETTERS_AT_ONCE):
+        if time.monotonic() > deadline:
+            break
+        with _noting(letter, problems):
+            _write_record(workshop, letter)
+            letters.mark_filed(workshop.database, [letter])
+    for letter in letters.unforwarded(workshop.database, LETTERS_AT_ONCE):
+        if time.monotonic() > deadline:
+            break
+        with _noting(letter, problems):
+            _forward(workshop, letter)
+            letters.mark_forwarded(workshop.database, letter)
+    return problems
+
+
+@contextmanager
+def _noting(letter: Letter, problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except Terminal as error:
+        problems.append(f"letter {letter.id}: {error}")
 
 
 def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
@@ -100,7 +118,8 @@ def _forward(workshop: Workshop, letter: Letter) -> None:
     target.send(
         _forwarded_body(workshop, letter),
         _attributes(letter),
-        group=(letter.message_group or "kfm-letters") if fifo else None,
+        # A group of its own: copies stay, and in the message's own group nothing behind them would ever be seen.
+        group=f"letter-{letter.id}" if fifo else None,
         deduplication_id=f"letter-{letter.id}-{letter.changed_at.timestamp():.6f}" if fifo else None,
     )
 
@@ -120,7 +139,7 @@ def _attributes(letter: Letter) -> dict[str, str]:
         "kfm-class": letter.triage,
         "kfm-error": letter.error,
         "kfm-stage": letter.failure_stage,
-        "kfm-reason": one_line(letter.reason, 500),
+        "kfm-reason": without_places(one_line(letter.reason, 500)),
         "kfm-dataset": letter.dataset or "",
         "kfm-key": letter.key or "",
     }

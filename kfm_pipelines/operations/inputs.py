@@ -56,9 +56,9 @@ class Settled:
 
 def prepare(workshop: Workshop, dataset: Dataset, claim: Claim) -> Prepared | Settled:
     """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
-    archive_events(workshop, claim.key)
     current = current_revision(workshop.database, claim.key)
     known = transactions.begin(workshop.database, claim, lambda events: _intent(events, current))
+    archive_events(workshop, claim.key)
     if claim.attempts > workshop.settings.max_attempts:
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
     events = newest_per_object(known)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable
+from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable, Terminal
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.filing import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, queue_of
-from kfm_pipelines.operations.reading import REDRIVE, SEQUENCE
+from kfm_pipelines.operations.reading import REDRIVE
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import redrives
-from kfm_pipelines.state.letters import Letter, LetterFilter
+from kfm_pipelines.state.letters import Letter, LetterFilter, read_letter
 from kfm_pipelines.state.redrives import ON_THE_WAY, UNDECIDED, Item
 
 LOOK_EVERY_SECONDS = 0.5
@@ -52,11 +52,11 @@ def describe(workshop: Workshop, letter: Letter) -> str:
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
     queue = queue_of(workshop, letter).name
-    if obstacle := _obstacle(letter, _marked(letter, f"r{'0' * 12}.{letter.id}", queue.endswith(".fifo"))):
+    if obstacle := _obstacle(letter, _marked(letter, f"r{'0' * 12}.{letter.id}")):
         return f"fail, because {obstacle}"
     group = f", group {letter.message_group}" if letter.message_group else ""
     names = ", ".join(sorted(letter.attributes)) or "none"
-    return f"send {len(letter.body.encode())} bytes to queue {queue}{group}, attributes: {names}"
+    return f"send {letter.size} bytes to queue {queue}{group}, attributes: {names}"
 
 
 def begin(workshop: Workshop, wanted: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
@@ -91,6 +91,12 @@ def carry_out(workshop: Workshop, redrive_id: str, manner: Manner) -> Progress:
     return progress_of(workshop, redrive_id)
 
 
+def stop(workshop: Workshop, redrive_id: str) -> int:
+    """Give a redrive up where it is; return how many letters are open again."""
+    redrives.read_redrive(workshop.database, redrive_id)
+    return redrives.stop_redrive(workshop.database, redrive_id)
+
+
 def progress_of(workshop: Workshop, redrive_id: str) -> Progress:
     states = [state for state, _ in redrives.item_states(workshop.database, redrive_id).values()]
     waiting = states.count("planned") + states.count("dropped")
@@ -113,37 +119,40 @@ def _send_one(workshop: Workshop, item: Item) -> None:
         return
     queue = queue_of(workshop, letter)
     fifo = queue.name.endswith(".fifo")
-    attributes = _marked(letter, item.token, fifo)
+    attributes = _marked(letter, item.token)
     if obstacle := _obstacle(letter, attributes):
         redrives.give_up_item(workshop.database, item.token, obstacle)
         return
     if not redrives.mark(workshop.database, item.token, "sending", only_from=["planned"]):
         return  # somebody else carries this redrive out as well, and was quicker
-    queue.send(
-        letter.body,
-        attributes,
-        group=(letter.message_group or "kfm-letters") if fifo else None,
-        # Within five minutes of the first sending SQS would drop the same body without a word.
-        deduplication_id=item.token if fifo else None,
-        types=letter.attribute_types,
-    )
+    try:
+        queue.send(
+            str(read_letter(workshop.database, letter.id).body),
+            attributes,
+            group=(letter.message_group or "kfm-letters") if fifo else None,
+            # Within five minutes of the first sending SQS would drop the same body without a word.
+            deduplication_id=item.token if fifo else None,
+            types=letter.attribute_types,
+        )
+    except Terminal as error:
+        redrives.give_up_item(workshop.database, item.token, str(error))
+        return
     redrives.mark(workshop.database, item.token, "sent", only_from=["sending"])
 
 
-def _marked(letter: Letter, token: str, fifo: bool) -> Mapping[str, str]:
+def _marked(letter: Letter, token: str) -> Mapping[str, str]:
     """The attributes it came with, and ours."""
-    place = letter.group_sequence
-    return {**letter.attributes, REDRIVE: token} | ({SEQUENCE: str(place)} if fifo and place is not None else {})
+    return {**letter.attributes, REDRIVE: token}
 
 
 def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
     """Why SQS would not take this message again; nothing when it would."""
-    if not letter.body:
+    if not letter.size:
         return "its message was not kept"
     if len(attributes) > MAX_ATTRIBUTES:
         return "it has so many attributes that none can be added"
     size = sum(len(f"{name}String{value}".encode()) for name, value in attributes.items())
-    if len(letter.body.encode()) + size > MAX_MESSAGE_BYTES:
+    if letter.size + size > MAX_MESSAGE_BYTES:
         return "it is so large that no attribute can be added"
     return ""
 

@@ -47,10 +47,10 @@ def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
 
 def _drained(workshop: Workshop) -> str:
     drained = drain_all(workshop, budget_seconds=DRAIN_SECONDS)
-    parts = [f"this tick: {_told(drained.tally)}", *drained.problems]
-    if not drained.problems:
-        parts = [*_depths(workshop), *parts, *tend_letters(workshop)]
-    return "; ".join(parts)
+    told = [f"this tick: {_told(drained.tally)}", *drained.problems]
+    if drained.unreachable:
+        return "; ".join(told)
+    return "; ".join([*_depths(workshop), *told, *tend_letters(workshop)])
 
 
 def _depths(workshop: Workshop) -> list[str]:

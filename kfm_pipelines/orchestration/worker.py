@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import dagster as dg
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
@@ -35,6 +35,7 @@ class Worked:
 
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
     runs: int = 0
+    problems: tuple[str, ...] = ()  # of the last look into the queues
 
     def counts(self) -> dict[str, int]:
         found = Counter(self.outcomes.values())
@@ -54,7 +55,11 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
     with dg.DagsterInstance.get() as instance:
         while True:
             drained = drain_all(workshop, budget_seconds=DRAIN_SECONDS)
-            tend_letters(workshop)
+            if drained.problems and drained.problems != worked.problems:
+                on_progress(replace(worked, problems=drained.problems))
+            worked.problems = drained.problems
+            if not drained.unreachable:
+                tend_letters(workshop)
             settle(instance, workshop)
             reap(instance, workshop)
             refresh_stale(workshop)

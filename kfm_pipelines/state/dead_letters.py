@@ -54,8 +54,9 @@ def record_key(
             failure_stage = excluded.failure_stage, triage = excluded.triage, error = excluded.error,
             reason = excluded.reason, attempts = excluded.attempts, run_id = excluded.run_id, trace = excluded.trace,
             lineage = excluded.lineage, cost = excluded.cost, changed_at = clock_timestamp(),
-            state = 'open', closed_at = NULL, filed_at = NULL,
-            forwarded_at = CASE known.state WHEN 'open' THEN known.forwarded_at END
+            state = CASE known.state WHEN 'quarantined' THEN known.state ELSE 'open' END, closed_at = NULL,
+            filed_at = NULL,
+            forwarded_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.forwarded_at END
         RETURNING id, xmax = 0 AS fresh
         """,
         {

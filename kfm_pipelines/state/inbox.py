@@ -1,8 +1,7 @@
 """The inbox: every event once, by identity, before its message is deleted from the queue."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
-from datetime import datetime
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import UniquenessInAttributes
@@ -45,12 +44,17 @@ class Tally:
 def record(database: Database, queue: str, deliveries: Sequence[Delivery]) -> Tally:
     """Commit a batch of messages: new events make their keys due, known ones change nothing."""
     with database.transaction() as connection:
-        counted = redrive_items.without_repeats(connection, deliveries)
-        pairs = [(event, delivery.body) for delivery in counted for event in delivery.events]
+        counted = redrive_items.first_arrivals(connection, deliveries)
+        told = _told_once(counted)
         refusals = [delivery.refusal for delivery in counted if delivery.refusal]
-        _ensure_keys(connection, [event for event, _ in pairs])
-        fresh, moved = _insert_events(connection, queue, pairs)
-        _make_due(connection, fresh, moved)
+        _ensure_keys(connection, [event for event, _ in told])
+        new, later = _what_is_new(connection, told)
+        # All locks on keys first, in one order. Inserting an event locks its key too, but weakly, and strengthening a
+        # lock that others wait behind is how consumers and workers come to wait for each other in a circle.
+        connection.execute(LOCK_NAMED, {"keys": [event.key for event, _ in new] + [event.key for event in later]})
+        fresh = _insert_events(connection, queue, new)
+        raced = [event for event, _ in new if event not in fresh]  # somebody else was quicker, perhaps with another place
+        _make_due(connection, fresh, _moved(connection, [*later, *raced]))
         dead_letters.record_messages(connection, queue, refusals)
         redrive_items.note_arrivals(connection, counted)
         events = sum(len(delivery.events) for delivery in deliveries)
@@ -104,56 +108,108 @@ def _ensure_keys(connection: "Connection[dict[str, Any]]", events: Sequence[Inge
     )
 
 
-def _insert_events(
-    connection: "Connection[dict[str, Any]]", queue: str, pairs: Sequence[tuple[IngestEvent, str]]
-) -> tuple[list[IngestEvent], list[str]]:
-    """The events that are new, and the identities of known ones that turned out to have been written later.
+def _told_once(deliveries: Sequence[Delivery]) -> list[tuple[IngestEvent, str]]:
+    """The events of a batch, each identity once, in its last place; and the first message that told of it."""
+    told: dict[str, tuple[IngestEvent, str]] = {}
+    for delivery in deliveries:
+        for event in delivery.events:
+            first, body = told.get(event.identity, (event, delivery.body))
+            told[event.identity] = (_merged(first, event), body)
+    return [told[identity] for identity in sorted(told)]
 
-    A known identity may come with a later sequencer, or with one when it had none: the same content was written again.
-    The event then moves to its last place in the order of writes, whichever delivery came first.
-    """
-    by_identity: dict[str, tuple[IngestEvent, str]] = {}
-    for event, body in pairs:
-        known = by_identity.get(event.identity)
-        if known is None or _place(event) > _place(known[0]):
-            by_identity[event.identity] = (event, known[1] if known else body)
-    ordered = [by_identity[identity] for identity in sorted(by_identity)]
+
+def _merged(one: IngestEvent, other: IngestEvent) -> IngestEvent:
+    """The same event told twice: its last place in the order of writes, whichever was told first."""
+    if one is other:
+        return one
+    sequencer = one.sequencer if _padded(one.sequencer) >= _padded(other.sequencer) else other.sequencer
+    return replace(one, sequencer=sequencer, event_time=max(one.event_time, other.event_time))
+
+
+def _padded(sequencer: str | None) -> str:
+    """Without trailing zeros, hexadecimal text compares as if the shorter one were padded with them."""
+    return (sequencer or "").lower().rstrip("0")
+
+
+def _what_is_new(
+    connection: "Connection[dict[str, Any]]", told: Sequence[tuple[IngestEvent, str]]
+) -> tuple[list[tuple[IngestEvent, str]], list[IngestEvent]]:
+    """Events not known yet, and known ones told with a later place: the same content was written again."""
+    rows = connection.execute(
+        "SELECT identity, sequencer, event_time FROM kfm.inbox WHERE identity = ANY(%(identities)s)",
+        {"identities": [event.identity for event, _ in told]},
+    )
+    known = {row["identity"]: row for row in rows}
+    new = [(event, body) for event, body in told if event.identity not in known]
+    later = [
+        event
+        for event, _ in told
+        if (row := known.get(event.identity))
+        and (_padded(event.sequencer) > _padded(row["sequencer"]) or event.event_time > row["event_time"])
+    ]
+    return new, later
+
+
+def _insert_events(
+    connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[tuple[IngestEvent, str]]
+) -> list[IngestEvent]:
+    """Record them; the ones that nobody else has recorded meanwhile."""
     columns: dict[str, list[object]] = {
-        name: [getattr(event, name) for event, _ in ordered]
+        name: [getattr(event, name) for event, _ in new]
         for name in ("identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer",
                      "event_time", "priority", "change", "message_group", "group_sequence")
     }  # fmt: skip
     rows = connection.execute(
         """
-        INSERT INTO kfm.inbox AS known (identity, key, dataset, shape, asset_uri, etag, version_id, size, sequencer,
+        INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, version_id, size, sequencer,
                                event_time, priority, change, message_group, group_sequence, body, queue)
         SELECT *, %(queue)s
         FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(shape)s::text[],
                     %(asset_uri)s::text[], %(etag)s::text[], %(version_id)s::text[], %(size)s::bigint[],
                     %(sequencer)s::text[], %(event_time)s::timestamptz[], %(priority)s::text[], %(change)s::text[],
                     %(message_group)s::text[], %(group_sequence)s::numeric[], %(body)s::text[])
-        ON CONFLICT (identity) DO UPDATE SET
-            sequencer = excluded.sequencer, event_time = greatest(known.event_time, excluded.event_time)
-        WHERE rtrim(lower(excluded.sequencer), '0') COLLATE "C"
-              > coalesce(rtrim(lower(known.sequencer), '0'), '') COLLATE "C"
-           OR (excluded.sequencer IS NULL AND known.sequencer IS NULL AND excluded.event_time > known.event_time)
-        RETURNING identity, xmax = 0 AS fresh
+        ON CONFLICT (identity) DO NOTHING RETURNING identity
         """,
-        {**columns, "body": [body for _, body in ordered], "queue": queue},
+        {**columns, "body": [body for _, body in new], "queue": queue},
     ).fetchall()
-    fresh = [by_identity[row["identity"]][0] for row in rows if row["fresh"]]
-    return fresh, [row["identity"] for row in rows if not row["fresh"]]
+    fresh = {row["identity"] for row in rows}
+    return [event for event, _ in new if event.identity in fresh]
 
 
-def _place(event: IngestEvent) -> tuple[str, datetime]:
-    return (event.sequencer or "").lower().rstrip("0"), event.event_time
+def _moved(connection: "Connection[dict[str, Any]]", later: Sequence[IngestEvent]) -> list[IngestEvent]:
+    """Move events to their later place; those that moved past another event about their object. Alone in its object an
+    event changes nothing by moving."""
+    if not later:
+        return []
+    rows = connection.execute(
+        """
+        UPDATE kfm.inbox i SET event_time = greatest(i.event_time, told.event_time),
+            sequencer = CASE WHEN rtrim(lower(told.sequencer), '0') COLLATE "C"
+                                  > coalesce(rtrim(lower(i.sequencer), '0'), '') COLLATE "C"
+                             THEN told.sequencer ELSE i.sequencer END
+        FROM unnest(%(identities)s::text[], %(sequencers)s::text[], %(times)s::timestamptz[])
+             AS told (identity, sequencer, event_time)
+        WHERE told.identity = i.identity
+        RETURNING i.identity, EXISTS (
+            SELECT FROM kfm.inbox o WHERE o.key = i.key AND o.asset_uri = i.asset_uri AND o.identity <> i.identity
+        ) AS among_others
+        """,
+        {
+            "identities": [event.identity for event in later],
+            "sequencers": [event.sequencer for event in later],
+            "times": [event.event_time for event in later],
+        },
+    ).fetchall()
+    among_others = {row["identity"] for row in rows if row["among_others"]}
+    return [event for event in later if event.identity in among_others]
 
 
-def _make_due(connection: "Connection[dict[str, Any]]", fresh: Sequence[IngestEvent], moved: Sequence[str]) -> None:
-    urgency = _rewritten(connection, moved)
-    for event in fresh:
+def _make_due(
+    connection: "Connection[dict[str, Any]]", fresh: Sequence[IngestEvent], moved: Sequence[IngestEvent]
+) -> None:
+    urgency: dict[str, int] = {}
+    for event in [*fresh, *moved]:
         urgency[event.key] = max(urgency.get(event.key, 0), PRIORITIES[event.priority])
-    connection.execute(LOCK_NAMED, {"keys": list(urgency)})
     connection.execute(
         """
         UPDATE kfm.keys k SET due_at = least(k.due_at, clock_timestamp()), priority = greatest(k.priority, n.priority)
@@ -162,21 +218,6 @@ def _make_due(connection: "Connection[dict[str, Any]]", fresh: Sequence[IngestEv
         """,
         {"keys": list(urgency), "priorities": list(urgency.values())},
     )
-
-
-def _rewritten(connection: "Connection[dict[str, Any]]", moved: Sequence[str]) -> dict[str, int]:
-    """Keys of events that moved past another one about the same object; alone in their object they change nothing."""
-    if not moved:
-        return {}
-    rows = connection.execute(
-        """
-        SELECT i.key, i.priority FROM kfm.inbox i
-        WHERE i.identity = ANY(%(moved)s) AND EXISTS (
-            SELECT FROM kfm.inbox o WHERE o.key = i.key AND o.asset_uri = i.asset_uri AND o.identity <> i.identity)
-        """,
-        {"moved": list(moved)},
-    )
-    return {row["key"]: PRIORITIES[row["priority"]] for row in rows}
 
 
 def _count(connection: "Connection[dict[str, Any]]", queue: str, tally: Tally) -> None:

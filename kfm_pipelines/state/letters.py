@@ -22,7 +22,8 @@ LIVE = ("open", "redriving", "quarantined")
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter. `body` is the message as it came; None for a key, which has events instead."""
+    """One dead letter. `body` is the message as it came; None for a key, which has events instead, and empty where many
+    letters are looked at, or where the message was not kept. `size` is in bytes, 0 if it was not kept."""
 
     id: int
     source: str
@@ -39,6 +40,7 @@ class Letter:
     closed_at: datetime | None
     queue: str | None
     body: str | None
+    size: int | None
     attributes: Mapping[str, str]
     attribute_types: Mapping[str, str]
     message_group: str | None
@@ -65,6 +67,12 @@ class LetterFilter:
         return {name: value for name, value in asdict(self).items() if value not in (None, (), [])}
 
 
+# Everything of a letter but its message, which may be a megabyte.
+WITHOUT_BODY = """
+    l.id, l.source, l.state, l.triage, l.error, l.reason, l.failure_stage, l.dataset, l.key, l.attempts, l.at,
+    l.changed_at, l.closed_at, l.queue, CASE WHEN l.body IS NOT NULL THEN '' END AS body, octet_length(l.body) AS size,
+    l.attributes, l.attribute_types, l.message_group, l.group_sequence, l.run_id, l.trace, l.lineage, l.cost
+"""
 CONDITIONS = """
     (%(ids)s::bigint[] = '{}' OR id = ANY(%(ids)s))
     AND (%(triage)s::text IS NULL OR triage = %(triage)s)
@@ -74,6 +82,12 @@ CONDITIONS = """
     AND (%(older)s::float IS NULL OR changed_at < clock_timestamp() - make_interval(secs => %(older)s))
     AND (%(newer)s::float IS NULL OR changed_at >= clock_timestamp() - make_interval(secs => %(newer)s))
     AND state = ANY(%(states)s)
+"""
+
+# Not under way in a redrive: until that has decided, nobody else may move the letter.
+IDLE = """
+    NOT EXISTS (SELECT FROM kfm.redrive_items i WHERE i.letter = dead_letters.id
+                AND i.state IN ('planned', 'sending', 'sent', 'arrived'))
 """
 
 
@@ -92,7 +106,7 @@ def parameters_of(wanted: LetterFilter) -> dict[str, object]:
 def find_letters(database: Database, wanted: LetterFilter, limit: int) -> list[Letter]:
     """The letters, oldest first."""
     rows = database.fetch(
-        f"SELECT * FROM kfm.dead_letters WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
+        f"SELECT {WITHOUT_BODY} FROM kfm.dead_letters l WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
         {**parameters_of(wanted), "limit": limit},
     )
     return [letter_of(row) for row in rows]
@@ -108,7 +122,9 @@ def count_letters(database: Database, wanted: LetterFilter) -> dict[str, int]:
 
 
 def read_letter(database: Database, letter: int) -> Letter:
-    rows = database.fetch("SELECT * FROM kfm.dead_letters WHERE id = %(letter)s", {"letter": letter})
+    rows = database.fetch(
+        "SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE id = %(letter)s", {"letter": letter}
+    )
     if not rows:
         raise _unknown(letter)
     return letter_of(rows[0])
@@ -136,8 +152,9 @@ def quarantine(database: Database, wanted: LetterFilter, reason: str, limit: int
         rows = connection.execute(
             f"""
             UPDATE kfm.dead_letters SET state = 'quarantined', changed_at = clock_timestamp(), filed_at = NULL
-            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s FOR UPDATE)
-            RETURNING *
+            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND {IDLE}
+                         ORDER BY id LIMIT %(limit)s FOR UPDATE)
+            RETURNING *, octet_length(body) AS size
             """.encode(),  # noqa: S608 - a constant
             {**parameters_of(wanted), "limit": limit},
         ).fetchall()
@@ -190,7 +207,7 @@ def _unknown(letter: int) -> LetterUnknown:
 
 def _letters(database: Database, condition: str, limit: int) -> list[Letter]:
     rows = database.fetch(
-        f"SELECT * FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
+        f"SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
         {"limit": limit},
     )
     return [letter_of(row) for row in rows]

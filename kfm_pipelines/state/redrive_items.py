@@ -4,6 +4,8 @@ Belongs here: what the inbox has to know about a redrive while it records. Does 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.state import dead_letters
@@ -14,27 +16,38 @@ if TYPE_CHECKING:
     from kfm_pipelines.state.inbox import Delivery
 
 
-def without_repeats(connection: "Connection[dict[str, Any]]", deliveries: "Sequence[Delivery]") -> "list[Delivery]":
-    """The deliveries without those of a redriven message that has already arrived."""
+def first_arrivals(connection: "Connection[dict[str, Any]]", deliveries: "Sequence[Delivery]") -> "list[Delivery]":
+    """The deliveries without those of a redriven message that has already arrived. The others of ours have the place
+    in their group that they had at first: SQS has numbered them anew, but they are no newer than they were."""
     tokens = [delivery.token for delivery in deliveries if delivery.token]
     if not tokens:
         return list(deliveries)
     rows = connection.execute(
         """
-        SELECT token, state IN ('arrived', 'succeeded', 'failed') AS arrived FROM kfm.redrive_items
-        WHERE token = ANY(%(tokens)s) ORDER BY token FOR UPDATE
+        SELECT i.token, i.state IN ('arrived', 'succeeded', 'failed') AS arrived, l.group_sequence
+        FROM kfm.redrive_items i JOIN kfm.dead_letters l ON l.id = i.letter
+        WHERE i.token = ANY(%(tokens)s) ORDER BY i.token FOR UPDATE OF i
         """,
         {"tokens": tokens},
     ).fetchall()
     # A token we never gave out marks nothing: whoever wrote it there, two such messages are two.
-    ours: set[str | None] = {row["token"] for row in rows}
-    arrived: set[str | None] = {row["token"] for row in rows if row["arrived"]}
+    ours = {row["token"]: row["group_sequence"] for row in rows}
+    arrived = {row["token"] for row in rows if row["arrived"]}
     counted = []
     for delivery in deliveries:
-        if delivery.token not in arrived:
+        if delivery.token is None or delivery.token not in ours:
             counted.append(delivery)
-            arrived |= {delivery.token} & ours
+        elif delivery.token not in arrived:
+            counted.append(_at_first_place(delivery, ours[delivery.token]))
+            arrived.add(delivery.token)
     return counted
+
+
+def _at_first_place(delivery: "Delivery", place: Decimal | None) -> "Delivery":
+    if place is None:
+        return delivery
+    events = tuple(replace(event, group_sequence=int(place)) for event in delivery.events)
+    return replace(delivery, events=events)
 
 
 def note_arrivals(connection: "Connection[dict[str, Any]]", deliveries: "Sequence[Delivery]") -> None:

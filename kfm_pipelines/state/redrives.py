@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.errors import LetterUnknown
 from kfm_pipelines.state import dead_letters
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.letters import CONDITIONS, Letter, LetterFilter, letter_of, parameters_of
+from kfm_pipelines.state.letters import CONDITIONS, IDLE, WITHOUT_BODY, Letter, LetterFilter, letter_of, parameters_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -48,7 +48,7 @@ def start_redrive(
         rows = connection.execute(
             f"""
             UPDATE kfm.dead_letters SET state = 'redriving', changed_at = clock_timestamp(), filed_at = NULL
-            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND state = 'open'
+            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND state = 'open' AND {IDLE}
                          ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
             RETURNING id
             """.encode(),  # noqa: S608 - a constant
@@ -89,11 +89,11 @@ def running_redrives(database: Database) -> list[str]:
 
 def items_of(database: Database, redrive_id: str) -> list[Item]:
     rows = database.fetch(
-        """
-        SELECT i.place, i.state AS item_state, i.outcome, i.token, l.*
+        f"""
+        SELECT i.place, i.state AS item_state, i.outcome, i.token, {WITHOUT_BODY}
         FROM kfm.redrive_items i JOIN kfm.dead_letters l ON l.id = i.letter
         WHERE i.redrive = %(redrive)s ORDER BY i.place
-        """,
+        """,  # noqa: S608 - a constant
         {"redrive": redrive_id},
     )
     return [Item(row["place"], row["item_state"], row["outcome"], row["token"], letter_of(row)) for row in rows]
@@ -130,7 +130,7 @@ def give_up_item(database: Database, token: str, why: str) -> None:
         row = connection.execute(
             """
             UPDATE kfm.redrive_items SET state = 'failed', outcome = %(why)s, changed_at = clock_timestamp()
-            WHERE token = %(token)s AND state = 'planned' RETURNING letter, redrive
+            WHERE token = %(token)s AND state IN ('planned', 'sending') RETURNING letter, redrive
             """,
             {"token": token, "why": why},
         ).fetchone()
@@ -203,20 +203,38 @@ def _settle(connection: "Connection[dict[str, Any]]", redrive_id: str, row: dict
 
 def end_redrive(database: Database, redrive_id: str, state: str, note: str) -> int:
     """End it; letters that were not sent are open again. Returns how many those are."""
+    return _end(database, redrive_id, state, note, ("planned",))
+
+
+def stop_redrive(database: Database, redrive_id: str) -> int:
+    """Give it up where it is: every letter about which nothing is decided is open again. Returns how many those are."""
+    return _end(database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
+
+
+def settle_running(database: Database) -> None:
+    """Decide about what has arrived, whoever sent it and whether or not they still wait; end what has nothing left."""
+    for redrive_id in running_redrives(database):
+        settle_items(database, redrive_id)
+        if not any(state in UNDECIDED for state, _ in item_states(database, redrive_id).values()):
+            end_redrive(database, redrive_id, "done", "")
+
+
+def _end(database: Database, redrive_id: str, state: str, note: str, given_up: Sequence[str]) -> int:
     with database.transaction() as connection:
         rows = connection.execute(
             """
             UPDATE kfm.redrive_items SET state = 'dropped', changed_at = clock_timestamp()
-            WHERE redrive = %(redrive)s AND state = 'planned' RETURNING letter
+            WHERE redrive = %(redrive)s AND state = ANY(%(given_up)s) RETURNING letter
             """,
-            {"redrive": redrive_id},
+            {"redrive": redrive_id, "given_up": list(given_up)},
         ).fetchall()
         dropped = [row["letter"] for row in rows]
-        _reopen(connection, dropped, "not sent", {"redrive": redrive_id, "reason": note})
+        _reopen(connection, dropped, "not sent" if given_up == ("planned",) else "given up",
+                {"redrive": redrive_id, "reason": note})  # fmt: skip
         connection.execute(
             """
             UPDATE kfm.redrives SET state = %(state)s, note = %(note)s, ended_at = clock_timestamp()
-            WHERE id = %(redrive)s
+            WHERE id = %(redrive)s AND state = 'running'
             """,
             {"redrive": redrive_id, "state": state, "note": note},
         )

@@ -16,6 +16,7 @@ from kfm_pipelines.messaging.queue import Message
 from kfm_pipelines.operations.reading import read_message
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import load_settings
+from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dispatches import close_dispatch, record_dispatch
@@ -35,12 +36,13 @@ def test_no_deadlock_between_drains_renewals_and_dispatches(site: Site) -> None:
     for event in random.Random(1).sample(events, KEYS):
         claims.take(event.key)
 
-    with ThreadPoolExecutor(4) as threads:
+    with ThreadPoolExecutor(5) as threads:
         rounds = [
             threads.submit(_repeat, lambda database, _: Claims(database, "a-run", 30).renew()),
             threads.submit(_repeat, lambda database, turn: _record_some(database, events, f"one {turn}")),
             threads.submit(_repeat, lambda database, turn: _record_some(database, events, f"two {turn}")),
             threads.submit(_repeat, lambda database, turn: _dispatch_all(database, events, f"run {turn}")),
+            threads.submit(_repeat, lambda database, turn: _work_on_one(database, claims, events, turn)),
         ]
 
     assert all(future.result() > 10 for future in rounds)
@@ -70,7 +72,19 @@ def _record_some(database: Database, events: list[IngestEvent], name: str) -> No
     """New events for most of the keys, in no order."""
     chosen = random.Random(name).sample(events, KEYS * 2 // 3)
     fresh = [replace(event, identity=hashlib.sha256(f"{name} {event.key}".encode()).hexdigest()) for event in chosen]
-    record(database, "q", [Delivery("", (event,)) for event in fresh])
+    # Among them the ones that are known, told again as written later.
+    again = [
+        replace(event, event_time=event.event_time + timedelta(seconds=random.Random(name).random()))
+        for event in chosen
+    ]
+    record(database, "q", [Delivery("", (event,)) for event in [*again, *fresh]])
+
+
+def _work_on_one(database: Database, claims: Claims, events: list[IngestEvent], turn: int) -> None:
+    """What a worker does with a key: first its lock, then its events."""
+    claim = Claims(database, claims.owner, 30).take(events[turn % KEYS].key)
+    transactions.close_abandoned(database, claim)
+    transactions.begin(database, claim, lambda _: {"inputs": []})
 
 
 def _dispatch_all(database: Database, events: list[IngestEvent], run_key: str) -> None:

@@ -4,24 +4,30 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from itertools import permutations
 
 import dagster as dg
 import pytest
 
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.events import newest_per_object
+from kfm_pipelines.events.messages import s3_notification
 from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+from kfm_pipelines.messaging.queue import Message
 from kfm_pipelines.operations.drain import drain, drain_all
+from kfm_pipelines.operations.reading import read_message
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines.state.inbox import Tally, events_of, record
 from kfm_pipelines_tests.messaging.faults import Doorway, answering_500, partly_failing
 from kfm_pipelines_tests.site import START, Site
 
 
 def message(site: Site, number: int, **changes: object) -> str:
     """The notice of an object that need not be there: draining does not look at it."""
-    from kfm_pipelines.events.messages import s3_notification
-
     said = {
         "bucket": site.bucket,
         "object_key": f"usgs/streamflow/2025/12/04/{number % 24:02d}/part-{number}.parquet",
@@ -62,8 +68,7 @@ def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) ->
 def test_what_was_received_before_a_failed_receive_is_recorded_at_once(site: Site) -> None:
     fill(site, [message(site, number) for number in range(30)])
     with answering_500(sqs_client(), "ReceiveMessage", calls=(3, 4)):  # the third receive, and boto's second try
-        first = drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=0.01)
-        first += drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=60)
+        first = drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=60)
     assert first == Tally(received=30, recorded=30)
 
 
@@ -121,6 +126,52 @@ def test_a_message_the_database_refuses_is_refused_alone(site: Site) -> None:
     assert letter["reason"].startswith("the message could not be recorded: Postgres refused")
 
 
+def test_a_message_the_database_refuses_keeps_what_it_needs_to_be_sent_again(site: Site) -> None:
+    site.workshop.database.execute("ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (size <> 1)")
+    site.workshop.intakes[2].queue.send(message(site, 1), {"origin": "here"}, group="one")
+    site.drain()
+    [letter] = site.fetch("SELECT attributes, message_group, group_sequence > 0 AS placed FROM kfm.dead_letters")
+    assert letter == {"attributes": {"origin": "here"}, "message_group": "one", "placed": True}
+
+
+def test_nothing_is_received_while_the_database_is_away(site: Site) -> None:
+    site.send(message(site, 1))
+    away = Workshop(replace(site.workshop.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
+    with pytest.raises(ServiceUnavailable):
+        drain(away.database, site.workshop.queue, site.workshop.datasets, budget_seconds=1)
+    away.close()
+    assert site.workshop.queue.depth().waiting == 1
+
+
+def test_a_message_of_many_records_is_not_kept_once_for_each(site: Site) -> None:
+    records = [json.loads(message(site, number))["Records"][0] | {"filling": "x" * 1500} for number in range(150)]
+    site.send(json.dumps({"Records": records}))
+    assert site.drain() == Tally(received=1, refused=1)
+    [letter] = site.fetch("SELECT reason FROM kfm.dead_letters")
+    assert letter["reason"].startswith("message has 150 records in ")
+
+
+def test_one_event_told_by_two_roads_has_one_place_whichever_came_first(site: Site) -> None:
+    """With a sequencer and an early clock by one road, without and with a late clock by the other; and another write
+    in between. All together, or one by one in any order."""
+    same = {"object_key": "usgs/streamflow/2025/12/04/03/part.parquet", "version_id": None}
+    told = [
+        message(site, 1, **same, event_time=START + timedelta(seconds=10)),
+        message(site, 1, **same, event_time=START + timedelta(seconds=5), sequencer="05"),
+        message(site, 2, **same, event_time=START + timedelta(seconds=7)),
+    ]
+    winners = set()
+    for order in permutations(told):
+        for batches in ([order], [[one] for one in order]):
+            site.workshop.database.execute("DELETE FROM kfm.inbox")
+            for batch in batches:
+                record(site.workshop.database, "q", [read_message(Message(b), site.workshop.datasets) for b in batch])
+            with site.workshop.database.transaction() as connection:
+                [newest] = newest_per_object(events_of(connection, site.key(3)))
+            winners.add(newest.etag)
+    assert winners == {f"{1:032x}"}
+
+
 @pytest.mark.parametrize("name", ["dedupe_key", "unique_key", "event_id"])
 def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: str) -> None:
     body = message(site, 1)
@@ -132,9 +183,11 @@ def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: 
     assert f"the attribute {name} says 'landsat-2025-12-04T00:00Z', which the body does not" in letter["reason"]
 
 
-def test_an_attribute_may_repeat_what_the_body_says(site: Site) -> None:
-    site.workshop.queue.send(message(site, 1), {"dedupe_key": f"{1:032x}"})
-    assert site.drain() == Tally(received=1, recorded=1)
+@pytest.mark.parametrize(("value", "recorded"), [(f"{1:032x}", 1), ("1", 1), ("00001", 0), ("Köln-1", 1)])
+def test_an_attribute_may_repeat_what_the_body_says(site: Site, value: str, recorded: int) -> None:
+    body = json.dumps(json.loads(message(site, 1)) | {"town": "Köln-1"})  # written as K\\u00f6ln
+    site.workshop.queue.send(body, {"dedupe_key": value})
+    assert site.drain().recorded == recorded
 
 
 def test_the_urgent_queue_is_drained_first_and_no_queue_goes_without(site: Site) -> None:
@@ -166,9 +219,6 @@ def test_a_group_keeps_its_order_and_poison_holds_up_nobody(site: Site) -> None:
     assert (tally.received, tally.recorded, tally.refused) == (4, 3, 1)
     rows = site.fetch("SELECT etag, message_group FROM kfm.inbox WHERE message_group = 'one' ORDER BY group_sequence")
     assert [row["etag"] for row in rows] == [f"{1:032x}", f"{2:032x}"]
-    from kfm_pipelines.events import newest_per_object
-    from kfm_pipelines.state.inbox import events_of
-
     with site.workshop.database.transaction() as connection:
         events = [event for event in events_of(connection, site.key(3)) if event.message_group == "one"]
     assert [event.etag for event in newest_per_object(events)] == [f"{2:032x}"]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kfm_pipelines.errors import Terminal
 from kfm_pipelines.messaging.clients import sqs_client
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations.dead_queue import collect_dead
@@ -126,7 +127,8 @@ def test_what_sqs_moved_is_picked_up_and_classified(site: Site, dead: Queue) -> 
         ("schema", "BodyUnreadable"),
     ]
     exhausted = next(letter for letter in found if letter.triage == "exhausted")
-    assert (exhausted.body, exhausted.key, exhausted.queue) == (good, site.key(0), site.workshop.queue.name)
+    assert (exhausted.key, exhausted.queue) == (site.key(0), site.workshop.queue.name)
+    assert letters.read_letter(site.workshop.database, exhausted.id).body == good
     assert messages_in(dead) == []
     file_letters(site.workshop)
     assert len(messages_in(dead)) == 2
@@ -150,3 +152,50 @@ def test_a_copy_leaves_the_dead_letter_queue_when_its_letter_is_settled(site: Si
     letter = only_letter(site)
     assert letter.state == "quarantined"
     assert stored(site, f"quarantine/unrouted/{today()}/{letter.source}.json")["state"] == "quarantined"
+
+
+@pytest.mark.parametrize("number", ["²", "999999", "-1", "x"])
+def test_a_message_is_no_copy_of_ours_because_it_says_so(site: Site, dead: Queue, number: str) -> None:
+    """Sent to the intake with our mark, and moved by SQS after too many receives."""
+    site.workshop.queue.send("rubbish", {"kfm-letter": number})
+    url = site.workshop.queue.url
+    for _ in range(6):
+        for message in sqs_client().receive_message(QueueUrl=url).get("Messages", []):
+            sqs_client().change_message_visibility(
+                QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+            )
+    assert collect_dead(site.workshop) == 1
+    assert only_letter(site).error == "BodyUnreadable"
+    assert messages_in(dead) == []
+
+
+def test_a_letter_that_cannot_be_forwarded_holds_up_no_other(
+    site: Site, dead: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.send("first")
+    site.send("second")
+    site.drain()
+    real = Queue.send
+
+    def send(queue: Queue, body: str, *rest: object, **more: object) -> None:
+        if body == "first":
+            raise Terminal("SQS will not have it")
+        real(queue, body, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Queue, "send", send)
+    problems = file_letters(site.workshop)
+    assert [copy.body for copy in messages_in(dead)] == ["second"]
+    assert len(problems) == 1
+    assert problems[0].endswith("SQS will not have it")
+
+
+def test_copies_in_a_fifo_queue_do_not_hide_what_comes_after_them(site: Site) -> None:
+    fifo, dead_fifo = site.workshop.intakes[2].queue, site.workshop.intakes[2].dead_letters
+    for number in range(12):
+        fifo.send(f"rubbish {number}", group="one")
+    for _ in range(4):
+        site.drain()
+    file_letters(site.workshop)
+    dead_fifo.send("moved here", group="one")
+
+    assert sum(collect_dead(site.workshop) for _ in range(2)) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable
+from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable, Terminal
 from kfm_pipelines.messaging.clients import sqs_client
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations import redrive
@@ -215,3 +215,62 @@ def test_a_mark_that_we_never_gave_out_makes_no_message_a_repeat(site: Site) -> 
 
     assert site.drain().refused == 2
     assert states(site) == ["open", "open"]
+
+
+def test_a_message_that_sqs_refuses_fails_alone(five: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, real, made = started(five, canary=0), Queue.send, []
+
+    def send(queue: Queue, body: str, *rest: object, **more: object) -> None:
+        made.append(body)
+        if len(made) == 2:
+            raise Terminal("SQS will not have it")
+        real(queue, body, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Queue, "send", send)
+    with pytest.raises(ServiceUnavailable):  # nobody works on what was sent
+        redrive.carry_out(five.workshop, begun, Manner(0, pause=lambda _: None))
+    assert len(made) == 5
+    assert sorted(states(five)) == ["open"] + ["redriving"] * 4
+
+
+def test_a_redrive_that_is_stopped_gives_its_letters_back(five: Site) -> None:
+    begun = started(five)
+    assert redrive.begin(five.workshop, SCHEMA, limit=100, canary=0, rate=1.0) is None
+    assert redrive.stop(five.workshop, begun) == 5
+    assert states(five) == ["open"] * 5
+    with pytest.raises(RedriveStopped, match="has ended: stopped, stopped by hand"):
+        redrive.carry_out(five.workshop, begun, manner(five))
+    assert redrive.begin(five.workshop, SCHEMA, limit=100, canary=0, rate=1.0) is not None
+
+
+def test_a_letter_that_is_under_way_is_left_to_its_redrive(five: Site) -> None:
+    """Its body came again by itself and was refused again, so it is open; the redrive has not decided yet."""
+    started(five, limit=1)
+    five.workshop.database.execute("UPDATE kfm.dead_letters SET state = 'open' WHERE id = 1")
+
+    second = redrive.begin(five.workshop, SCHEMA, limit=100, canary=0, rate=1.0)
+    assert second is not None
+    assert [item.letter.id for item in redrives.items_of(five.workshop.database, second)] == [2, 3, 4, 5]
+    assert letters.quarantine(five.workshop.database, LetterFilter(ids=(1,)), "no use", 10) == []
+
+
+@pytest.mark.slow
+def test_what_arrived_is_decided_without_whoever_sent_it(five: Site) -> None:
+    begun = started(five, canary=0)
+    with pytest.raises(ServiceUnavailable):
+        redrive.carry_out(five.workshop, begun, Manner(0, pause=lambda _: None))
+
+    five.work()  # as the daemon would; nobody waits for the redrive any more
+
+    assert states(five) == ["closed"] * 5
+    assert redrives.read_redrive(five.workshop.database, begun).state == "done"
+
+
+@pytest.mark.slow
+def test_a_quarantined_key_stays_there_when_it_fails_again(site: Site) -> None:
+    site.put(0, data=b"no parquet")
+    site.work()
+    letters.quarantine(site.workshop.database, LetterFilter(key=site.key(0)), "cannot be mended", 10)
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.work()
+    assert states(site) == ["quarantined"]
