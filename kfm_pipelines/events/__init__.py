@@ -7,7 +7,7 @@ from kfm_pipelines.events.canonical_key import KEY_DERIVATION_VERSION, Canonical
 from kfm_pipelines.events.folding import IngestEvent, fold, key_of
 from kfm_pipelines.events.identity import body_identity
 from kfm_pipelines.events.notice import Change, Notice, ObjectNotice, PayloadNotice, Priority
-from kfm_pipelines.events.ordering import newest_per_object
+from kfm_pipelines.events.ordering import newest_per_object, replaceable
 from kfm_pipelines.events.shapes import normalise
 from kfm_pipelines.events.windows import Window, parse_label, window_of
 
@@ -27,5 +27,6 @@ __all__ = [
     "newest_per_object",
     "normalise",
     "parse_label",
+    "replaceable",
     "window_of",
 ]

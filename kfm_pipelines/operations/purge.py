@@ -1,12 +1,14 @@
 """Purge: forget what has been kept long enough, and nothing that anything still depends on.
 
 Of each object the event that counts stays for ever, since its key is computed from it; so does every removal. What goes
-are events that newer ones replaced, older than the backfill window, and the payloads of old settled dead letters.
+are events older than the backfill window whose absence can never change what counts, and the payloads of old settled
+dead letters. The write of a version stays as long as S3 has the version: a newer one may be purged, and then it counts.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kfm_pipelines.events import newest_per_object
+from kfm_pipelines.events import replaceable
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import events_of
 
@@ -24,29 +26,35 @@ def purge(workshop: Workshop) -> Purged:
 
 
 def _purge_events(workshop: Workshop) -> int:
-    rows = workshop.database.fetch(
-        """
-        SELECT key FROM kfm.inbox GROUP BY key, asset_uri
-        HAVING count(*) > 1 AND min(received_at) < clock_timestamp() - make_interval(days => %(days)s)
-        ORDER BY min(received_at) LIMIT %(limit)s
-        """,
-        {"days": workshop.settings.inbox_days, "limit": KEYS_AT_ONCE},
-    )
-    return sum(_purge_key(workshop, key) for key in {row["key"] for row in rows})
+    return sum(_purge_key(workshop, key) for key in _keys(workshop))
+
+
+def _keys(workshop: Workshop) -> Iterator[str]:
+    """Every key with an old event that is not the only one of its object, page by page in the order of keys."""
+    page = [""]
+    while page:
+        rows = workshop.database.fetch(
+            """
+            SELECT DISTINCT key FROM (
+                SELECT key FROM kfm.inbox WHERE key > %(after)s GROUP BY key, asset_uri
+                HAVING count(*) > 1 AND min(received_at) < clock_timestamp() - make_interval(days => %(days)s)
+            ) AS old ORDER BY key LIMIT %(limit)s
+            """,
+            {"after": page[-1], "days": workshop.settings.inbox_days, "limit": KEYS_AT_ONCE},
+        )
+        page = [row["key"] for row in rows]
+        yield from page
 
 
 def _purge_key(workshop: Workshop, key: str) -> int:
     with workshop.database.transaction() as connection:
         connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": key})
-        events = events_of(connection, key)
-        counting = {event.identity for event in newest_per_object(events)}
-        replaced = [event.identity for event in events if event.change == "created" and event.identity not in counting]
         return connection.execute(
             """
-            DELETE FROM kfm.inbox WHERE identity = ANY(%(replaced)s) AND state = 'succeeded'
+            DELETE FROM kfm.inbox WHERE identity = ANY(%(replaceable)s) AND state = 'succeeded'
               AND archived_at IS NOT NULL AND received_at < clock_timestamp() - make_interval(days => %(days)s)
             """,
-            {"replaced": replaced, "days": workshop.settings.inbox_days},
+            {"replaceable": list(replaceable(events_of(connection, key))), "days": workshop.settings.inbox_days},
         ).rowcount
 
 

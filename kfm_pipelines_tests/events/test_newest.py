@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.events import IngestEvent, newest_per_object
+from kfm_pipelines.events import IngestEvent, newest_per_object, replaceable
 from kfm_pipelines_tests.events.given import KEY_AT_03, NOON, event
 
 LATER = NOON + timedelta(hours=1)
@@ -226,3 +226,102 @@ def test_the_clock_of_a_purged_version_does_not_count_either() -> None:
     fresh, announced = version("v2", "02", event_time=NOON), event(event_time=LATER)
     assert results([wild, fresh, announced]) == {(fresh,)}
     assert results([wild, fresh, announced, version("v1", "03", "purged")]) == {(announced,)}
+
+
+of_one_object = st.builds(
+    said,
+    group=st.sampled_from([None, "g"]),
+    place=st.integers(1, 9),
+    sequencer=st.sampled_from([None, None, "1", "2", "3", "4"]),
+    version_id=st.sampled_from([None, None, None, "v1", "v2"]),
+    event_time=st.integers(0, 5).map(lambda seconds: NOON + seconds * SECOND),
+    change=st.sampled_from(["created", "created", "created", "deleted", "purged"]),
+)
+
+
+@st.composite
+def heard(draw: st.DrawFn) -> tuple[list[IngestEvent], list[IngestEvent]]:
+    """Events that are known, and more that come later. No identity twice, as in the inbox."""
+    arrived = draw(st.lists(events, max_size=12) | st.lists(of_one_object, min_size=3, max_size=9))
+    named = [replace(seen, identity=f"{number:064}") for number, seen in enumerate(draw(st.permutations(arrived)))]
+    known = draw(st.integers(0, len(named)))
+    return named[:known], named[known:]
+
+
+@given(heard(), st.data())
+@settings(deadline=None, max_examples=1000)
+def test_forgetting_what_is_replaceable_changes_nothing_now_or_later(
+    histories: tuple[list[IngestEvent], list[IngestEvent]], data: st.DataObject
+) -> None:
+    known, later = histories
+    forgotten = {identity for identity in sorted(replaceable(known)) if data.draw(st.booleans() | st.just(True))}
+    kept = [seen for seen in known if seen.identity not in forgotten]
+    assert newest_per_object(kept) == newest_per_object(known)
+    assert newest_per_object(kept + later) == newest_per_object(known + later)
+    assert {seen.change for seen in known if seen.identity in forgotten} <= {"created"}
+
+
+@given(st.lists(events, max_size=8))
+@settings(deadline=None)
+def test_what_counts_is_not_replaceable(arrived: list[IngestEvent]) -> None:
+    named = [replace(seen, identity=f"{number:064}") for number, seen in enumerate(arrived)]
+    assert not replaceable(named) & {winner.identity for winner in newest_per_object(named)}
+
+
+@given(heard(), st.data())
+@settings(deadline=None, max_examples=300)
+def test_nor_does_it_matter_if_a_kept_event_then_turns_out_to_be_written_again(
+    histories: tuple[list[IngestEvent], list[IngestEvent]], data: st.DataObject
+) -> None:
+    """An identity heard of with a later sequencer moves to it, with the later of its times."""
+    known, later = histories
+    forgotten = replaceable(known)
+    kept = [seen for seen in known if seen.identity not in forgotten]
+    if not kept:
+        return
+    moving = data.draw(st.sampled_from(kept))
+    moved = replace(moving, sequencer="c", event_time=max(moving.event_time, data.draw(st.sampled_from([NOON, LATER]))))
+    rest = [seen for seen in [*known, *later] if seen is not moving]
+    left = [seen for seen in rest if seen.identity not in forgotten]
+    assert newest_per_object([*left, moved]) == newest_per_object([*rest, moved])
+
+
+def numbered(*writes: IngestEvent) -> list[IngestEvent]:
+    return [replace(write, identity=f"{number:064}") for number, write in enumerate(writes)]
+
+
+@pytest.mark.parametrize(
+    ("happened", "numbers"),
+    [
+        ([event(sequencer="01"), event(sequencer="02")], {0}),
+        ([event(sequencer="01", event_time=LATER), event(sequencer="02")], set()),
+        ([event(sequencer="01"), event(sequencer="02", change="deleted")], {0}),
+        ([said("g", 1), said("g", 2), said("h", 1)], {0}),
+        ([event(), event(event_time=LATER), event(sequencer="01")], {0}),
+        ([event(), event(sequencer="01")], {0}),
+        ([event(event_time=LATER), event(sequencer="01")], set()),
+        ([FIRST, SECOND_VERSION], set()),
+        ([FIRST, MARKER], set()),
+        ([FIRST, SECOND_VERSION, version("v1", "03", "purged")], {0}),
+        ([FIRST, event(sequencer="02")], {0}),
+        ([event(sequencer="01"), SECOND_VERSION], set()),
+        ([event(sequencer="01"), event(sequencer="02", object_key=OTHER)], set()),
+    ],
+    ids=[
+        "an older write of a chain",
+        "one whose time the chain still needs",
+        "one that was deleted; the deletion stays",
+        "the last of every chain stays",
+        "an older announcement",
+        "an announcement as old as what the store says",
+        "a newer announcement",
+        "a version, while the newer one can be purged",
+        "a version, while its delete marker can be purged",
+        "a purged version; the purge stays",
+        "a version under a write that has none",
+        "a write without a version under one that has one",
+        "the last of another object",
+    ],
+)
+def test_what_is_replaceable(happened: list[IngestEvent], numbers: set[int]) -> None:
+    assert replaceable(numbered(*happened)) == {f"{number:064}" for number in numbers}
