@@ -1,6 +1,5 @@
 """`kfm dlq`: look at what failed, send it again, or set it aside for good."""
 
-import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -9,54 +8,17 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from kfm_pipelines.cli.letter_options import Words, filter_options, is_choice, letter_filter, require_choice
 from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KfmError, RedriveStopped
 from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations import redrive as redriving
 from kfm_pipelines.operations.filing import file_letters, record_of
-from kfm_pipelines.operations.reading import storable
 from kfm_pipelines.operations.redrive import Manner, Progress
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters, redrives
-from kfm_pipelines.state.letters import TRIAGE, Letter, LetterFilter
-
-_AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-class Age(click.ParamType):  # type: ignore[type-arg]
-    """A length of time like 90s, 15m, 2h or 7d."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = _AGE.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h or 7d", param, ctx)
-        return float(int(found["number"]) * _SECONDS[found["unit"]])
-
-
-class Words(click.ParamType):  # type: ignore[type-arg]
-    """Text as the database can keep and compare it, whatever bytes the shell passed on."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return storable(str(value))
-
-
-def filter_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Which letters: the same words for every command."""
-    for option in (
-        click.option("--newer-than", type=Age(), help="Changed less than so long ago: 15m, 2h, 7d."),
-        click.option("--older-than", type=Age(), help="Last changed longer ago than: 15m, 2h, 7d."),
-        click.option("--key", type=Words(), help="Of this key; a * at the end stands for the rest."),
-        click.option("--dataset", type=Words(), help="Of this dataset."),
-        click.option("--class", "triage", type=click.Choice(TRIAGE), help="Of this class."),
-    ):
-        command = option(command)
-    return command
+from kfm_pipelines.state.letters import Letter
 
 
 @click.group()
@@ -78,7 +40,7 @@ def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
     """List dead letters, oldest first."""
     states = (*letters.LIVE, "closed") if state == "all" else (state,)
     with opened_workshop() as workshop:
-        chosen = _filter(states=states, **wanted)
+        chosen = letter_filter(states=states, **wanted)
         found = letters.find_letters(workshop.database, chosen, limit)
         counts = letters.count_letters(workshop.database, chosen)
     if as_json:
@@ -138,12 +100,12 @@ def redrive(
         return
     how = {name: chosen.pop(name) for name in ("rate", "canary", "wait", "work")}
     if resume is None:
-        _require_choice(ids, chosen)
-    elif dry_run or _is_choice(ids, chosen):
+        require_choice(ids, chosen)
+    elif dry_run or is_choice(ids, chosen):
         raise click.UsageError("--resume goes on with the letters of that redrive; it takes no others and no --dry-run")
     with opened_workshop() as workshop:
         letters.check_open(workshop.database, ids)
-        wanted = _filter(ids=ids, **chosen)
+        wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
             _tell_plan(workshop, letters.find_letters(workshop.database, wanted, limit), how, as_json)
             return
@@ -169,12 +131,12 @@ def redrive(
 @json_option
 def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_json: bool, **chosen: Any) -> None:
     """Set dead letters aside for good, with everything known about them."""
-    _require_choice(ids, chosen)
+    require_choice(ids, chosen)
     if not reason.strip():
         raise click.UsageError("--reason is empty; whoever finds the letter later has nothing else to go by")
     with opened_workshop() as workshop:
         letters.check_open(workshop.database, ids)
-        wanted = _filter(ids=ids, **chosen)
+        wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
             found = letters.find_letters(workshop.database, wanted, limit)
         else:
@@ -202,27 +164,6 @@ def _file(workshop: Workshop) -> None:
         file_letters(workshop)
     except KfmError as error:
         notes.print(f"the records follow later: {error}", markup=False)
-
-
-def _filter(
-    triage: str | None = None,
-    dataset: str | None = None,
-    key: str | None = None,
-    older_than: float | None = None,
-    newer_than: float | None = None,
-    ids: tuple[int, ...] = (),
-    states: tuple[str, ...] = ("open",),
-) -> LetterFilter:
-    return LetterFilter(ids, triage, dataset, key, older_than, newer_than, states)
-
-
-def _is_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> bool:
-    return bool(ids) or any(value is not None for value in chosen.values())
-
-
-def _require_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> None:
-    if not _is_choice(ids, chosen):
-        raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")
 
 
 def _carried_out(workshop: Workshop, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> Progress:

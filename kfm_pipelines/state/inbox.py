@@ -53,7 +53,7 @@ def record(database: Database, queue: str, deliveries: Sequence[Delivery]) -> Ta
         # lock that others wait behind is how consumers and workers come to wait for each other in a circle.
         connection.execute(LOCK_NAMED, {"keys": [event.key for event, _ in new] + [event.key for event in later]})
         fresh = _insert_events(connection, queue, new)
-        raced = [event for event, _ in new if event not in fresh]  # somebody else was quicker, perhaps with another place
+        raced = [event for event, _ in new if event not in fresh]  # another was quicker, perhaps with another place
         _make_due(connection, fresh, _moved(connection, [*later, *raced]))
         dead_letters.record_messages(connection, queue, refusals)
         redrive_items.note_arrivals(connection, counted)
