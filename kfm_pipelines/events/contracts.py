@@ -35,6 +35,8 @@ Contract = Literal[
 
 # Enough to choose the telling one from; a hostile megabyte has a quarter of a million, half a minute's work to find.
 MOST_ERRORS = 50
+# S3 sends one record, a Sentinel-2 product a few dozen tiles; a megabyte has room for tens of thousands.
+MOST_RECORDS = 200
 
 _FORMATS: Mapping[str, Callable[[str], object]] = {"date-time": read_timestamp, "utc-date-time": read_utc}
 _VERSION = re.compile(r"(?P<major>[0-9]{1,9})(?:\.[0-9]{1,9})*")
@@ -45,6 +47,12 @@ def check_major(field: str, version: object, *, reads: int) -> None:
     found = _VERSION.fullmatch(version) if isinstance(version, str) else None
     if found and int(found["major"]) != reads:
         raise ContractBroken(f"{field} {quoted(version)} is another major version; this pipeline reads {reads}.x")
+
+
+def check_count(records: object) -> None:
+    """Refuse a message of too many records before each costs a check, an identity and a row."""
+    if isinstance(records, list) and len(records) > MOST_RECORDS:
+        raise ContractBroken(f"message has {len(records)} records; at most {MOST_RECORDS} are read")
 
 
 def check_contract(contract: Contract, document: object) -> None:

@@ -15,15 +15,16 @@ from uuid import UUID
 
 import rfc8785
 
-from kfm_pipelines.errors import BodyUnreadable, ProducerMistaken
-from kfm_pipelines.events.body import read_body
+from kfm_pipelines.errors import MessageRefused, ProducerMistaken
 from kfm_pipelines.events.identity import s3_object_identity
 from kfm_pipelines.events.messages import s3_envelope
 from kfm_pipelines.events.notice import plain_etag
 from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.events.shapes import normalise
 from kfm_pipelines.events.timestamps import write_timestamp
 
-EVENT_SOURCE = re.compile(r"kfm\.[a-z0-9_-]+\.[a-z0-9_-]+")
+# As in the contract: what is sent must be read.
+EVENT_SOURCE = re.compile(r"(?=.{1,200}\Z)kfm\.[a-z0-9]+([_-][a-z0-9]+)*\.[a-z0-9]+([_-][a-z0-9]+)*")
 GROUP = re.compile(r"[!-~]{1,128}")  # letters, digits and punctuation: what SQS takes
 LONGEST_DEDUPE_KEY = 256
 
@@ -114,7 +115,9 @@ def event_id(event_source: str, dedupe_key: str, event_time: datetime) -> str:
 
 def _check_source(event_source: str) -> None:
     if not EVENT_SOURCE.fullmatch(event_source):
-        raise ProducerMistaken(f"event_source must be kfm.<domain>.<pipeline>, not {quoted(event_source)}")
+        raise ProducerMistaken(
+            f"event_source must be kfm.<domain>.<pipeline>, at most 200 characters, not {quoted(event_source)}"
+        )
 
 
 def _check_dedupe_key(dedupe_key: str) -> None:
@@ -140,10 +143,10 @@ def _body(said: Mapping[str, Any]) -> str:
         raise ProducerMistaken(f"payload must be an object, not {quoted(said['payload'])}")
     try:
         body = rfc8785.dumps({**said, "payload": dict(said["payload"])}).decode()
-        read_body(body)
+        normalise(body)
     except (rfc8785.CanonicalizationError, RecursionError) as error:
         raise ProducerMistaken(f"payload cannot be written as canonical JSON: {error}") from None
-    except BodyUnreadable as error:
+    except MessageRefused as error:
         raise ProducerMistaken(f"the pipeline would not read this: {error}") from None
     if _NOT_IN_A_MESSAGE.search(body):
         raise ProducerMistaken("payload holds U+FFFE or U+FFFF, which SQS does not carry")

@@ -8,8 +8,8 @@ import re
 LONGEST = 80
 WITHHELD = "(withheld)"
 
-# How coordinates are written: degrees with three decimals or more. Seconds of a time come after a colon.
-_DEGREES = re.compile(r"(?<![\d:.])[-+]?\d{1,3}\.\d{3,}")
+# How coordinates are written: degrees with three decimals or more. Seconds of a time come after hours and minutes.
+_DEGREES = re.compile(r"(?<![\d.])(?<!\d\d:\d\d:)[-+]?\d{1,3}\.\d{3,}")
 
 
 def quoted(value: object) -> str:

@@ -30,15 +30,15 @@ def _purge_events(workshop: Workshop) -> int:
 
 
 def _keys(workshop: Workshop) -> Iterator[str]:
-    """Every key with an old event that is not the only one of its object, page by page in the order of keys."""
+    """Every key with an old event and with two about one object, page by page in the order of keys."""
     page = [""]
     while page:
         rows = workshop.database.fetch(
             """
-            SELECT DISTINCT key FROM (
-                SELECT key FROM kfm.inbox WHERE key > %(after)s GROUP BY key, asset_uri
-                HAVING count(*) > 1 AND min(received_at) < clock_timestamp() - make_interval(days => %(days)s)
-            ) AS old ORDER BY key LIMIT %(limit)s
+            SELECT key FROM kfm.inbox WHERE key > %(after)s GROUP BY key
+            HAVING count(*) > count(DISTINCT asset_uri)
+               AND min(received_at) < clock_timestamp() - make_interval(days => %(days)s)
+            ORDER BY key LIMIT %(limit)s
             """,
             {"after": page[-1], "days": workshop.settings.inbox_days, "limit": KEYS_AT_ONCE},
         )

@@ -7,13 +7,14 @@ from uuid import UUID
 
 import pytest
 import rfc8785
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.errors import ProducerMistaken
 from kfm_pipelines.events import normalise
-from kfm_pipelines.events.fifo import Envelope, checked_group, envelope, object_envelope, outgoing
+from kfm_pipelines.events.fifo import EVENT_SOURCE, Envelope, checked_group, envelope, object_envelope, outgoing
 from kfm_pipelines.events.messages import s3_notification
+from kfm_pipelines.settings import shipped
 
 WHEN = datetime(2025, 12, 4, tzinfo=UTC)
 SOURCE = "kfm.remote-sensing.landsat-refresh"
@@ -91,6 +92,9 @@ def nested(levels: int) -> dict[str, Any]:
         ({"event_source": "nasa.remote-sensing.landsat"}, "event_source must be"),
         ({"event_source": "kfm.remote sensing.landsat"}, "event_source must be"),
         ({"event_source": SOURCE + "\n"}, "event_source must be"),
+        ({"event_source": "kfm.hydro_.-x"}, "event_source must be"),
+        ({"event_source": "kfm.hydro.a--b"}, "event_source must be"),
+        ({"event_source": "kfm.a." + "b" * 195}, "at most 200 characters"),
         ({"dedupe_key": ""}, "dedupe_key must be 1 to 256"),
         ({"dedupe_key": "x" * 257}, "dedupe_key must be 1 to 256"),
         ({"dedupe_key": "two\nlines"}, "dedupe_key must be"),
@@ -107,11 +111,36 @@ def nested(levels: int) -> dict[str, Any]:
         ({"payload": nested(70)}, "nested deeper"),
         ({"payload": {"a": "x" * 1024 * 1024}}, "at most 1048576"),
         ({"payload": {"a": "\uffff"}}, "SQS does not carry"),
+        ({"payload": {"Records": [{}] * 201}}, "at most 200 are read"),
+        ({"payload": {"event_source": SOURCE}}, "another FIFO envelope"),
     ],
 )
 def test_what_no_reader_would_take_is_never_sent(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ProducerMistaken, match=says):
         landsat(**change)
+
+
+def test_a_source_is_what_the_contract_says() -> None:
+    schema = json.loads((shipped("resources") / "contracts" / "fifo-envelope-v1.schema.json").read_text())
+    source = schema["properties"]["event_source"]
+    pattern = source["pattern"].removeprefix("^").removesuffix(r"$(?!\n)")
+    assert EVENT_SOURCE.pattern == rf"(?=.{{1,{source['maxLength']}}}\Z){pattern}"
+
+
+sources = st.from_regex(r"kfm\.[a-z0-9_-]{1,12}\.[a-z0-9_-]{1,12}", fullmatch=True) | st.integers(190, 210).map(
+    lambda length: "kfm.a.".ljust(length, "b")
+)
+
+
+@given(sources, keys, times, st.dictionaries(st.sampled_from(["tile", "path", "source", "payload"]), keys))
+@settings(deadline=None)
+def test_whatever_is_sent_is_read(source: str, key: str, event_time: datetime, payload: dict[str, Any]) -> None:
+    try:
+        sent = envelope(source, key, event_time, payload)
+    except ProducerMistaken:
+        return
+    [notice] = normalise(sent.body)
+    assert notice.event_time == event_time.replace(microsecond=event_time.microsecond // 1000 * 1000)
 
 
 def test_an_objects_envelope_has_the_identity_of_s3s_own_notice() -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events import Notice, fold, normalise
 from kfm_pipelines.events.body import MAX_BYTES
+from kfm_pipelines.events.contracts import MOST_RECORDS
 from kfm_pipelines_tests.events.given import declared
-from kfm_pipelines_tests.events.samples import EVERY, SENTINEL_2, wrapped
+from kfm_pipelines_tests.events.samples import EVERY, S3, SENTINEL_2, wrapped
 from kfm_pipelines_tests.events.test_body import json_documents
 
 NASTY_TEXT = ["\x00", "a\r\nb", "\x1b[31mred", "\u202eover", "\u2028", "../..", "%00%0d%0a", "\\", "x" * 5000, "٣", ""]
@@ -134,6 +135,11 @@ BOMBS = {
     "a megabyte of names": "{" + ",".join(f'"{number}":0' for number in range(90_000)) + "}",
     "a megabyte of records": json.dumps({"Records": [0] * 300_000}),
     "a megabyte of broken records": json.dumps({"Records": [{}] * 250_000}),
+    "thousands of good records": json.dumps(S3 | {"Records": S3["Records"] * 2000}),
+    "thousands of good records in an envelope": json.dumps(
+        EVERY["fifo-envelope"] | {"payload": S3 | {"Records": S3["Records"] * 2000}}
+    ),
+    "thousands of good tiles": json.dumps(SENTINEL_2 | {"tiles": [SENTINEL_2["tiles"][0]] * 2000}),
     "more than a megabyte": " " * (MAX_BYTES + 1),
     "NUL": "\x00",
     "NUL in text": '{"Records":"\x00"}',
@@ -154,6 +160,26 @@ def test_bombs_are_refused_in_one_short_line_and_soon(body: str | bytes) -> None
     begun = time.monotonic()
     assert isinstance(outcome(body), str)
     assert time.monotonic() - begun < 5
+
+
+def of(count: int) -> list[dict[str, Any]]:
+    """Each kind of message that holds several records, with so many."""
+    record, tile = S3["Records"][0], SENTINEL_2["tiles"][0]
+    several = [S3 | {"Records": [record] * count}, SENTINEL_2 | {"tiles": [tile] * count}]
+    return [carried for one in several for carried in (one, EVERY["fifo-envelope"] | {"payload": one}, wrapped(one))]
+
+
+def test_so_many_records_are_read_and_not_one_more() -> None:
+    assert [len(normalise(json.dumps(document))) for document in of(MOST_RECORDS)] == [MOST_RECORDS] * 6
+    says = f"message has {MOST_RECORDS + 1} records; at most {MOST_RECORDS} are read"
+    assert [outcome(json.dumps(document)) for document in of(MOST_RECORDS + 1)] == [says] * 6
+
+
+def test_too_many_records_are_refused_before_any_is_looked_at() -> None:
+    """Not for another version and not for a broken field: finding those is what costs."""
+    for records in ([{"eventVersion": "9.0"}] * 201, [0] * 201):
+        assert "at most 200 are read" in str(outcome(json.dumps({"Records": records})))
+        assert "at most 200 are read" in str(outcome(json.dumps(SENTINEL_2 | {"tiles": records})))
 
 
 @given(st.text(st.characters(codec="utf-8", categories=["Cc", "Cf", "Zl", "Zp", "Co"]), min_size=1, max_size=5))

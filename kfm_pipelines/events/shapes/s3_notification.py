@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from kfm_pipelines.errors import ContractBroken
-from kfm_pipelines.events.contracts import check_contract, check_major
+from kfm_pipelines.events.contracts import check_contract, check_count, check_major
 from kfm_pipelines.events.notice import ObjectNotice
 from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.s3_objects import Stored, change_of, check_handled, s3_notice
@@ -21,6 +21,7 @@ def matches(document: Mapping[str, object]) -> bool:
 
 def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     records = document["Records"]
+    check_count(records)
     for record in records if isinstance(records, list) else []:
         if isinstance(record, dict):
             # Before the contract, because another version or another kind of event has other fields.

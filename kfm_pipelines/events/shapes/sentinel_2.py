@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kfm_pipelines.events.contracts import check_contract
+from kfm_pipelines.events.contracts import check_contract, check_count
 from kfm_pipelines.events.feeds import feed_notice, folder_in, ingested
 from kfm_pipelines.events.identity import feed_identities
 from kfm_pipelines.events.notice import ObjectNotice
@@ -24,6 +24,7 @@ def matches(document: Mapping[str, object]) -> bool:
 
 
 def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
+    check_count(document.get("tiles"))
     check_contract("sentinel-2", document)
     places = document.get("tiles") or [document]
     identities = feed_identities(document, len(places))
