@@ -155,7 +155,7 @@ def _stop(redrive_id: str, as_json: bool) -> None:
     if as_json:
         print_json({"redrive": redrive_id, "reopened": reopened})
     else:
-        console.print(f"redrive {redrive_id} is stopped; {reopened} letters are open again")
+        console.print(f"redrive {redrive_id} has ended; {reopened} letters are open again")
 
 
 def _file(workshop: Workshop) -> None:

@@ -17,7 +17,7 @@ LONGEST = 120
 
 _TELLING = re.compile(
     r"lat|lon|lng|coord|geom|wkt|bbox|place|where|address|secret|token|passw|credential|signature|authori|cookie"
-    r"|principal|sourceip|x-amz",
+    r"|principal|sourceip|x-amz|unsubscribe",
     re.IGNORECASE,
 )
 
