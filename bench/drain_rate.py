@@ -118,6 +118,8 @@ def _fill_inbox(workshop: Workshop, rows: int) -> None:
         """,
         {"rows": rows},
     )
+    # Or every event below looks for its key by reading the whole table, as was best when it was small.
+    workshop.database.execute("ANALYZE kfm.keys")
     workshop.database.execute(
         """
         INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, size, event_time, priority, queue, body,
