@@ -55,6 +55,7 @@ def test_a_message_of_ones_own_goes_to_the_queue_or_through_the_topic(site: Site
     assert drained == {"received": 2, "recorded": 0, "duplicates": 2, "refused": 0, "violations": 0}
 
 
+@pytest.mark.slow
 def test_rubbish_is_refused_and_counted(site: Site) -> None:
     kfm(site.environment, "emit", "--body", "-", "--to", "queue", text="not JSON")
 
@@ -104,6 +105,7 @@ def test_datasets_are_listed_with_where_their_objects_belong(site: Site) -> None
     )
 
 
+@pytest.mark.slow
 def test_an_unreachable_database_is_one_sentence(site: Site) -> None:
     said = kfm({**site.environment, "KFM_POSTGRES_URL": "postgresql://nobody@127.0.0.1:9/none"}, "status")
 

@@ -10,6 +10,8 @@ from kfm_pipelines.messaging.queue import Message, Queue
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.site import Site
 
+pytestmark = pytest.mark.slow
+
 
 def waiting(queue: str, expected: int = 1) -> list[Message]:
     """What is on the queue; S3 sends its notices a moment after the upload."""

@@ -109,6 +109,7 @@ def test_on_a_real_queue_an_event_known_by_attributes_alone_is_lost(queue: str) 
     assert HashBlind in live_violations(producers.uniqueness_in_attributes, queue)
 
 
+@pytest.mark.slow
 def test_live_checks_are_called_like_the_others(queue: str) -> None:
     checks = fifo_live.live_checks(queue)
     assert [check.__name__ for check in checks] == [check.__name__ for check in fifo_live.LIVE_CHECKS]

@@ -248,6 +248,7 @@ def heard(draw: st.DrawFn) -> tuple[list[IngestEvent], list[IngestEvent]]:
     return named[:known], named[known:]
 
 
+@pytest.mark.slow
 @given(heard(), st.data())
 @settings(deadline=None, max_examples=1000)
 def test_forgetting_what_is_replaceable_changes_nothing_now_or_later(

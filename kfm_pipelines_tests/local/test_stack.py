@@ -156,6 +156,7 @@ def locked(file: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_joiner_is_not_misled_by_what_a_killed_owner_left(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]

@@ -23,6 +23,8 @@ from kfm_pipelines_tests.messaging.given import (
 )
 from kfm_pipelines_tests.site import Site
 
+pytestmark = pytest.mark.slow
+
 Break = Callable[[Site, Settings], None]
 
 

@@ -134,6 +134,7 @@ def test_a_message_the_database_refuses_keeps_what_it_needs_to_be_sent_again(sit
     assert letter == {"attributes": {"origin": "here"}, "message_group": "one", "placed": True}
 
 
+@pytest.mark.slow
 def test_nothing_is_received_while_the_database_is_away(site: Site) -> None:
     site.send(message(site, 1))
     away = Workshop(replace(site.workshop.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))

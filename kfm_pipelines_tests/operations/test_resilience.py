@@ -17,6 +17,7 @@ from kfm_pipelines_tests.site import Site
 HOLD = "SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE"
 
 
+@pytest.mark.slow
 def test_a_key_locked_by_a_hanging_worker_is_an_error_after_seconds_not_a_wait_for_ever(site: Site) -> None:
     put = site.put(0)
     site.drain()

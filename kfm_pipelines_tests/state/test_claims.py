@@ -109,6 +109,7 @@ def test_renewing_does_not_wait_for_a_key_that_is_being_published(database: Data
         assert seconds_left(database, free.key) > 55
 
 
+@pytest.mark.slow
 def test_a_short_lease_is_kept_alive_while_the_work_goes_on_and_no_longer(database: Database) -> None:
     claims = Claims(database, "run-1", lease_seconds=1)
     claim = claims.take(known_key(database))
