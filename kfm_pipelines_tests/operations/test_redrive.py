@@ -98,6 +98,25 @@ def test_attributes_and_group_go_back_with_the_message(site: Site) -> None:
     assert site.fetch("SELECT group_sequence FROM kfm.dead_letters") == before
 
 
+def test_a_redriven_message_keeps_its_place_in_its_group(site: Site) -> None:
+    """The first announcement in a group was refused; the second was recorded before the first is sent again."""
+    fifo, first, second = site.workshop.intakes[2].queue, site.put(0), site.put(0)
+    site.drain()
+    site.workshop.database.execute("DELETE FROM kfm.inbox")
+    with refusing(site) as strict:
+        fifo.send(site.s3_message(first), group="one")
+        strict.drain()
+    mended = Site(Workshop(site.workshop.settings), site.environment, site.root)
+    fifo.send(site.s3_message(second), group="one")
+    mended.drain()
+    with pytest.raises(ServiceUnavailable):
+        redrive.carry_out(mended.workshop, started(mended), Manner(0, work=mended.drain, pause=lambda _: None))
+    mended.drain()
+
+    rows = site.fetch("SELECT version_id FROM kfm.inbox ORDER BY group_sequence")
+    assert [row["version_id"] for row in rows] == [first.version_id, second.version_id]
+
+
 def test_attributes_of_every_type_go_back_as_they_came(site: Site) -> None:
     url = site.workshop.queue.url
     own = {
