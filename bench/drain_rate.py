@@ -1,7 +1,6 @@
 """Messages drained a second, from queue to inbox: against a bare loop of receive and delete, and as the inbox grows."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.measurement import Measurement
-from kfm_pipelines.cli.session import opened_workshop
+from bench.stack import own_stack
 from kfm_pipelines.events.messages import s3_notification
-from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+from kfm_pipelines.messaging.clients import sqs_client
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 
@@ -45,13 +44,8 @@ def drain_at_a_million_rows(folder: Path) -> Measurement:
 
 @contextmanager
 def _stack(folder: Path) -> Iterator[Workshop]:
-    os.environ["KFM_HOME"] = str(folder / "home")
-    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
-        os.environ.pop(variable, None)
-    for client in (s3_client, sns_client, sqs_client):
-        client.cache_clear()
-    with opened_workshop() as workshop:
-        drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=5)
+    with own_stack(folder) as workshop:
+        drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=5)  # S3's test event
         yield workshop
 
 

@@ -5,14 +5,12 @@ The clock runs from the first request for a run to the last commit, so the start
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.measurement import Measurement
+from bench.stack import own_stack
 from kfm_pipelines.cli.emit import Samples, emit_samples
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.messaging.producer import Topic
 from kfm_pipelines.operations.workshop import Workshop
@@ -25,21 +23,11 @@ TIMEOUT_SECONDS = 600
 
 
 def keys_per_minute_batched(folder: Path) -> Measurement:
-    with _served(folder, batch_size=1) as workshop:
+    with own_stack(folder, KFM_BATCH_SIZE="1") as workshop:
         one_by_one = _keys_per_minute(workshop, START, SINGLE_KEYS)
-    with _served(folder, batch_size=200) as workshop:
+    with own_stack(folder, KFM_BATCH_SIZE="200") as workshop:
         batched = _keys_per_minute(workshop, START + timedelta(days=30), BATCHED_KEYS)
     return Measurement("keys_per_minute_batched", batched, "keys/min", one_by_one)
-
-
-@contextmanager
-def _served(folder: Path, batch_size: int) -> Iterator[Workshop]:
-    os.environ.update({"KFM_HOME": str(folder / "home"), "KFM_BATCH_SIZE": str(batch_size)})
-    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
-        os.environ.pop(variable, None)
-    _fresh_clients()
-    with opened_workshop() as workshop:
-        yield workshop
 
 
 def _keys_per_minute(workshop: Workshop, start: datetime, count: int) -> float:
@@ -66,14 +54,6 @@ def _wait(workshop: Workshop, keys: list[str]) -> None:
         if time.monotonic() > deadline:
             raise SystemExit("the daemon took too long; see the logs under the benchmark's folder")
         time.sleep(0.5)
-
-
-def _fresh_clients() -> None:
-    """The stack has new ports each time it starts."""
-    from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
-
-    for client in (s3_client, sns_client, sqs_client):
-        client.cache_clear()
 
 
 def _ignore(_: int) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.events.messages import auto_update, s3_notification, sns_wrapped
 from kfm_pipelines.local.samples import streamflow_object
-from kfm_pipelines.messaging.clients import s3_client
+from kfm_pipelines.messaging.clients import s3_client, sqs_client
 from kfm_pipelines.messaging.provision import provision
 from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.operations.workshop import Workshop
@@ -99,6 +99,13 @@ class Site:
 
     def send(self, body: str) -> None:
         self.workshop.queue.send(body)
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """In this order, ten at a time."""
+        for start in range(0, len(bodies), 10):
+            entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies[start : start + 10])]
+            answer = sqs_client().send_message_batch(QueueUrl=self.workshop.queue.url, Entries=entries)  # type: ignore[arg-type]
+            assert not answer.get("Failed")
 
     def drain(self) -> Tally:
         drained = drain_all(self.workshop, budget_seconds=60)

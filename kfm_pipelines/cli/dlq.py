@@ -1,7 +1,6 @@
 """`kfm dlq`: look at what failed, send it again, or set it aside for good."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import click
@@ -9,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.cli.letter_options import Words, filter_options, is_choice, letter_filter, require_choice
-from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress, shown_time
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KfmError, RedriveStopped
 from kfm_pipelines.events.quoting import printable
@@ -212,7 +211,7 @@ def _show_list(found: list[Letter], counts: dict[str, int]) -> None:
         table.add_column(column, overflow="fold")
     for one in found:
         about = one.key or one.dataset or (one.queue and f"queue {one.queue}") or ""
-        row = (str(one.id), _time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
+        row = (str(one.id), shown_time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
         table.add_row(*(printable(cell) for cell in row))
     if found:
         console.print(table)
@@ -256,7 +255,3 @@ def _tell_nothing(as_json: bool) -> None:
         print_json({"redrive": None, "sent": 0, "succeeded": 0, "failed": 0})
     else:
         console.print("no open letter matches; nothing was done")
-
-
-def _time(value: datetime) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%SZ}"

@@ -54,6 +54,10 @@ def _line_printer(title: str, total: int | None) -> Callable[[int], None]:
     return show
 
 
+def shown_time(value: datetime | None) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%SZ}" if value else "none"
+
+
 def _plain(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()

@@ -7,7 +7,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.cli.output import console, json_option, print_json
+from kfm_pipelines.cli.output import console, json_option, print_json, shown_time
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
@@ -82,7 +82,7 @@ def _show_whole(document: dict[str, Any]) -> None:
         console.print(f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
                       f"{one['in_flight']} in flight")  # fmt: skip
         console.print(f"  DLQ        {one['dlq']}")
-        console.print(f"  watermark  {_time(one['watermark'])}")
+        console.print(f"  watermark  {shown_time(one['watermark'])}")
     for queue in document["queues"]:
         _show_queue(queue)
     classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
@@ -93,7 +93,7 @@ def _show_whole(document: dict[str, Any]) -> None:
     for queue in document["dead_letter_queues"]:
         console.print(f"  in queue   {queue['name']}: {queue['waiting']} waiting, {queue['in_flight']} in flight")
     for letter in document["dead_letters"]:
-        about = f"{letter['letter']:>6}  {_time(letter['at'])}  {letter['triage']}"
+        about = f"{letter['letter']:>6}  {shown_time(letter['at'])}  {letter['triage']}"
         console.print(f"  {about}: {printable(letter['reason'])}")
 
 
@@ -108,7 +108,9 @@ def _show_queue(queue: dict[str, Any]) -> None:
 
 def _show_key(history: dict[str, Any]) -> None:
     console.print(history["key"], style="bold")
-    console.print(f"{history['dataset']}, {_time(history['window_start'])} until before {_time(history['window_end'])}")
+    console.print(
+        f"{history['dataset']}, {shown_time(history['window_start'])} until before {shown_time(history['window_end'])}"
+    )
     for title, columns, rows in (
         ("events", ("received_at", "state", "change", "shape", "asset_uri"), history["events"]),
         ("transitions", ("at", "txn", "step", "outcome", "run_id"), history["transitions"]),
@@ -126,10 +128,6 @@ def _show_key(history: dict[str, Any]) -> None:
 
 def _cell(value: object) -> str:
     if isinstance(value, datetime):
-        return _time(value)
+        return shown_time(value)
     text = "" if value is None else printable(str(value))
     return text[:12] if len(text) == 64 else text
-
-
-def _time(value: datetime | None) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%SZ}" if value else "none"

@@ -20,7 +20,7 @@ import rfc8785
 
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.fifo import EVENT_SOURCE, GROUP, LONGEST_DEDUPE_KEY, Outgoing
+from kfm_pipelines.events.fifo import GROUP, LONGEST_DEDUPE_KEY, Outgoing, is_event_source
 from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.timestamps import read_timestamp
 
@@ -190,7 +190,7 @@ def _is_key(value: object) -> bool:
 
 _FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "event_id": ("a UUID of version 7", _is_uuid7),
-    "event_source": ("kfm.<domain>.<pipeline>", lambda value: bool(EVENT_SOURCE.fullmatch(str(value)))),
+    "event_source": ("kfm.<domain>.<pipeline>", lambda value: is_event_source(str(value))),
     "event_time": (f"the event's own time in RFC 3339, here {EVENT_TIME.isoformat()}", _is_timestamp),
     "dedupe_key": (f"1 to {LONGEST_DEDUPE_KEY} printable characters", _is_key),
     "payload": ("an object that holds what was given", lambda value: _holds(value, PAYLOAD)),

@@ -26,15 +26,9 @@ def feed_notice(
         identity=identity,
         bucket=bucket,
         object_key=object_key,
-        etag=None,
-        version_id=None,
-        size=None,
-        sequencer=None,
         event_time=event_time,
-        dataset=None,
         granule_start=granule_start,
         granule_end=granule_end,
-        priority="normal",
     )
 
 

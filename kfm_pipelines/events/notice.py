@@ -21,15 +21,15 @@ class ObjectNotice:
     identity: str
     bucket: str
     object_key: str
-    etag: str | None
-    version_id: str | None
-    size: int | None
-    sequencer: str | None
+    etag: str | None = None
+    version_id: str | None = None
+    size: int | None = None
+    sequencer: str | None = None
     event_time: datetime
-    dataset: str | None
-    granule_start: datetime | None
-    granule_end: datetime | None
-    priority: Priority
+    dataset: str | None = None
+    granule_start: datetime | None = None
+    granule_end: datetime | None = None
+    priority: Priority = "normal"
     change: Change = "created"
 
     @property

@@ -6,7 +6,8 @@ takes objects from; folding checks that for every object alike.
 
 import re
 
-from kfm_pipelines.datasets import Dataset, Datasets, EventTemplate
+from kfm_pipelines.datasets import Dataset, Datasets
+from kfm_pipelines.declarations import EventTemplate
 from kfm_pipelines.errors import ContractBroken, LocationUndeclared
 from kfm_pipelines.events.locations import check_object_key
 from kfm_pipelines.events.notice import ObjectNotice, PayloadNotice
@@ -26,14 +27,8 @@ def name_object(notice: PayloadNotice, datasets: Datasets) -> ObjectNotice:
         identity=notice.identity,
         bucket=dataset.input.bucket,
         object_key=object_key,
-        etag=None,
-        version_id=None,
-        size=None,
-        sequencer=None,
         event_time=notice.event_time,
         dataset=dataset.dataset,
-        granule_start=None,
-        granule_end=None,
         priority=notice.priority,
     )
 

@@ -62,9 +62,5 @@ def s3_notice(shape: str, change: Change, stored: Stored, event_time: datetime) 
         size=size,
         sequencer=sequencer,
         event_time=event_time,
-        dataset=None,
-        granule_start=None,
-        granule_end=None,
-        priority="normal",
         change=change,
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kfm_pipelines.datasets import WindowLength
+from kfm_pipelines.declarations import WindowLength
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events.quoting import quoted
 

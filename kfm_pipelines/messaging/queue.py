@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
 
 BATCH = 10
+MOST_ATTRIBUTES = 10
 TEXT = "String"
 
 

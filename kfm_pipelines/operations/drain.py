@@ -12,6 +12,8 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery, Tally, record
 
+# How long one look into the queues may take: far less than a message stays hidden, which `kfm doctor` compares.
+LONGEST_DRAIN_SECONDS = 15.0
 # Enough receives to make one database commit worth it, few enough to stay far inside the visibility timeout.
 RECEIVES_PER_COMMIT = 20
 CHARACTERS_PER_COMMIT = 4 * 1024 * 1024

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from kfm_pipelines.errors import Terminal
+from kfm_pipelines.events.body import MAX_BYTES
 from kfm_pipelines.events.quoting import one_line, without_places
 from kfm_pipelines.events.summaries import summary_of
-from kfm_pipelines.messaging.queue import Queue
+from kfm_pipelines.messaging.queue import MOST_ATTRIBUTES, Queue
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters
 from kfm_pipelines.state.letters import Letter
@@ -23,9 +24,7 @@ LETTERS_AT_ONCE = 50
 BUDGET_SECONDS = 5.0
 HISTORY_SHOWN = 50
 LETTER = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
-MAX_MESSAGE_BYTES = 1024 * 1024
 ROOM_FOR_ATTRIBUTES = 8 * 1024
-MAX_ATTRIBUTES = 10
 
 
 def file_letters(workshop: Workshop, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
@@ -38,7 +37,7 @@ def file_letters(workshop: Workshop, *, budget_seconds: float = BUDGET_SECONDS) 
             break
         with _noting(letter, problems):
             _write_record(workshop, letter)
-            letters.mark_filed(workshop.database, [letter])
+            letters.mark_filed(workshop.database, letter)
     for letter in letters.unforwarded(workshop.database, LETTERS_AT_ONCE):
         if time.monotonic() > deadline:
             break
@@ -127,7 +126,7 @@ def _forward(workshop: Workshop, letter: Letter) -> None:
 def _forwarded_body(workshop: Workshop, letter: Letter) -> str:
     """The message itself; the record for a key, and for a message that with its reasons would be too large for SQS."""
     body = letter.body
-    if body is None or len(body.encode()) > MAX_MESSAGE_BYTES - ROOM_FOR_ATTRIBUTES:
+    if body is None or len(body.encode()) > MAX_BYTES - ROOM_FOR_ATTRIBUTES:
         return json.dumps({"kfm_letter": record_of(workshop, letter)})
     return body
 
@@ -146,4 +145,4 @@ def _attributes(letter: Letter) -> dict[str, str]:
     stated = {name: value for name, value in reasons.items() if value}
     plain = {name: value for name, value in letter.attributes.items() if name not in letter.attribute_types}
     own = [(name, value) for name, value in plain.items() if value and len(value) < 500]
-    return {**dict(own[: MAX_ATTRIBUTES - len(stated)]), **stated}
+    return {**dict(own[: MOST_ATTRIBUTES - len(stated)]), **stated}

@@ -120,8 +120,8 @@ def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
 def _unchanged_at_source(
     workshop: Workshop, dataset: Dataset, claim: Claim, current: Revision, events: Sequence[IngestEvent]
 ) -> bool:
-    """Whether events that promise no content speak of objects that are still what they were: S3 is asked for each
-    only if its ETag has changed, so nothing is downloaded to find out that nothing is new."""
+    """Whether events that promise no content speak of objects that are still what they were: S3 is asked for their
+    ETags, so nothing is downloaded to find out that nothing is new."""
     known = processed_objects(workshop.database, claim.key)
     if {event.asset_uri for event in events} != set(known):
         return False

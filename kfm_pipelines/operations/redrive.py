@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable, Terminal
-from kfm_pipelines.operations.drain import drain
-from kfm_pipelines.operations.filing import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, queue_of
+from kfm_pipelines.events.body import MAX_BYTES
+from kfm_pipelines.messaging.queue import MOST_ATTRIBUTES
+from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain
+from kfm_pipelines.operations.filing import queue_of
 from kfm_pipelines.operations.reading import REDRIVE
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import redrives
@@ -20,7 +22,6 @@ from kfm_pipelines.state.letters import Letter, LetterFilter, read_letter
 from kfm_pipelines.state.redrives import ON_THE_WAY, UNDECIDED, Item
 
 LOOK_EVERY_SECONDS = 0.5
-DRAIN_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +150,10 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
     """Why SQS would not take this message again; nothing when it would."""
     if not letter.size:
         return "its message was not kept"
-    if len(attributes) > MAX_ATTRIBUTES:
+    if len(attributes) > MOST_ATTRIBUTES:
         return "it has so many attributes that none can be added"
     size = sum(len(f"{name}String{value}".encode()) for name, value in attributes.items())
-    if letter.size + size > MAX_MESSAGE_BYTES:
+    if letter.size + size > MAX_BYTES:
         return "it is so large that no attribute can be added"
     return ""
 
@@ -166,7 +167,7 @@ def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) 
         queue = queue_of(workshop, item.letter)
         while True:
             depth = queue.depth()
-            drain(workshop.database, queue, workshop.datasets, budget_seconds=DRAIN_SECONDS)
+            drain(workshop.database, queue, workshop.datasets, budget_seconds=LONGEST_DRAIN_SECONDS)
             empty = depth.waiting + depth.in_flight == 0
             if empty and redrives.mark(workshop.database, item.token, "planned", only_from=ON_THE_WAY):
                 break

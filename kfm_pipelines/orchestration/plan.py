@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kfm_pipelines.datasets import Concurrency
+from kfm_pipelines.declarations import Concurrency
 from kfm_pipelines.state.dispatches import DueKey
 
 # A key that keeps failing with others around it may be what fails them: from here on it goes alone.

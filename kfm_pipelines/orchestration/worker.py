@@ -11,7 +11,7 @@ from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
-from kfm_pipelines.operations.drain import drain_all
+from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain_all
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import again_in, planned_runs, range_tags, run_tags, settle
@@ -23,7 +23,6 @@ from kfm_pipelines.orchestration.turns import ONE_IN, TURNS_REMEMBERED, Turns
 from kfm_pipelines.state.dispatches import put_off_untouched, recent_turns, seconds_until_due
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
-DRAIN_SECONDS = 15.0
 SHORTEST_NAP_SECONDS = 0.1
 LONGEST_NAP_SECONDS = 5.0
 RUNS_BETWEEN_DRAINS = ONE_IN
@@ -54,7 +53,7 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
     turns = Turns(recent_turns(workshop.database, TURNS_REMEMBERED))
     with dg.DagsterInstance.get() as instance:
         while True:
-            drained = drain_all(workshop, budget_seconds=DRAIN_SECONDS)
+            drained = drain_all(workshop, budget_seconds=LONGEST_DRAIN_SECONDS)
             if drained.problems and drained.problems != worked.problems:
                 on_progress(replace(worked, problems=drained.problems))
             worked.problems = drained.problems

@@ -3,7 +3,8 @@
 import io
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.datasets import Column, ColumnType, Dataset
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Column, ColumnType
 from kfm_pipelines.errors import InputUnreadable
 
 if TYPE_CHECKING:

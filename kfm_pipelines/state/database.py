@@ -16,6 +16,7 @@ Row = dict[str, Any]
 
 # A worker that hangs while it holds a key must stop neither the sensor nor, for long, that key's next worker.
 LOCK_SECONDS = 5
+CONNECTION_SECONDS = 15
 IDLE_IN_TRANSACTION_SECONDS = 120
 
 
@@ -78,7 +79,7 @@ class Database:
                 min_size=0,
                 max_size=8,
                 max_idle=60,
-                timeout=15,
+                timeout=CONNECTION_SECONDS,
                 check=ConnectionPool.check_connection,
                 open=True,
             )

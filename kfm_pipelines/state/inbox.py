@@ -247,8 +247,6 @@ def _event(row: dict[str, Any]) -> IngestEvent:
         sequencer=row["sequencer"],
         event_time=row["event_time"],
         dataset=row["dataset"],
-        granule_start=None,
-        granule_end=None,
         priority=row["priority"],
         key=row["key"],
         window_start=row["window_start"],

@@ -178,15 +178,11 @@ def unforwarded(database: Database, limit: int) -> list[Letter]:
     return _letters(database, "forwarded_at IS NULL AND state = 'open'", limit)
 
 
-def mark_filed(database: Database, letters: Sequence[Letter]) -> None:
-    """Their records are written; one that changed meanwhile will be written again."""
+def mark_filed(database: Database, letter: Letter) -> None:
+    """Its record is written; if it changed meanwhile, it will be written again."""
     database.execute(
-        """
-        UPDATE kfm.dead_letters l SET filed_at = clock_timestamp()
-        FROM unnest(%(ids)s::bigint[], %(seen)s::timestamptz[]) AS f (id, seen)
-        WHERE l.id = f.id AND l.changed_at = f.seen
-        """,
-        {"ids": [letter.id for letter in letters], "seen": [letter.changed_at for letter in letters]},
+        "UPDATE kfm.dead_letters SET filed_at = clock_timestamp() WHERE id = %(id)s AND changed_at = %(seen)s",
+        {"id": letter.id, "seen": letter.changed_at},
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm_pipelines.datasets import WindowLength
+from kfm_pipelines.declarations import WindowLength
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import Window, parse_label, window_of
 

@@ -18,7 +18,7 @@ import pytest
 
 from kfm_pipelines.local.samples import streamflow_table
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.messaging.clients import s3_client, sqs_client
+from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import load_settings
@@ -66,7 +66,7 @@ def bucket(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFa
         s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
         puts = _upload(site)
         messages = tuple(site.s3_message(put, sequencer=f"{number:016X}") for number, put in enumerate(puts))
-        _send(site, messages)
+        site.send_all(messages)
         assert site.work() == {"keys": HOURS, "published": HOURS, "skipped": 0, "failed": 0}
         arriving = _as_the_world_delivers(site, puts, messages)
         resources = site.environment["KFM_RESOURCES"]
@@ -81,7 +81,7 @@ def site(bucket: Bucket, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_any_order_gives_the_same_bytes(site: Site, bucket: Bucket) -> None:
-    _send(site, bucket.arriving)
+    site.send_all(bucket.arriving)
 
     assert site.work() == {"keys": HOURS, "published": HOURS, "skipped": 0, "failed": 0}
 
@@ -95,7 +95,7 @@ def test_working_in_between_ends_in_the_same_bytes(site: Site, bucket: Bucket) -
     of_the_day = [body for body in bucket.arriving if f"/{START:%Y/%m/%d}/" in body]
     chunk = len(of_the_day) // 4 + 1
     for start in range(0, len(of_the_day), chunk):
-        _send(site, of_the_day[start : start + chunk])
+        site.send_all(of_the_day[start : start + chunk])
         site.work()
 
     assert len(site.fetch("SELECT FROM kfm.revisions")) > 24
@@ -108,7 +108,7 @@ def test_working_in_between_ends_in_the_same_bytes(site: Site, bucket: Bucket) -
 
 def test_two_workers_at_once_apply_each_key_once(site: Site, bucket: Bucket) -> None:
     keys = [site.key(hour) for hour in range(40)]
-    _send(site, bucket.messages[: 40 * PARTS])
+    site.send_all(bucket.messages[: 40 * PARTS])
 
     workers = [_start_worker(site) for _ in range(2)]
     outputs = [worker.communicate(timeout=120)[0] for worker in workers]
@@ -121,7 +121,7 @@ def test_two_workers_at_once_apply_each_key_once(site: Site, bucket: Bucket) -> 
 
 
 def test_drains_at_once_record_each_event_once(site: Site, bucket: Bucket) -> None:
-    _send(site, bucket.arriving)
+    site.send_all(bucket.arriving)
 
     with ThreadPoolExecutor(4) as threads:
         total = reduce(add, threads.map(lambda _: _drain_alone(), range(4)))
@@ -158,13 +158,6 @@ def _as_the_world_delivers(site: Site, puts: Sequence[Put], messages: Sequence[s
     arriving = [site.wrapped(body) if chance.random() < 0.5 else body for body in [*messages, *announced, *more]]
     chance.shuffle(arriving)
     return tuple(arriving)
-
-
-def _send(site: Site, bodies: Sequence[str]) -> None:
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
-    for start in range(0, len(bodies), 10):
-        entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies[start : start + 10])]
-        assert not sqs_client().send_message_batch(QueueUrl=url, Entries=entries).get("Failed")  # type: ignore[arg-type]
 
 
 def _start_worker(site: Site) -> subprocess.Popen[str]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kfm_pipelines.events.fifo import object_envelope
-from kfm_pipelines.messaging.clients import s3_client, sqs_client
+from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines_tests.events.samples import eventbridge
 from kfm_pipelines_tests.site import Put, Site
 
@@ -49,7 +49,7 @@ def test_fifty_deliveries_of_a_thousand_objects_are_a_thousand_effects(site: Sit
     with ThreadPoolExecutor(4) as pool:
         puts = list(pool.map(site.put, range(OBJECTS)))
     storm = _storm(site, puts)
-    _send(site, storm)
+    site.send_all(storm)
 
     tally = site.drain()
     while tally.received < len(storm):
@@ -68,14 +68,3 @@ def _storm(site: Site, puts: list[Put]) -> list[str]:
     messages = [shapes[number % len(shapes)](put) for put in puts for number in range(DELIVERIES)]
     random.Random(7).shuffle(messages)
     return messages
-
-
-def _send(site: Site, messages: list[str]) -> None:
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
-
-    def send(place: int) -> None:
-        entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(messages[place : place + 10])]
-        assert not sqs_client().send_message_batch(QueueUrl=url, Entries=entries).get("Failed")  # type: ignore[arg-type]
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(send, range(0, len(messages), 10)))

@@ -83,3 +83,12 @@ def too_large(site: Site, hours: int) -> list[str]:
 def stored(site: Site, path: str) -> dict[str, object]:
     document: dict[str, object] = json.loads((site.data / path).read_text())
     return document
+
+
+def let_sqs_give_up(queue: Queue) -> None:
+    """Receive what is in the queue and never delete it, until SQS has moved it to the dead-letter queue."""
+    while queue.depth().waiting:
+        for message in sqs_client().receive_message(QueueUrl=queue.url, MaxNumberOfMessages=10).get("Messages", []):
+            sqs_client().change_message_visibility(
+                QueueUrl=queue.url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+            )

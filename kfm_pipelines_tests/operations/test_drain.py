@@ -39,20 +39,13 @@ def message(site: Site, number: int, **changes: object) -> str:
     return json.dumps(s3_notification(**{**said, **changes}))  # type: ignore[arg-type]
 
 
-def fill(site: Site, bodies: list[str]) -> None:
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
-    for place in range(0, len(bodies), 10):
-        entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies[place : place + 10])]
-        assert not sqs_client().send_message_batch(QueueUrl=url, Entries=entries).get("Failed")  # type: ignore[arg-type]
-
-
 def recorded(site: Site) -> int:
     [row] = site.fetch("SELECT count(*)::int AS n FROM kfm.inbox")
     return int(row["n"])
 
 
 def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) -> None:
-    fill(site, [message(site, number) for number in range(20)])
+    site.send_all([message(site, number) for number in range(20)])
     url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
     sqs_client().set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "2"})
     with partly_failing(sqs_client(), "DeleteMessageBatch") as failed:
@@ -66,7 +59,7 @@ def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) ->
 
 
 def test_what_was_received_before_a_failed_receive_is_recorded_at_once(site: Site) -> None:
-    fill(site, [message(site, number) for number in range(30)])
+    site.send_all([message(site, number) for number in range(30)])
     with answering_500(sqs_client(), "ReceiveMessage", calls=(3, 4)):  # the third receive, and boto's second try
         first = drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=60)
     assert first == Tally(received=30, recorded=30)
@@ -89,7 +82,7 @@ def test_hostile_messages_leave_one_log_line_each_at_most(site: Site, caplog: py
 @pytest.mark.parametrize("consumers", [2, 8])
 def test_consumers_race_without_a_double_record(site: Site, consumers: int) -> None:
     bodies = [message(site, number) for number in range(300)]
-    fill(site, [*bodies, *reversed(bodies)])
+    site.send_all([*bodies, *reversed(bodies)])
     workshops = [Workshop(load_settings(site.environment)) for _ in range(consumers)]
 
     with ThreadPoolExecutor(consumers) as pool:
@@ -119,7 +112,7 @@ def test_a_message_the_database_refuses_is_refused_alone(site: Site) -> None:
     site.workshop.database.execute(
         "ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (asset_uri NOT LIKE '%%part-13.parquet')"
     )
-    fill(site, [message(site, number) for number in range(20)])
+    site.send_all([message(site, number) for number in range(20)])
 
     assert site.drain() == Tally(received=20, recorded=19, refused=1)
     [letter] = site.fetch("SELECT reason FROM kfm.dead_letters")
@@ -240,7 +233,7 @@ def doorway(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doorway]:
 
 @pytest.mark.slow
 def test_a_queue_that_is_away_is_said_and_everything_recovers(site: Site, doorway: Doorway) -> None:
-    fill(site, [message(site, number) for number in range(50)])
+    site.send_all([message(site, number) for number in range(50)])
     doorway.shut()
     with dg.DagsterInstance.get() as instance:
         for _ in range(3):

@@ -12,7 +12,7 @@ from kfm_pipelines.operations.dead_queue import collect_dead
 from kfm_pipelines.operations.filing import file_letters
 from kfm_pipelines.state import letters
 from kfm_pipelines.state.letters import LetterFilter
-from kfm_pipelines_tests.operations.given import messages_in, stored
+from kfm_pipelines_tests.operations.given import let_sqs_give_up, messages_in, stored
 from kfm_pipelines_tests.site import Site
 
 NOT_JSON = "rubbish at 38.97123,-95.23529"
@@ -111,13 +111,7 @@ def test_what_sqs_moved_is_picked_up_and_classified(site: Site, dead: Queue) -> 
     site.drain()
     site.send(good)
     site.send("rubbish")
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
-    for _ in range(6):
-        for message in sqs_client().receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
-            sqs_client().change_message_visibility(
-                QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
-            )
-    assert site.workshop.queue.depth().waiting == 0
+    let_sqs_give_up(site.workshop.queue)
 
     assert collect_dead(site.workshop) == 2
 
@@ -158,12 +152,7 @@ def test_a_copy_leaves_the_dead_letter_queue_when_its_letter_is_settled(site: Si
 def test_a_message_is_no_copy_of_ours_because_it_says_so(site: Site, dead: Queue, number: str) -> None:
     """Sent to the intake with our mark, and moved by SQS after too many receives."""
     site.workshop.queue.send("rubbish", {"kfm-letter": number})
-    url = site.workshop.queue.url
-    for _ in range(6):
-        for message in sqs_client().receive_message(QueueUrl=url).get("Messages", []):
-            sqs_client().change_message_visibility(
-                QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
-            )
+    let_sqs_give_up(site.workshop.queue)
     assert collect_dead(site.workshop) == 1
     assert only_letter(site).error == "BodyUnreadable"
     assert messages_in(dead) == []

@@ -9,7 +9,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kfm_pipelines.datasets import Concurrency, load_datasets
+from kfm_pipelines.datasets import load_datasets
+from kfm_pipelines.declarations import Concurrency
 from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.settings import shipped

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm_pipelines.datasets import Concurrency, PrefixLimit
+from kfm_pipelines.declarations import Concurrency, PrefixLimit
 from kfm_pipelines.orchestration.plan import ALONE_AFTER_ATTEMPTS, PlannedRun, plan_runs
 from kfm_pipelines.state.dispatches import DueKey
 

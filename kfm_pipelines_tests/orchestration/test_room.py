@@ -6,7 +6,8 @@ import dagster as dg
 import pytest
 from dagster._core.storage.dagster_run import RunOpConcurrency
 
-from kfm_pipelines.datasets import Concurrency, Datasets, load_datasets
+from kfm_pipelines.datasets import Datasets, load_datasets
+from kfm_pipelines.declarations import Concurrency
 from kfm_pipelines.orchestration.naming import limit_tags
 from kfm_pipelines.orchestration.plan import PlannedRun
 from kfm_pipelines.orchestration.room import Room

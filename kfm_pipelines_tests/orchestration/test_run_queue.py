@@ -7,7 +7,7 @@ import pytest
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from kfm_pipelines.datasets import PrefixLimit
+from kfm_pipelines.declarations import PrefixLimit
 from kfm_pipelines.orchestration.dispatch import dispatch, run_tags
 from kfm_pipelines_tests.orchestration.given import OTHER, declare, enqueue
 from kfm_pipelines_tests.site import Site

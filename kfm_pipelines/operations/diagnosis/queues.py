@@ -9,14 +9,11 @@ from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.messaging.queue_settings import place_of
 from kfm_pipelines.messaging.wiring import Place, QueueWanted
 from kfm_pipelines.operations.diagnosis.finding import FIX, Finding
-from kfm_pipelines.state.database import LOCK_SECONDS
+from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS
+from kfm_pipelines.state.database import CONNECTION_SECONDS, LOCK_SECONDS
 
 # A tick collects messages, records them, then deletes them; until then each has to stay hidden, or it comes again.
-LONGEST_DRAIN_SECONDS = 15
-LONGEST_WAIT_FOR_A_CONNECTION_SECONDS = 15
-LONGEST_HOLD_SECONDS = (
-    LONGEST_DRAIN_SECONDS + LONGEST_WAIT_FOR_A_CONNECTION_SECONDS + LOCK_SECONDS + LONGEST_PATIENCE_SECONDS
-)
+LONGEST_HOLD_SECONDS = int(LONGEST_DRAIN_SECONDS) + CONNECTION_SECONDS + LOCK_SECONDS + LONGEST_PATIENCE_SECONDS
 LEAST_RETENTION_SECONDS = 4 * 24 * 3600
 FEWEST_RECEIVES, MOST_RECEIVES = 3, 10
 

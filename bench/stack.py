@@ -1,0 +1,21 @@
+"""A stack of a benchmark's own, whatever the shell points to."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+from kfm_pipelines.operations.workshop import Workshop
+
+
+@contextmanager
+def own_stack(folder: Path, **variables: str) -> Iterator[Workshop]:
+    os.environ.update({"KFM_HOME": str(folder / "home"), **variables})
+    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
+        os.environ.pop(variable, None)
+    for client in (s3_client, sns_client, sqs_client):
+        client.cache_clear()  # the stack has new ports each time it starts
+    with opened_workshop() as workshop:
+        yield workshop
