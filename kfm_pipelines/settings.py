@@ -4,6 +4,7 @@ AWS itself (endpoint, region, credentials) is left to boto3 and its usual variab
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ class Settings:
     runs_in_flight: int  # KFM_RUNS_IN_FLIGHT: runs the dispatcher keeps open at once
     lease_seconds: int  # KFM_LEASE_SECONDS: how long a silent worker keeps its keys
     max_attempts: int  # KFM_MAX_ATTEMPTS
+    retry_base_seconds: float  # KFM_RETRY_BASE_SECONDS: the first retry comes within twice this
     inbox_days: int  # KFM_INBOX_DAYS: how long events are kept that a newer one has replaced
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
 
@@ -72,6 +74,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         runs_in_flight=_whole_number(env, "KFM_RUNS_IN_FLIGHT", 4, at_most=200),
         lease_seconds=_whole_number(env, "KFM_LEASE_SECONDS", 30, at_most=86_400),
         max_attempts=_whole_number(env, "KFM_MAX_ATTEMPTS", 7, at_most=100),
+        retry_base_seconds=_seconds(env, "KFM_RETRY_BASE_SECONDS", 2.0, at_most=3600.0),
         inbox_days=_whole_number(env, "KFM_INBOX_DAYS", 90, at_most=36_500),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
     )
@@ -111,3 +114,10 @@ def _whole_number(env: Mapping[str, str], name: str, default: int, *, at_most: i
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= at_most:
         raise SettingsInvalid(f"{name} must be a whole number from 1 to {at_most}, not {text!r}")
     return int(text)
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float, *, at_most: float) -> float:
+    text = env.get(name) or str(default)
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text) or not 0 < float(text) <= at_most:
+        raise SettingsInvalid(f"{name} must be seconds above 0 and up to {at_most:g}, not {text!r}")
+    return float(text)

@@ -147,6 +147,8 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
         "KFM_FIFO_QUEUE": f"{name}.fifo",
         "KFM_FIFO_DEAD_LETTER_QUEUE": f"{name}-dlq.fifo",
         "KFM_LEASE_SECONDS": "2",
+        # A worker asked for `once` waits a little longer than a lease: the first few retries come sooner than that.
+        "KFM_RETRY_BASE_SECONDS": "0.1",
         "DAGSTER_HOME": str(dagster_home(root)),
         "DAGSTER_EVENT_BATCH_SIZE": "200",
         **settings,

@@ -39,13 +39,14 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
             "KFM_RUNS_IN_FLIGHT": "1",
             "KFM_LEASE_SECONDS": "60",
             "KFM_MAX_ATTEMPTS": "3",
+            "KFM_RETRY_BASE_SECONDS": "0.5",
         }
     )
     assert (settings.postgres_url, settings.store_url) == ("postgresql://db/kfm", "s3://kfm/lake")
     assert (settings.home, settings.resources) == (tmp_path / "home", tmp_path / "resources")
     assert (settings.topic, settings.queue, settings.dead_letter_queue) == ("t", "q", "d")
     assert (settings.batch_size, settings.runs_in_flight) == (5000, 1)
-    assert (settings.lease_seconds, settings.max_attempts) == (60, 3)
+    assert (settings.lease_seconds, settings.max_attempts, settings.retry_base_seconds) == (60, 3, 0.5)
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
@@ -71,6 +72,12 @@ def test_the_store_must_be_files_or_s3(url: str) -> None:
 def test_numbers_must_be_whole_and_in_range(name: str, text: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"{name} must be a whole number from 1 to"):
         load_settings(NEEDED | {name: text})
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "-1", "1e3", "nan", "inf", "3601", "1" * 5000, "٣", " 5", ".5"])
+def test_seconds_must_be_a_plain_number_in_range(text: str) -> None:
+    with pytest.raises(SettingsInvalid, match="KFM_RETRY_BASE_SECONDS must be seconds above 0 and up to 3600"):
+        load_settings(NEEDED | {"KFM_RETRY_BASE_SECONDS": text})
 
 
 def test_the_same_database_for_another_client() -> None:

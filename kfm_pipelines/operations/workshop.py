@@ -69,7 +69,7 @@ class Workshop:
 
     @cached_property
     def retries(self) -> RetryPolicy:
-        return RetryPolicy(max_attempts=self.settings.max_attempts)
+        return RetryPolicy(base_seconds=self.settings.retry_base_seconds, max_attempts=self.settings.max_attempts)
 
     def policy(self, dataset: Dataset) -> Policy:
         """Read once, so that every stage of a run goes by the same one."""
