@@ -17,12 +17,14 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from kfm_pipelines.declarations import (
     Concurrency,
     Declared,
+    Extent,
     Input,
     KeyPart,
     KeyTemplate,
     Licence,
     Owner,
     Provider,
+    Sovereignty,
     Table,
     Tag,
     WindowLength,
@@ -53,6 +55,9 @@ class Dataset(Declared):
     input: Input
     processor: Literal["table"]
     policy: KeyPart
+    review: Literal["none", "required"] = "none"  # whether a person with authority has to see each release first
+    sovereignty: Sovereignty | None = None
+    extent: Extent | None = None
     table: Table
     concurrency: Concurrency = Concurrency()
 
@@ -86,7 +91,7 @@ class Dataset(Declared):
     @property
     def digest(self) -> str:
         """Changes when, and only when, something changes that shapes the published bytes."""
-        shapes = {"dataset", "title", "key", "processor", "policy", "table", "licence"}
+        shapes = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
         shaping = self.model_dump(mode="json", include=shapes)
         return hashlib.sha256(rfc8785.dumps(shaping)).hexdigest()
 

@@ -13,7 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 KeyPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 ColumnName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date"]
+# A geometry is WKB in degrees east and north (OGC:CRS84).
+ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date", "geometry"]
+# `place` is whatever else a place can be told from: grid coordinates, cell ids, geohashes, directions.
+Whereabouts = Literal["longitude", "latitude", "geometry", "place"]
 Words = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 # What Dagster accepts: anything else would only come out when it loads the definitions, and take all datasets down.
 Owner = Annotated[str, StringConstraints(pattern=r"^(team:[A-Za-z0-9_]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]
@@ -118,15 +121,18 @@ class Column(Declared):
     nullable: bool
     unit: str | None = None
     description: str
+    source: Words | None = None  # what the column is called in the objects, when that is another name
+    holds: Whereabouts | None = None  # what it tells of where something is; masking goes by this
 
 
 class Table(Declared):
-    """The published table: columns in order, and which of them say what a row is, when and where."""
+    """A table: columns in order, and which of them say what a row is, when and where."""
 
     primary_key: Annotated[list[ColumnName], Field(min_length=1)]
-    time_column: ColumnName
-    longitude_column: ColumnName
-    latitude_column: ColumnName
+    time_column: ColumnName | None = None
+    longitude_column: ColumnName | None = None
+    latitude_column: ColumnName | None = None
+    geometry_column: ColumnName | None = None
     columns: Annotated[list[Column], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -134,19 +140,61 @@ class Table(Declared):
         names = [column.name for column in self.columns]
         if len(set(names)) != len(names):
             raise ValueError("columns has the same name twice")
-        for name in [*self.primary_key, self.time_column, self.longitude_column, self.latitude_column]:
-            if name not in names:
-                raise ValueError(f"{name!r} is not one of the columns {', '.join(names)}")
-        self._refuse_type(self.time_column, ("timestamp",))
+        found_in = [column.source or column.name for column in self.columns]
+        if len(set(found_in)) != len(found_in):
+            raise ValueError("columns has the same source twice")
+        if (self.longitude_column is None) != (self.latitude_column is None):
+            raise ValueError("longitude_column and latitude_column go together")
+        self._refuse_type(self.time_column, ("timestamp", "date"))
         self._refuse_type(self.longitude_column, ("float64",))
         self._refuse_type(self.latitude_column, ("float64",))
+        self._refuse_type(self.geometry_column, ("geometry",))
+        for name in self.primary_key:
+            self.column(name)
         return self
 
-    def _refuse_type(self, name: str, expected: tuple[ColumnType, ...]) -> None:
+    def column(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise ValueError(f"{name!r} is not one of the columns {', '.join(column.name for column in self.columns)}")
+
+    @property
+    def place_columns(self) -> list[str]:
+        """Every column a place can be told from, in order."""
+        named = {self.longitude_column, self.latitude_column, self.geometry_column}
+        return [
+            column.name
+            for column in self.columns
+            if column.name in named or column.holds is not None or column.type == "geometry"
+        ]
+
+    def _refuse_type(self, name: str | None, expected: tuple[ColumnType, ...]) -> None:
         """What says when or where has to be able to; the gates compare it."""
-        found = next(column.type for column in self.columns if column.name == name)
-        if found not in expected:
+        if name is not None and (found := self.column(name).type) not in expected:
             raise ValueError(f"{name!r} must be of type {' or '.join(expected)}, not {found}")
+
+
+class Extent(Declared):
+    """The rectangle all places of a dataset lie in, in degrees."""
+
+    west: Annotated[float, Field(ge=-180, le=180)]
+    south: Annotated[float, Field(ge=-90, le=90)]
+    east: Annotated[float, Field(ge=-180, le=180)]
+    north: Annotated[float, Field(ge=-90, le=90)]
+
+    @model_validator(mode="after")
+    def _has_an_inside(self) -> Self:
+        if self.west >= self.east or self.south >= self.north:
+            raise ValueError("west must be less than east, and south less than north")
+        return self
+
+
+class Sovereignty(Declared):
+    """Whose data it is, whoever holds it, and what every reader is told about that."""
+
+    nations: Words
+    notice: Words
 
 
 class PrefixLimit(Declared):

@@ -1,46 +1,104 @@
 """Masking policies: one reviewed YAML file each in resources/policies/.
 
-A dataset without a policy, a policy nobody reviews any more, or one that contradicts itself publishes nothing.
+A dataset without a policy, a policy nobody reviews any more, or one that does not say what becomes of every column
+publishes nothing.
 """
 
 import hashlib
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import rfc8785
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from kfm_pipelines.datasets import describe, read_yaml
+from kfm_pipelines.care.labels import Label
+from kfm_pipelines.care.rules import ClassRules, Displace, Group, Sensitivity
+from kfm_pipelines.datasets import Dataset, describe, read_yaml
+from kfm_pipelines.declarations import ColumnName, Declared, KeyPart
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
 
-Method = Literal["none"]
-Words = Annotated[str, StringConstraints(min_length=3, strip_whitespace=True)]
+Sentence = Annotated[str, StringConstraints(min_length=3, strip_whitespace=True)]
 
 
-class Policy(BaseModel):
+class Columns(Declared):
+    """What becomes of the columns that do not tell a place. Each has to be in one of the two lists."""
+
+    keep: list[ColumnName] = Field(default_factory=list)
+    withhold: list[ColumnName] = Field(default_factory=list)
+
+
+class Policy(Declared):
     """What is done to a sensitive dataset, why, on whose authority and until when."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    policy: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+    policy: KeyPart
     version: Annotated[int, Field(ge=1)]
-    sensitivity: Literal["open"]
-    method: Method
-    reason: Words
-    authority: Words
+    reason: Sentence
+    authority: KeyPart  # who decides: a file in resources/authorities
     reviewed_on: date
-    review_by: date
+    review_every_days: Annotated[int, Field(ge=1, le=3650)]
+    labels: list[Label] = Field(default_factory=list)
+
+    # Either one class for every record, or the column that says which.
+    sensitivity: Sensitivity | None = None
+    class_column: ColumnName | None = None
+    classes: dict[Sensitivity, ClassRules] = Field(default_factory=dict)
+
+    minimum_count: Annotated[int, Field(ge=3, le=1000)] = 5
+    stable_id: list[ColumnName] = Field(
+        default_factory=list
+    )  # what makes two records the same feature, in every release
+    key_id: KeyPart | None = None  # the secret that displacement depends on; another one is another version
+    columns: Columns = Columns()
+    wording: Sentence | None = None  # what stands where something is withheld
 
     @model_validator(mode="after")
-    def _review_is_ahead(self) -> Self:
-        if self.review_by <= self.reviewed_on:
-            raise ValueError("review_by must be after reviewed_on")
+    def _classes_are_known(self) -> Self:
+        if (self.sensitivity is None) == (self.class_column is None):
+            raise ValueError("needs either sensitivity, for all records, or class_column")
+        if self.is_open and self.classes:
+            raise ValueError("classes: an open policy has none")
+        if not self.is_open and not self.classes:
+            raise ValueError("classes: says nothing about any class, so nothing may be published")
+        if self.sensitivity is not None and not self.is_open and set(self.classes) != {self.sensitivity}:
+            raise ValueError(f"classes: must have rules for {self.sensitivity!r}, and for no other class")
+        for sensitivity, rules in self.classes.items():
+            rules.refuse_unless_fit_for(sensitivity)
         return self
+
+    @model_validator(mode="after")
+    def _has_what_its_rules_need(self) -> Self:
+        if self.is_open:
+            return self
+        if self.key_id is None:
+            raise ValueError("key_id: a policy that masks needs one")
+        if not self.stable_id:
+            raise ValueError("stable_id: a policy that masks has to say what makes two records the same feature")
+        if self.wording is None:
+            raise ValueError("wording: withheld text is never blank; say what stands in its place")
+        both = set(self.columns.keep) & set(self.columns.withhold)
+        if both:
+            raise ValueError(f"columns: {min(both)!r} cannot be both kept and withheld")
+        for rule in (rule for rules in self.classes.values() for rule in rules.rules.values()):
+            if isinstance(rule, Group) and not set(rule.by) <= set(self.columns.keep):
+                raise ValueError("classes: a group may only be by columns that are kept")
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        return self.sensitivity == "open"
 
     @property
     def name(self) -> str:
         return f"{self.policy}@{self.version}"
+
+    @property
+    def review_by(self) -> date:
+        return self.reviewed_on + timedelta(days=self.review_every_days)
+
+    @property
+    def displaces(self) -> bool:
+        return any(isinstance(rules.point, Displace) for rules in self.classes.values())
 
     @property
     def digest(self) -> str:
@@ -51,8 +109,11 @@ def load_policy(resources: Path, name: str) -> Policy:
     path = resources / "policies" / f"{name}.yaml"
     if not path.is_file():
         raise PolicyRefused(f"there is no masking policy {name!r} in resources/policies, so nothing may be published")
+    document = read_yaml(path)
+    if not document:
+        raise PolicyRefused(f"the masking policy {name!r} is empty, so nothing may be published")
     try:
-        policy = Policy.model_validate(read_yaml(path))
+        policy = Policy.model_validate(document)
     except ValidationError as error:
         raise DeclarationInvalid(f"{path.name}: {describe(error)}") from None
     if policy.policy != name:
@@ -65,3 +126,38 @@ def refuse_if_unfit(policy: Policy, today: date) -> None:
         raise PolicyRefused(
             f"policy {policy.name} was due for review by {policy.review_by}; nothing is published under it"
         )
+    if today < policy.reviewed_on:
+        raise PolicyRefused(f"policy {policy.name} is reviewed only on {policy.reviewed_on}; nothing is published yet")
+
+
+def refuse_if_unsuited(policy: Policy, dataset: Dataset) -> None:
+    """The policy has to speak about exactly this dataset's columns; what it does not mention is not published."""
+    for sentence in _misfits(policy, dataset):
+        raise PolicyRefused(f"policy {policy.name} does not suit {dataset.dataset}: {sentence}")
+
+
+def _misfits(policy: Policy, dataset: Dataset) -> "list[str]":
+    if dataset.sovereignty is not None and not policy.labels:
+        return ["the data is a nation's, so the policy needs labels"]
+    if policy.is_open:
+        return []
+    table = dataset.table
+    names = [column.name for column in table.columns]
+    said = [*policy.columns.keep, *policy.columns.withhold]
+    places = table.place_columns
+    misfits = [
+        f"{name!r} is not one of the columns"
+        for name in [*said, *policy.stable_id, *([policy.class_column] if policy.class_column else [])]
+        if name not in names
+    ]
+    misfits += [f"{name!r} tells a place, so it can be neither kept nor withheld" for name in said if name in places]
+    misfits += [
+        f"it does not say whether {name!r} is kept or withheld"
+        for name in names
+        if name not in said and name not in places and name != policy.class_column
+    ]
+    if dataset.extent is None:
+        misfits.append("the dataset has no extent to hold coordinates against")
+    if table.longitude_column is None and table.geometry_column is None:
+        misfits.append("the dataset names no column with a place to mask")
+    return misfits

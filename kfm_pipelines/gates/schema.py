@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.gates.verdict import Finding, Severity, Verdict
 
 if TYPE_CHECKING:
@@ -12,12 +12,19 @@ if TYPE_CHECKING:
 
 
 def judge_schema(
-    dataset: Dataset, table: "pa.Table", declared: "pa.Schema", window: tuple[datetime, datetime]
+    declaration: Table, table: "pa.Table", declared: "pa.Schema", window: tuple[datetime, datetime]
 ) -> Verdict:
     """`window` is half-open: a reading at its end belongs to the next one."""
     columns = list(_columns(table, declared))
     values = (
-        [] if columns else [*_nulls(table, declared), *_rows(dataset, table), *_time_and_place(dataset, table, window)]
+        []
+        if columns
+        else [
+            *_nulls(table, declared),
+            *_rows(declaration, table),
+            *_time(declaration, table, window),
+            *_place(declaration, table),
+        ]
     )
     return Verdict("schema", (*columns, *values))
 
@@ -40,28 +47,40 @@ def _nulls(table: "pa.Table", declared: "pa.Schema") -> Iterator[Finding]:
             yield _error("no-nulls", field.name, "no nulls", f"{nulls} of {table.num_rows} rows")
 
 
-def _rows(dataset: Dataset, table: "pa.Table") -> Iterator[Finding]:
+def _rows(declaration: Table, table: "pa.Table") -> Iterator[Finding]:
     if table.num_rows == 0:
         yield Finding("not-empty", Severity.WARN, "table", "at least one row", "none")
         return
-    names = dataset.table.primary_key
+    names = declaration.primary_key
     distinct = table.select(names).group_by(names).aggregate([]).num_rows
     if distinct != table.num_rows:
         subject = ", ".join(names)
         yield _error("primary-key-unique", subject, "one row each", f"{table.num_rows - distinct} rows too many")
 
 
-def _time_and_place(dataset: Dataset, table: "pa.Table", window: tuple[datetime, datetime]) -> Iterator[Finding]:
+def _time(declaration: Table, table: "pa.Table", window: tuple[datetime, datetime]) -> Iterator[Finding]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    start, end = (pa.scalar(instant, pa.timestamp("us", tz="UTC")) for instant in window)
-    times = table.column(dataset.table.time_column)
+    if declaration.time_column is None:
+        return
+    instant = pa.timestamp("us", tz="UTC")
+    times = table.column(declaration.time_column)
+    if pa.types.is_date(times.type):
+        times = times.cast(pa.timestamp("us")).cast(instant)  # a day is its first instant
+    start, end = (pa.scalar(moment, instant) for moment in window)
     outside = _count(pc.or_(pc.less(times, start), pc.greater_equal(times, end)))
     if outside:
         expected = f"times from {window[0]:%Y-%m-%dT%H:%MZ} until before {window[1]:%Y-%m-%dT%H:%MZ}"
-        yield _error("time-in-window", dataset.table.time_column, expected, f"{outside} rows outside")
-    for name, limit in ((dataset.table.longitude_column, 180.0), (dataset.table.latitude_column, 90.0)):
+        yield _error("time-in-window", declaration.time_column, expected, f"{outside} rows outside")
+
+
+def _place(declaration: Table, table: "pa.Table") -> Iterator[Finding]:
+    import pyarrow.compute as pc
+
+    for name, limit in ((declaration.longitude_column, 180.0), (declaration.latitude_column, 90.0)):
+        if name is None:
+            continue
         degrees = table.column(name)
         wrong = len(degrees) - degrees.null_count - _count(pc.less_equal(pc.abs(degrees), limit))
         if wrong:

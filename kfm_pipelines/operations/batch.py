@@ -169,7 +169,7 @@ class Batch:
     def _judged(self, handoff: Handoff) -> Verdict:
         table = read_parquet(handoff.data, handoff.claim.key)
         window = inputs.window_of_key(self.database, handoff.claim.key)
-        verdict = judge_schema(self._dataset, table, declared_schema(self._dataset), window)
+        verdict = judge_schema(self._dataset.table, table, declared_schema(self._dataset.table), window)
         record_verdict(
             self.database,
             handoff.claim,

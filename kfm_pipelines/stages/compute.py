@@ -31,7 +31,7 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
     import pyarrow as pa
 
     if not objects:  # all of them were deleted
-        return declared_schema(dataset).empty_table()
+        return declared_schema(dataset.table).empty_table()
     tables = [_conformed(source, dataset) for source in objects]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
@@ -39,7 +39,7 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
         detail = " ".join(str(error).split())[:200]
         names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
         raise InputUnreadable(f"the objects of this key do not form one table: {detail}, in {names}") from None
-    return _ordered(_with_declared_fields(table, dataset), declared_schema(dataset))
+    return _ordered(_with_declared_fields(table, dataset), declared_schema(dataset.table))
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
@@ -53,7 +53,7 @@ def _conformed(source: SourceObject, dataset: Dataset) -> "pa.Table":
     import pyarrow as pa
 
     table = read_parquet(source.data, source.asset_uri)
-    declared = declared_schema(dataset)
+    declared = declared_schema(dataset.table)
     known = [name for name in declared.names if name in table.column_names]
     others = sorted(name for name in set(table.column_names) if name not in declared.names)
     columns: list[pa.ChunkedArray] = []
@@ -89,7 +89,7 @@ def _with_declared_fields(table: "pa.Table", dataset: Dataset) -> "pa.Table":
     """Put units and descriptions on the columns that have their declared type."""
     import pyarrow as pa
 
-    declared = declared_schema(dataset)
+    declared = declared_schema(dataset.table)
     fields = []
     for field in table.schema:
         as_declared = declared.field(field.name) if field.name in declared.names else None

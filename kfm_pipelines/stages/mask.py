@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.policies import Method, Policy, refuse_if_unfit
+from kfm_pipelines.care.policies import Policy, refuse_if_unfit
+from kfm_pipelines.errors import PolicyRefused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,14 +16,12 @@ class MaskReport:
     """What was done, for the log, the catalog and the reviewers."""
 
     policy: str
-    method: Method
     rows: int
 
 
 def mask(table: "pa.Table", policy: Policy, today: date) -> "tuple[pa.Table, MaskReport]":
     """Apply the policy; PolicyRefused when it is not fit to be applied."""
     refuse_if_unfit(policy, today)
-    match policy.method:
-        case "none":
-            masked = table
-    return masked, MaskReport(policy.name, policy.method, masked.num_rows)
+    if not policy.is_open:
+        raise PolicyRefused(f"policy {policy.name} asks for masking")
+    return table, MaskReport(policy.name, table.num_rows)

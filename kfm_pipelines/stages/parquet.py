@@ -3,8 +3,7 @@
 import io
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.declarations import Column, ColumnType
+from kfm_pipelines.declarations import Column, ColumnType, Table
 from kfm_pipelines.errors import InputUnreadable
 
 if TYPE_CHECKING:
@@ -15,11 +14,11 @@ if TYPE_CHECKING:
 UNPACKED_LIMIT = 4 * 1024**3
 
 
-def declared_schema(dataset: Dataset) -> "pa.Schema":
-    """The Arrow schema of the published table, with units and descriptions on the fields."""
+def declared_schema(table: Table) -> "pa.Schema":
+    """The Arrow schema of a declared table, with units and descriptions on the fields."""
     import pyarrow as pa
 
-    return pa.schema([_field(column) for column in dataset.table.columns])
+    return pa.schema([_field(column) for column in table.columns])
 
 
 def arrow_type(name: ColumnType) -> "pa.DataType":
@@ -32,6 +31,7 @@ def arrow_type(name: ColumnType) -> "pa.DataType":
         "bool": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "date": pa.date32(),
+        "geometry": pa.binary(),
     }
     return types[name]
 

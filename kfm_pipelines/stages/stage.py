@@ -84,7 +84,7 @@ def bounding_box(table: "pa.Table", dataset: Dataset) -> BBox | None:
     """West, south, east, north of the rows; None for an empty table."""
     import pyarrow.compute as pc
 
-    if table.num_rows == 0:
+    if table.num_rows == 0 or dataset.table.longitude_column is None:
         return None
     longitudes = pc.min_max(table.column(dataset.table.longitude_column)).as_py()
     latitudes = pc.min_max(table.column(dataset.table.latitude_column)).as_py()

@@ -56,7 +56,7 @@ RED = {
 
 
 def judged(table: pa.Table) -> Verdict:
-    return judge_schema(DATASET, table, declared_schema(DATASET), WINDOW)
+    return judge_schema(DATASET.table, table, declared_schema(DATASET.table), WINDOW)
 
 
 @pytest.mark.parametrize("table", GREEN.values(), ids=list(GREEN))

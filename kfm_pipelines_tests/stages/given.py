@@ -39,7 +39,7 @@ def rows(count: int = 3, **columns: list[Any] | pa.Array) -> pa.Table:
 
 
 def _type_of(name: str) -> pa.DataType | None:
-    schema = declared_schema(DATASET)
+    schema = declared_schema(DATASET.table)
     return schema.field(name).type if name in schema.names else None
 
 

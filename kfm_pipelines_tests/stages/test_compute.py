@@ -95,8 +95,8 @@ def test_rows_that_differ_in_one_column_stay_two_rows(name: str, values: list[An
 def test_the_columns_are_the_declared_ones_in_the_declared_order() -> None:
     backwards = rows().select(list(reversed(COLUMNS)))
     table = computed(backwards)
-    assert table.schema.equals(declared_schema(DATASET), check_metadata=True)
-    assert judge_schema(DATASET, table, declared_schema(DATASET), WINDOW).passed
+    assert table.schema.equals(declared_schema(DATASET.table), check_metadata=True)
+    assert judge_schema(DATASET.table, table, declared_schema(DATASET.table), WINDOW).passed
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_columns_are_the_declared_ones_in_the_declared_order() -> None:
 )
 def test_a_column_gets_its_declared_type_where_nothing_is_lost(declared_as: str, came_as: pa.Array) -> None:
     dataset = with_column("gage_height_ft", declared_as)
-    wanted = declared_schema(dataset).field("gage_height_ft").type
+    wanted = declared_schema(dataset.table).field("gage_height_ft").type
 
     table = computed(rows(gage_height_ft=came_as), dataset=dataset)
 
@@ -150,7 +150,7 @@ def test_a_column_that_would_lose_or_guess_is_left_for_the_gate_to_name(declared
     table = computed(rows(gage_height_ft=came_as), dataset=dataset)
 
     assert table.column("gage_height_ft").combine_chunks().equals(came_as)
-    verdict = judge_schema(dataset, table, declared_schema(dataset), WINDOW)
+    verdict = judge_schema(dataset.table, table, declared_schema(dataset.table), WINDOW)
     assert [(finding.rule, finding.subject) for finding in verdict.findings] == [("column-type", "gage_height_ft")]
 
 
@@ -180,7 +180,7 @@ def test_a_column_that_would_lose_or_guess_is_left_for_the_gate_to_name(declared
 def test_an_undeclared_column_of_any_type_is_left_for_the_gate_to_name(strange: pa.Array) -> None:
     table = computed(rows(zz_strange=strange), rows(zz_strange=strange))
 
-    findings = judge_schema(DATASET, table, declared_schema(DATASET), WINDOW).findings
+    findings = judge_schema(DATASET.table, table, declared_schema(DATASET.table), WINDOW).findings
     assert [(finding.rule, finding.subject) for finding in findings] == [("column-declared", "zz_strange")]
 
 

@@ -35,14 +35,14 @@ def test_how_a_table_lies_in_memory_does_not_show_in_its_bytes() -> None:
 
 
 def test_units_and_descriptions_are_in_the_file() -> None:
-    table = rows().cast(declared_schema(DATASET))
+    table = rows().cast(declared_schema(DATASET.table))
     field = pq.read_schema(io.BytesIO(write_parquet(table))).field("discharge_cfs")
     assert field.metadata[b"unit"] == b"ft3/s"
     assert field.metadata[b"description"] == b"Discharge"
 
 
 def test_the_declared_schema_has_every_column_in_order() -> None:
-    schema = declared_schema(DATASET)
+    schema = declared_schema(DATASET.table)
     assert tuple(schema.names) == COLUMNS
     assert schema.field("observed_at").type == pa.timestamp("us", tz="UTC")
     assert [field.name for field in schema if field.nullable] == ["discharge_cfs", "gage_height_ft"]
