@@ -18,7 +18,10 @@ KfmError
 │   ├── IntegrityBroken         size, ETag or digest disagree with what was promised
 │   ├── InputUnreadable         the object is not in the declared format
 │   ├── PolicyRefused           masking policy absent, unknown or not applied
+│   ├── ReviewRefused           somebody with authority said no, or nobody is asked
+│   ├── SignatureRefused        not signed by whoever may decide
 │   ├── GateRefused             no green verdict for exactly these bytes
+│   │   └── CareRefused         the verifier found a rule of the policy broken
 │   ├── AttemptsExhausted       retryable once, but too often
 │   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
@@ -122,8 +125,22 @@ class PolicyRefused(Terminal):
     triage = "care"
 
 
+class ReviewRefused(Terminal):
+    triage = "care"
+
+
+class SignatureRefused(Terminal):
+    triage = "care"
+
+
 class GateRefused(Terminal):
     triage = "schema"
+
+
+class CareRefused(GateRefused):
+    """The verifier found a rule of the policy broken in what was about to be published."""
+
+    triage = "care"
 
 
 class AttemptsExhausted(Terminal):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kfm_pipelines.errors import SettingsInvalid
 
+CARE_KEY_PREFIX = "KFM_CARE_KEY_"
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -41,6 +42,9 @@ class Settings:
     max_attempts: int  # KFM_MAX_ATTEMPTS
     retry_base_seconds: float  # KFM_RETRY_BASE_SECONDS: the first retry comes within twice this
     inbox_days: int  # KFM_INBOX_DAYS: how long events are kept that a newer one has replaced
+    care_secrets: str  # KFM_CARE_SECRETS: `environment`, or `aws:` and what names begin with in Secrets Manager
+    care_keys: tuple[tuple[str, str], ...] = field(repr=False)  # KFM_CARE_KEY_…: secrets of masking policies
+    authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
 
 
@@ -76,6 +80,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         max_attempts=_whole_number(env, "KFM_MAX_ATTEMPTS", 7, at_most=100),
         retry_base_seconds=_seconds(env, "KFM_RETRY_BASE_SECONDS", 2.0, at_most=3600.0),
         inbox_days=_whole_number(env, "KFM_INBOX_DAYS", 90, at_most=36_500),
+        care_secrets=_care_secrets(env),
+        care_keys=_care_keys(env),
+        authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
     )
 
@@ -100,6 +107,22 @@ def _store_url(env: Mapping[str, str], home: Path) -> str:
     if not url.startswith(("file:///", "s3://")):
         raise SettingsInvalid(f"KFM_STORE_URL must start with file:/// or s3://, not {url!r}")
     return url.rstrip("/")
+
+
+def _care_secrets(env: Mapping[str, str]) -> str:
+    place = env.get("KFM_CARE_SECRETS") or "environment"
+    if place != "environment" and not re.fullmatch(r"aws:[A-Za-z0-9/_+=.@-]*", place):
+        raise SettingsInvalid("KFM_CARE_SECRETS must be environment, or aws: and the beginning of the secrets' names")
+    return place
+
+
+def care_variable(key_id: str) -> str:
+    """The variable with the secret of this key id: `heritage-2026` → KFM_CARE_KEY_HERITAGE_2026."""
+    return CARE_KEY_PREFIX + key_id.upper().replace("-", "_")
+
+
+def _care_keys(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, env[name]) for name in env if name.startswith(CARE_KEY_PREFIX) and env[name]))
 
 
 def _fifo_name(env: Mapping[str, str], name: str, default: str) -> str:

@@ -9,8 +9,10 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.documents import document_bytes
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 BBox = tuple[float, float, float, float]
 
+ANONYMIZED_EXTENSION = "https://stac-extensions.github.io/anonymized-location/v1.0.0/schema.json"
 FILE_EXTENSION = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
 TABLE_EXTENSION = "https://stac-extensions.github.io/table/v1.2.0/schema.json"
 PARQUET = "application/vnd.apache.parquet"
@@ -38,9 +41,13 @@ class ItemFacts:
     content_hash: str
     inputs_hash: str
     inputs: tuple[str, ...]
-    policy: str
+    care: CareFacts
     gates: tuple[str, ...]
+    table: Table
     data_href: str
+    provenance_href: str
+    provenance_hash: str
+    provenance_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,10 @@ def item_document(dataset: Dataset, facts: ItemFacts) -> bytes:
         start_datetime=facts.window_start,
         end_datetime=facts.window_end,
         properties=_item_properties(dataset, facts),
-        stac_extensions=[FILE_EXTENSION, TABLE_EXTENSION],
+        stac_extensions=[FILE_EXTENSION, TABLE_EXTENSION, *([ANONYMIZED_EXTENSION] if facts.care.masked else [])],
     )
     item.add_asset("data", _data_asset(dataset, facts))
+    item.add_asset("provenance", _provenance_asset(facts))
     document = item.to_dict(include_self_link=False, transform_hrefs=False)
     document["collection"] = dataset.pipeline
     document["links"] = [
@@ -98,7 +106,10 @@ def collection_document(dataset: Dataset, members: Sequence[Member]) -> bytes:
             pystac.Provider(p.name, roles=[pystac.ProviderRole(role) for role in p.roles], url=p.url)
             for p in dataset.providers
         ],
-        extra_fields={"kfm:dataset": dataset.dataset},
+        extra_fields={
+            "kfm:dataset": dataset.dataset,
+            **({"kfm:sovereignty": dataset.sovereignty.model_dump()} if dataset.sovereignty else {}),
+        },
     )
     document = collection.to_dict(include_self_link=False, transform_hrefs=False)
     document["links"] = [
@@ -141,15 +152,35 @@ def _item_properties(dataset: Dataset, facts: ItemFacts) -> dict[str, Any]:
         "kfm:dataset": dataset.dataset,
         "kfm:transform_version": dataset.key.transform_version,
         "kfm:inputs_hash": facts.inputs_hash,
-        "kfm:policy": facts.policy,
+        "kfm:policy": facts.care.policy,
         "kfm:gates": dict.fromkeys(facts.gates, "green"),
         "table:row_count": facts.rows,
         "table:columns": [
             {"name": column.name, "type": column.type, "description": column.description}
             | ({"unit": column.unit} if column.unit else {})
-            for column in dataset.table.columns
+            for column in facts.table.columns
         ],
+        **_care_properties(dataset, facts.care),
     }
+
+
+def _care_properties(dataset: Dataset, care: CareFacts) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    if care.labels:
+        properties["kfm:labels"] = list(care.labels)
+        properties["kfm:authority"] = care.authority
+    if dataset.sovereignty:
+        properties["kfm:sovereignty"] = dataset.sovereignty.model_dump()
+    if care.masked:
+        properties |= {"anon:size": care.box_degrees, "anon:warning": care.warning}
+    if care.exemption:
+        properties["kfm:exemption"] = {
+            "id": care.exemption.id,
+            "by": care.exemption.holder,
+            "until": care.exemption.until,
+            "reason": care.exemption.reason,
+        }
+    return properties
 
 
 def _data_asset(dataset: Dataset, facts: ItemFacts) -> "pystac.Asset":
@@ -165,6 +196,18 @@ def _data_asset(dataset: Dataset, facts: ItemFacts) -> "pystac.Asset":
             # A multihash: 12 names sha-256, 20 is its length in bytes.
             "file:checksum": f"1220{facts.content_hash}",
         },
+    )
+
+
+def _provenance_asset(facts: ItemFacts) -> "pystac.Asset":
+    import pystac
+
+    return pystac.Asset(
+        href=facts.provenance_href,
+        title="What was done to the data under its policy (PROV-O)",
+        media_type="application/ld+json",
+        roles=["metadata", "provenance"],
+        extra_fields={"file:size": facts.provenance_size, "file:checksum": f"1220{facts.provenance_hash}"},
     )
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kfm_pipelines.local.care import care_environment
 from kfm_pipelines.local.dagster import dagster_environment
 from kfm_pipelines.local.stack import open_stack
 from kfm_pipelines.operations.setup import set_up
@@ -15,12 +16,15 @@ from kfm_pipelines.settings import home_directory, load_settings
 def opened_workshop(*, prepared: bool = True) -> Iterator[Workshop]:
     """The workshop for one command. `prepared` migrates the database and, on an emulator, creates what is missing."""
     home = home_directory(os.environ)
-    if not os.environ.get("KFM_POSTGRES_URL"):
+    embedded = not os.environ.get("KFM_POSTGRES_URL")
+    if embedded:
         # The embedded stack has a Dagster instance of its own; another project's must not get our runs.
         os.environ.pop("DAGSTER_HOME", None)
     with open_stack(home) as stack:
         os.environ.update(stack.environment)
         os.environ.update(dagster_environment(home, os.environ))
+        if embedded:
+            os.environ.update(care_environment(home, os.environ))
         workshop = Workshop(load_settings())
         try:
             if prepared:

@@ -14,6 +14,7 @@ from kfm_pipelines.errors import SettingsInvalid
 if TYPE_CHECKING:
     from botocore.config import Config
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sqs import SQSClient
 
@@ -49,6 +50,14 @@ def sns_client() -> "SNSClient":
 
     with _usable_settings():
         return boto3.Session().client("sns", config=_config())
+
+
+@cache
+def secrets_client() -> "SecretsManagerClient":
+    import boto3
+
+    with _usable_settings():
+        return boto3.Session().client("secretsmanager", config=_config())
 
 
 def _config() -> "Config":

@@ -10,18 +10,31 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import AttemptsExhausted, GateRefused, KfmError, OwnershipLost, Retryable, Terminal
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.errors import (
+    AttemptsExhausted,
+    CareRefused,
+    GateRefused,
+    KfmError,
+    OwnershipLost,
+    Retryable,
+    Terminal,
+)
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.gates import GATES, Verdict, judge_schema
+from kfm_pipelines.gates import TABLE_GATES, Verdict, judge_schema
 from kfm_pipelines.operations import inputs, release
+from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
+from kfm_pipelines.operations.care_gate import judge_staged
+from kfm_pipelines.operations.care_shown import CareShown, care_shown
+from kfm_pipelines.operations.governance import Governance, Rules, governance_of
+from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
-from kfm_pipelines.stages.mask import mask
+from kfm_pipelines.stages.mask import Outcome, mask
 from kfm_pipelines.stages.parquet import declared_schema, read_parquet, write_parquet
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import transactions
@@ -30,6 +43,9 @@ from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.verdicts import record_verdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +91,7 @@ class Batch:
         self._layout = Layout(dataset.pipeline)
         self.claims = Claims(workshop.database, run_id, workshop.settings.lease_seconds)
         self.notes: dict[str, str] = {}  # why a key dropped out in this stage
+        self.waiting: set[str] = set()  # keys whose release somebody has to see first
 
     def compute(self, keys: Sequence[str]) -> HandoffStream:
         """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
@@ -85,7 +102,8 @@ class Batch:
                 if claim is None:
                     continue
                 with self._working(claim, "compute"):
-                    prepared = inputs.prepare(self._workshop, self._dataset, claim)
+                    config = self._governance.config_digest(key)
+                    prepared = inputs.prepare(self._workshop, self._dataset, claim, config)
                     fetches += prepared.fetches
                     if isinstance(prepared, inputs.Settled):
                         self.notes[key] = prepared.note
@@ -100,16 +118,22 @@ class Batch:
         with self.claims.kept_alive():
             for handoff in handoffs:
                 with self._working(handoff.claim, "mask"):
-                    table = read_parquet(handoff.data, handoff.claim.key)
-                    masked, report = mask(table, self._policy, self._workshop.today())
-                    result = Handoff.of(handoff.claim, write_parquet(masked))
+                    rules = self._governance.of(handoff.claim.key)
+                    outcome = self._masked(handoff, rules)
+                    result = Handoff.of(handoff.claim, write_parquet(outcome.table))
                     yield result
-                    detail = {**asdict(report), "content_hash": result.content_hash}
-                    transactions.advance(self.database, handoff.claim, Step.MASK, detail)
+                    detail = {
+                        "policy": rules.policy.name,
+                        "rows": outcome.table.num_rows,
+                        "measures": dict(outcome.measures),
+                        "content_hash": result.content_hash,
+                    }
+                    audited = masking_entry(self._dataset, handoff.claim, rules, result.content_hash, outcome)
+                    transactions.advance(self.database, handoff.claim, Step.MASK, detail, audited=audited)
 
     def validate(self, handoffs: Iterable[Handoff]) -> list[Judgement]:
-        """Let every gate judge every key. With a red one among them the green ones are handed back, because the run
-        will be stopped by its blocking check; they come again without the red one."""
+        """Let every gate judge every key's table. With a red one among them the green ones are handed back, because
+        the run will be stopped by its blocking check; they come again without the red one."""
         judgements: list[Judgement] = []
         with self.claims.kept_alive():
             for handoff in handoffs:
@@ -118,31 +142,52 @@ class Batch:
                     judgements.append(Judgement(handoff.claim.key, verdict))
                     if not verdict.passed:
                         raise GateRefused(f"{handoff.claim.key}: {verdict.gate} gate: {verdict.reason}")
-                    detail = {"gates": list(GATES), "content_hash": handoff.content_hash}
+                    detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
                     transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
-            if not all(judgement.verdict.passed for judgement in judgements):
-                self._hand_back_all("another key of the run is red")
+            self._hand_back_if_red(judgements, "validate")
         return judgements
 
-    def stage(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Write each green key's revision, complete, to where no reader looks."""
-        staged: dict[str, Mapping[str, Any]] = {}
+    def stage(self, keys: Iterable[str]) -> list[Judgement]:
+        """Write each green key's revision, complete, to where no reader looks, and let the release gates judge it."""
+        judgements: list[Judgement] = []
         with self.claims.kept_alive():
             for claim in self.held(keys):
                 with self._working(claim, "stage"):
-                    candidate = release.stage_candidate(self._workshop, self._dataset, claim, self._policy)
-                    transactions.advance(self.database, claim, Step.STAGE_ATOMIC, candidate.as_detail())
-                    staged[claim.key] = candidate.as_detail()
-        return staged
+                    staged = release.stage_candidate(self._workshop, self._dataset, claim, self._governance)
+                    transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
+                    rules = self._governance.of(claim.key)
+                    verdict = judge_staged(self._workshop, self._dataset, claim, rules, staged)
+                    judgements.append(Judgement(claim.key, verdict))
+                    if not verdict.passed:
+                        raise CareRefused(f"{claim.key}: {verdict.gate} gate: {verdict.reason}")
+            self._hand_back_if_red(judgements, "stage")
+        return judgements
 
     def publish(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Publish what is staged and green, key by key; then bring the collection up to date."""
+        """Publish what is staged and green, key by key; what somebody has to see first waits for that."""
         published: dict[str, Mapping[str, Any]] = {}
         with self.claims.kept_alive():
             for claim in self.held(keys):
                 with self._working(claim, "publish"):
-                    published[claim.key] = release.publish(self._workshop, self._dataset, claim).as_detail()
+                    if self._waits(claim):
+                        self.waiting.add(claim.key)
+                        continue
+                    done = release.publish(self._workshop, self._dataset, claim, self._governance)
+                    published[claim.key] = done.as_detail()
         return published
+
+    def care_shown(self, keys: Iterable[str]) -> dict[str, CareShown]:
+        """What may be shown of the masking of staged keys; nothing where nothing is masked."""
+        if self._governance.policy.is_open:
+            return {}
+        return {
+            claim.key: care_shown(self._workshop, self._dataset, claim, self._governance.of(claim.key))
+            for claim in self.held(keys)
+        }
+
+    @property
+    def store_url(self) -> str:
+        return self._store.url
 
     def held(self, keys: Iterable[str]) -> list[Claim]:
         """The claims on those of the keys that are still in this run."""
@@ -166,10 +211,37 @@ class Batch:
             return claim
         return None
 
+    def _masked(self, handoff: Handoff, rules: Rules) -> Outcome:
+        table = read_parquet(handoff.data, handoff.claim.key)
+        if not rules.masks:
+            return Outcome(table)
+        unfit = self._schema_verdict(self._dataset.table, table, handoff.claim.key)
+        if not unfit.passed:
+            raise GateRefused(f"{handoff.claim.key}: schema gate, before masking: {unfit.reason}")
+        outcome = mask(table, self._dataset, rules.policy, rules.secret)
+        if outcome.crosswalk is not None:
+            path = self._layout.crosswalk(handoff.claim.key, handoff.claim.epoch)
+            self._store.write(path, write_parquet(outcome.crosswalk))
+        return outcome
+
+    def _waits(self, claim: Claim) -> bool:
+        """Whether the staged release has to be seen by somebody first; then the key is let go until it has been."""
+        staged = release.staged_release(self.database, claim)
+        if is_approved(self._governance, claim.key, staged.digest):
+            return False
+        entry = asking_entry(self._dataset, claim, self._governance.policy, staged.digest)
+        transactions.await_review(self.database, claim, staged.digest, entry)
+        self.notes[claim.key] = "awaiting review"
+        return True
+
+    def _schema_verdict(self, declaration: Table, table: "pa.Table", key: str) -> Verdict:
+        window = inputs.window_of_key(self.database, key)
+        return judge_schema(declaration, table, declared_schema(declaration), window)
+
     def _judged(self, handoff: Handoff) -> Verdict:
         table = read_parquet(handoff.data, handoff.claim.key)
-        window = inputs.window_of_key(self.database, handoff.claim.key)
-        verdict = judge_schema(self._dataset.table, table, declared_schema(self._dataset.table), window)
+        published = self._governance.of(handoff.claim.key).published(self._dataset)
+        verdict = self._schema_verdict(published, table, handoff.claim.key)
         record_verdict(
             self.database,
             handoff.claim,
@@ -181,8 +253,9 @@ class Batch:
         return verdict
 
     @cached_property
-    def _policy(self) -> Policy:
-        return self._workshop.policy(self._dataset)
+    def _governance(self) -> Governance:
+        """Read when a stage first needs it, so that what is amiss with it is each key's failure."""
+        return governance_of(self._workshop, self._dataset)
 
     @contextmanager
     def _working(self, claim: Claim, stage: str) -> Iterator[None]:
@@ -206,8 +279,9 @@ class Batch:
             self._fail(claim, stage, error)
         except Retryable as error:
             self._again(claim, stage, error)
-        except Exception as error:
-            log.exception("unexpected failure of %s in %s", claim.key, stage)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure
+            # Where it came from, not what it says: an exception may quote the data it was about.
+            log.error("unexpected failure of %s in %s: %s\n%s", claim.key, stage, type(error).__name__, trace_of(error))
             unnamed = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
             self._again(claim, stage, unnamed.with_traceback(error.__traceback__))
 
@@ -227,9 +301,12 @@ class Batch:
         again_in = self._workshop.retries.cap_seconds
         transactions.fail(self.database, claim, stage, error, again_in=again_in, trace=trace_of(error))
 
-    def _hand_back_all(self, reason: str) -> None:
+    def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
+        if all(judgement.verdict.passed for judgement in judgements):
+            return
+        reason = "another key of the run is red"
         for claim in self.claims.held().values():
-            with self._working(claim, "validate"):
+            with self._working(claim, stage):
                 self._clear(claim)
                 transactions.hand_back(self.database, claim, delay=0, reason=reason, count_attempt=False)
                 self.notes[claim.key] = f"handed back: {reason}"

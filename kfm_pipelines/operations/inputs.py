@@ -54,7 +54,7 @@ class Settled:
     fetches: Fetches
 
 
-def prepare(workshop: Workshop, dataset: Dataset, claim: Claim) -> Prepared | Settled:
+def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> Prepared | Settled:
     """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
     current = current_revision(workshop.database, claim.key)
     known = transactions.begin(workshop.database, claim, lambda events: _intent(events, current))
@@ -62,14 +62,13 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim) -> Prepared | Se
     if claim.attempts > workshop.settings.max_attempts:
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
     events = newest_per_object(known)
-    config = workshop.config_digest(dataset)
     promised = fingerprint(events, config)
     intact = current is not None and _is_intact(workshop, dataset, current)
     if current is None and not events:
         return _nothing_left(workshop, claim)
     if current and intact and current.fingerprint == promised:
         return _skip(workshop, claim, current, Fetches(hits=len(events)))
-    if current and intact and _unchanged_at_source(workshop, dataset, claim, current, events):
+    if current and intact and _unchanged_at_source(workshop, claim, config, current, events):
         return _skip(workshop, claim, current, Fetches(hits=len(events)))
     fetched = {event.asset_uri: fetch(event, dataset.input.max_bytes) for event in events}
     objects = tuple(SourceObject(uri, one.data) for uri, one in fetched.items())
@@ -118,7 +117,7 @@ def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
 
 
 def _unchanged_at_source(
-    workshop: Workshop, dataset: Dataset, claim: Claim, current: Revision, events: Sequence[IngestEvent]
+    workshop: Workshop, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
 ) -> bool:
     """Whether events that promise no content speak of objects that are still what they were: S3 is asked for their
     ETags, so nothing is downloaded to find out that nothing is new."""
@@ -127,7 +126,7 @@ def _unchanged_at_source(
         return False
     with workshop.database.transaction() as connection:
         computed = wal.entry_of(connection, claim.key, current.txn, Step.COMPUTE)
-    if computed is None or computed.detail["config"] != workshop.config_digest(dataset):
+    if computed is None or computed.detail["config"] != config:
         return False
     return all(
         event.etag == known[event.asset_uri].etag

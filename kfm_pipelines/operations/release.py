@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import GateRefused, IntegrityBroken, PointerMoved
-from kfm_pipelines.gates import GATES
+from kfm_pipelines.errors import GateRefused, IntegrityBroken, PointerMoved, ReviewRefused
+from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
+from kfm_pipelines.operations.care_facts import care_facts
+from kfm_pipelines.operations.care_secrets import keyed
+from kfm_pipelines.operations.governance import Governance
 from kfm_pipelines.operations.inputs import window_of_key
+from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.publish import promote, verify_staged
 from kfm_pipelines.stages.stage import Candidate, Release, stage
@@ -20,30 +23,42 @@ from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout
 
 
-def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, policy: Policy) -> Release:
-    begun = _detail(workshop.database, claim, Step.BEGIN)
-    computed = _detail(workshop.database, claim, Step.COMPUTE)
-    judged = _detail(workshop.database, claim, Step.VALIDATE)
+def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
+    rules = governance.of(claim.key)
+    begun = detail_of(workshop.database, claim, Step.BEGIN)
+    computed = detail_of(workshop.database, claim, Step.COMPUTE)
+    masked = detail_of(workshop.database, claim, Step.MASK)
+    judged = detail_of(workshop.database, claim, Step.VALIDATE)
+    inputs_hash = computed["inputs_hash"]
     start, end = window_of_key(workshop.database, claim.key)
     candidate = Candidate(
         key=claim.key,
         epoch=claim.epoch,
-        revision=_next_revision(workshop.database, claim.key, computed["inputs_hash"], judged["content_hash"]),
+        revision=_next_revision(workshop.database, claim.key, inputs_hash, judged["content_hash"]),
         window_start=start,
         window_end=end,
         inputs=tuple(source["uri"] for source in begun["inputs"]),
-        inputs_hash=computed["inputs_hash"],
+        inputs_hash=inputs_hash,
         fingerprint=computed["fingerprint"],
-        policy=policy.name,
+        public_inputs_hash=keyed(rules.secret, inputs_hash) if rules.secret else inputs_hash,
+        care=care_facts(governance, rules, masked["measures"]),
+        table=rules.published(dataset),
         gates=GATES,
     )
     return stage(workshop.store, dataset, candidate, judged["content_hash"])
 
 
-def publish(workshop: Workshop, dataset: Dataset, claim: Claim) -> Release:
-    """Trust nobody: the verdicts must be there, green, and about exactly the bytes that are staged."""
-    release = Release.from_detail(dict(_detail(workshop.database, claim, Step.STAGE_ATOMIC)))
-    require_green(workshop.database, claim, GATES, release.content_hash)
+def staged_release(database: Database, claim: Claim) -> Release:
+    return Release.from_detail(dict(detail_of(database, claim, Step.STAGE_ATOMIC)))
+
+
+def publish(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
+    """Trust nobody: verdicts and reviews must be there, and about exactly the bytes that are staged."""
+    release = staged_release(workshop.database, claim)
+    require_green(workshop.database, claim, TABLE_GATES, release.content_hash)
+    require_green(workshop.database, claim, RELEASE_GATES, release.digest)
+    if not is_approved(governance, claim.key, release.digest):
+        raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
     verify_staged(workshop.store, Layout(dataset.pipeline), release, claim.epoch)
     transactions.advance(workshop.database, claim, Step.PUBLISH, release.as_detail())
     _complete(workshop, dataset, claim, release, claim.epoch)
@@ -101,7 +116,7 @@ def _next_revision(database: Database, key: str, inputs_hash: str, content_hash:
     return current.revision
 
 
-def _detail(database: Database, claim: Claim, step: Step) -> Mapping[str, Any]:
+def detail_of(database: Database, claim: Claim, step: Step) -> Mapping[str, Any]:
     with database.transaction() as connection:
         entry = wal.entry_of(connection, claim.key, claim.epoch, step)
     if entry is None:

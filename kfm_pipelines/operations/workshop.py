@@ -1,18 +1,17 @@
 """The tools a run works with, put together once from the settings."""
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cached_property
 from random import SystemRandom
 
-import rfc8785
-
+from kfm_pipelines.care.authorities import Authority, load_authorities
 from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.datasets import Dataset, Datasets, load_datasets
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.messaging.retry import RetryPolicy
+from kfm_pipelines.operations.care_secrets import secret_of
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Store, open_store
@@ -33,6 +32,7 @@ class Workshop:
     settings: Settings
     random: SystemRandom = field(default_factory=SystemRandom)
     _policies: dict[str, Policy] = field(default_factory=dict)
+    _secrets: dict[str, bytes] = field(default_factory=dict, repr=False)
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     @cached_property
@@ -77,10 +77,15 @@ class Workshop:
             self._policies[dataset.policy] = load_policy(self.settings.resources, dataset.policy)
         return self._policies[dataset.policy]
 
-    def config_digest(self, dataset: Dataset) -> str:
-        """Changes with anything reviewed that shapes the published bytes."""
-        parts = ["kfm-config-1", dataset.digest, self.policy(dataset).digest]
-        return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+    @cached_property
+    def authorities(self) -> Mapping[str, Authority]:
+        return load_authorities(self.settings.resources, self.settings.authorities)
+
+    def care_secret(self, key_id: str) -> bytes:
+        """Read once: a run masks all its keys with the same one."""
+        if key_id not in self._secrets:
+            self._secrets[key_id] = secret_of(self.settings, key_id)
+        return self._secrets[key_id]
 
     def close(self) -> None:
         self.database.close()

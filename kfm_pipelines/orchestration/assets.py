@@ -1,12 +1,12 @@
 """Five assets for a dataset: compute, mask, validate, stage, publish. Each takes any number of keys."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.gates import GATES
+from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.batch import Batch, HandoffStream
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.orchestration import reports
@@ -53,17 +53,13 @@ def _mask(dataset: Dataset) -> dg.AssetsDefinition:
 
 
 def _validate(dataset: Dataset) -> dg.AssetsDefinition:
-    key = asset_key(dataset, "validate")
-    stops = "A red key stops here and is dead-lettered; the green ones come again without it."
-    checks = [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in GATES]
-
     @_asset(
         dataset,
         "validate",
-        "Every gate's verdict on every key, recorded with the digest of the bytes it judged.",
+        "Every gate's verdict on every key's table, recorded with the digest of the bytes it judged.",
         kinds={"parquet"},
         ins={"masked": dg.AssetIn(asset_key(dataset, "mask"))},
-        checks=checks,
+        check_specs=_checks(dataset, "validate", TABLE_GATES),
     )
     def validate(
         context: dg.AssetExecutionContext, workshop: WorkshopResource, masked: Handoffs
@@ -73,7 +69,7 @@ def _validate(dataset: Dataset) -> dg.AssetsDefinition:
         reports.log_notes(context, batch)
         return dg.MaterializeResult(
             metadata={"keys_judged": len(judgements)},
-            check_results=[reports.check_result(gate, judgements) for gate in GATES],
+            check_results=[reports.check_result(gate, judgements) for gate in TABLE_GATES],
         )
 
     return validate
@@ -83,15 +79,21 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
     @_asset(
         dataset,
         "stage",
-        "The candidate revision, Parquet and STAC Item, complete and valid, where no reader looks.",
+        "The candidate revision, Parquet, STAC Item and provenance, complete and valid, where no reader looks; and the "
+        "verdict of an independent verifier on exactly these bytes.",
         kinds={"parquet", "stac"},
         deps=[asset_key(dataset, "mask"), asset_key(dataset, "validate")],
+        check_specs=_checks(dataset, "stage", RELEASE_GATES),
     )
     def stage(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         batch = _batch(context, workshop, dataset)
-        staged = batch.stage(context.partition_keys)
+        judgements = batch.stage(context.partition_keys)
         reports.log_notes(context, batch)
-        return dg.MaterializeResult(metadata={"keys_staged": len(staged)})
+        reports.show_care(context, batch, judgements)
+        return dg.MaterializeResult(
+            metadata={"keys_staged": len(judgements)},
+            check_results=[reports.check_result(gate, judgements) for gate in RELEASE_GATES],
+        )
 
     return stage
 
@@ -103,17 +105,25 @@ def _publish(dataset: Dataset) -> dg.AssetsDefinition:
         f"{dataset.description} Published by one swap of the STAC Item, after the verdicts are checked again.",
         kinds={"parquet", "stac"},
         deps=[asset_key(dataset, "stage")],
+        # A release that somebody has to see first is not published by its run.
+        output_required=False,
     )
-    def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
         batch = _batch(context, workshop, dataset)
         published = batch.publish(context.partition_keys)
         for problem in refresh_stale(workshop.open()):
             context.log.warning("%s; a later run or tick writes it", problem)
         reports.log_notes(context, batch)
-        reports.settle_run(context, workshop.open(), dataset, published)
-        return dg.MaterializeResult(metadata={"keys_published": len(published)})
+        if reports.settle_run(context, batch, dataset, published):
+            yield dg.MaterializeResult(metadata={"keys_published": len(published)})
 
     return publish
+
+
+def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.AssetCheckSpec]:
+    stops = "A red key stops here and is dead-lettered; the green ones come again without it."
+    key = asset_key(dataset, stage)
+    return [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in gates]
 
 
 def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
@@ -128,15 +138,7 @@ def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, datase
 
 
 def _asset(
-    dataset: Dataset,
-    stage: str,
-    description: str,
-    *,
-    kinds: set[str],
-    ins: Mapping[str, dg.AssetIn] | None = None,
-    deps: Sequence[dg.AssetKey] = (),
-    checks: Sequence[dg.AssetCheckSpec] = (),
-    hands_on: bool = False,
+    dataset: Dataset, stage: str, description: str, *, kinds: set[str], hands_on: bool = False, **particulars: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """What the five assets have in common."""
     return dg.asset(
@@ -150,9 +152,7 @@ def _asset(
         kinds=kinds,
         owners=dataset.owners,
         tags={**dataset.tags, "stage": stage},
-        metadata={"dataset": dataset.dataset, "licence": dataset.licence.id},
-        ins=ins,
-        deps=deps,
-        check_specs=checks,
+        metadata={"dataset": dataset.dataset, "licence": dataset.licence.id, "policy": dataset.policy},
         io_manager_key="handoffs" if hands_on else None,
+        **particulars,
     )

@@ -1,5 +1,6 @@
 """What a run tells the people who look at it in Dagster."""
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,12 +9,13 @@ import dagster as dg
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.operations.batch import Batch, Judgement
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.operations.care_shown import CareShown
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 
 SHOWN = 50
 LONGEST_NOTE = 1000
+MAPS_SHOWN = 20  # a picture takes a third of a second and some 40 kB of the event log
 
 
 def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
@@ -62,25 +64,41 @@ def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckRes
     )
 
 
+def show_care(context: dg.AssetExecutionContext, batch: Batch, judgements: Sequence[Judgement]) -> None:
+    """For masked releases: how much was masked, as numbers that Dagster plots over time, and the map that readers will
+    see. Both come from what would be published, never from what it was made of."""
+    shown = [judgement.key for judgement in judgements if judgement.verdict.passed][:MAPS_SHOWN]
+    _attach(context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_shown(shown).items()})
+
+
 def settle_run(
-    context: dg.AssetExecutionContext, workshop: Workshop, dataset: Dataset, published: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Say per key what came of it. If a key of the run is still open the run ends red, naming it, after recording the
-    others as materialized: they are published, whatever happened beside them."""
+    context: dg.AssetExecutionContext, batch: Batch, dataset: Dataset, published: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Say per key what came of it, and whether all of them are materialized. If a key of the run is still open the run
+    ends red, naming it, after recording the others as materialized: they are published, whatever happened beside them.
+    A key whose release awaits review is neither published nor a failure."""
     keys = context.partition_keys
-    entries = last_entries_of_run(workshop.database, context.run.run_id, keys)
-    unsettled = [key for key in keys if not _is_settled(entries.get(key))]
-    told = {
-        key: _key_metadata(workshop, dataset, key, entries[key], published.get(key))
-        for key in keys
-        if key not in unsettled
-    }
-    if not unsettled:
+    entries = last_entries_of_run(batch.database, context.run.run_id, keys)
+    settled = [key for key in keys if _is_settled(entries.get(key))]
+    unsettled = [key for key in keys if key not in settled and key not in batch.waiting]
+    told = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
+    if len(settled) == len(keys):
         _attach(context, told)
-        return
+        return True
     for key, metadata in told.items():
         context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
-    raise dg.Failure(_summary(unsettled, entries, {}), allow_retries=False)
+    if unsettled:
+        raise dg.Failure(_summary(unsettled, entries, {}), allow_retries=False)
+    return False
+
+
+def _care_metadata(shown: CareShown) -> dict[str, Any]:
+    metadata: dict[str, Any] = {f"care/{name}": value for name, value in shown.numbers.items()}
+    metadata["care/policy"] = shown.policy
+    if shown.png:
+        picture = base64.b64encode(shown.png).decode()
+        metadata["care/map"] = dg.MetadataValue.md(f"![what readers will see](data:image/png;base64,{picture})")
+    return metadata
 
 
 def _attach(context: dg.AssetExecutionContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:
@@ -94,7 +112,7 @@ def _attach(context: dg.AssetExecutionContext, metadata: Mapping[str, Mapping[st
 
 
 def _key_metadata(
-    workshop: Workshop, dataset: Dataset, key: str, entry: Entry, release: Mapping[str, Any] | None
+    batch: Batch, dataset: Dataset, key: str, entry: Entry, release: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     layout = Layout(dataset.pipeline)
     metadata: dict[str, Any] = {"outcome": entry.outcome.value if entry.outcome else "OPEN"}
@@ -106,7 +124,7 @@ def _key_metadata(
         metadata |= {
             "dagster/row_count": release["rows"],
             "bytes": release["bytes"],
-            "item": f"{workshop.store.url}/{layout.item(key)}",
+            "item": f"{batch.store_url}/{layout.item(key)}",
             "sha256": release["content_hash"],
         }
     return metadata

@@ -1,10 +1,12 @@
 """Mask: what the dataset's policy asks for, done to every row before anything leaves the restricted tier."""
 
-from dataclasses import dataclass
-from datetime import date
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.policies import Policy, refuse_if_unfit
+from kfm_pipelines.care.masks import mask_table
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import PolicyRefused
 
 if TYPE_CHECKING:
@@ -12,16 +14,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskReport:
-    """What was done, for the log, the catalog and the reviewers."""
+class Outcome:
+    """The table that may be published, and which unmasked row went where: None when nothing was masked."""
 
-    policy: str
-    rows: int
+    table: "pa.Table"
+    crosswalk: "pa.Table | None" = None
+    measures: Mapping[str, Any] = field(default_factory=dict)
 
 
-def mask(table: "pa.Table", policy: Policy, today: date) -> "tuple[pa.Table, MaskReport]":
-    """Apply the policy; PolicyRefused when it is not fit to be applied."""
-    refuse_if_unfit(policy, today)
-    if not policy.is_open:
-        raise PolicyRefused(f"policy {policy.name} asks for masking")
-    return table, MaskReport(policy.name, table.num_rows)
+def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> Outcome:
+    """Apply the policy. Whatever goes wrong, the sentence that says so has no value of the data in it."""
+    if policy.is_open:
+        return Outcome(table)
+    try:
+        masked = mask_table(table, dataset, policy, secret)
+    except PolicyRefused:
+        raise
+    except Exception as error:  # noqa: BLE001 - a masker that fails lets nothing out, nor what its error says
+        raise PolicyRefused(f"masking failed: {type(error).__name__}; nothing is published") from None
+    return Outcome(masked.table, masked.crosswalk, masked.measures.as_dict())

@@ -7,10 +7,12 @@ from kfm_pipelines.stores import Layout, Store
 
 def verify_staged(store: Store, layout: Layout, release: Release, txn: int) -> None:
     """What lies in the staging tier must be what was staged, to the byte."""
-    for path, digest in (
-        (layout.staged_data(release.key, txn), release.content_hash),
-        (layout.staged_item(release.key, txn), release.item_hash),
-    ):
+    documents = {layout.staged_document(release.key, txn, name): digest for name, digest in release.documents.items()}
+    for path, digest in {
+        layout.staged_data(release.key, txn): release.content_hash,
+        layout.staged_item(release.key, txn): release.item_hash,
+        **documents,
+    }.items():
         if store.digest(path) != digest:
             raise IntegrityBroken(f"{release.key}: {path.rsplit('/', 1)[-1]} is not what was staged")
 
@@ -25,6 +27,10 @@ def promote(store: Store, layout: Layout, release: Release, txn: int) -> None:
     if not store.exists(layout.content(release.content_hash)):
         verify_staged(store, layout, release, txn)
         store.keep(data, layout.content(release.content_hash))
+    for name, digest in release.documents.items():
+        if not store.exists(layout.document(digest)):
+            verify_staged(store, layout, release, txn)
+            store.keep(layout.staged_document(release.key, txn, name), layout.document(digest))
     if store.digest(layout.item(release.key)) != release.item_hash:
         verify_staged(store, layout, release, txn)
         store.swap(layout.staged_item(release.key, txn), layout.item(release.key), release.expected_item)

@@ -1,18 +1,25 @@
 """Stage: the candidate revision, complete and checked, where no reader looks."""
 
 import hashlib
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.verifier import release_digest
+from kfm_pipelines.catalogs.care_facts import CareFacts
+from kfm_pipelines.catalogs.prov import care_provenance
 from kfm_pipelines.catalogs.stac import BBox, ItemFacts, item_document
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stores import Layout, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+PROVENANCE = "provenance.jsonld"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,9 @@ class Candidate:
     inputs: tuple[str, ...]
     inputs_hash: str
     fingerprint: str
-    policy: str
+    public_inputs_hash: str  # the one that may be shown: nobody can guess unmasked inputs by it
+    care: CareFacts
+    table: Table
     gates: tuple[str, ...]
 
 
@@ -45,6 +54,12 @@ class Release:
     rows: int
     bytes: int
     bbox: BBox | None
+    documents: Mapping[str, str] = field(default_factory=dict)  # digests by name
+
+    @property
+    def digest(self) -> str:
+        """Of everything that would be published; verdicts and reviews are about this."""
+        return release_digest(self.content_hash, self.item_hash, self.documents)
 
     def as_detail(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,15 +71,18 @@ class Release:
 
 
 def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str) -> Release:
-    """Write data and Item of the candidate to the staging tier; the data must be the bytes that were judged."""
+    """Write data, provenance and Item of the candidate to the staging tier; the data must be the bytes judged."""
     layout = Layout(dataset.pipeline)
     data = store.read(layout.masked(candidate.key, candidate.epoch))
     if hashlib.sha256(data).hexdigest() != content_hash:
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     table = read_parquet(data, candidate.key)
-    bbox = bounding_box(table, dataset)
-    item = item_document(dataset, _facts(dataset, candidate, content_hash, len(data), table.num_rows, bbox))
+    bbox = bounding_box(table, candidate.table)
+    provenance = care_provenance(candidate.key, candidate.revision, candidate.inputs, content_hash, candidate.care)
+    described = _Described(content_hash, len(data), table.num_rows, bbox, provenance)
+    item = item_document(dataset, _facts(layout, candidate, described))
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)
+    store.write(layout.staged_document(candidate.key, candidate.epoch, PROVENANCE), provenance)
     store.write(layout.staged_item(candidate.key, candidate.epoch), item)
     return Release(
         key=candidate.key,
@@ -77,36 +95,66 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         rows=table.num_rows,
         bytes=len(data),
         bbox=bbox,
+        documents={PROVENANCE: described.provenance_hash},
     )
 
 
-def bounding_box(table: "pa.Table", dataset: Dataset) -> BBox | None:
-    """West, south, east, north of the rows; None for an empty table."""
+def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
+    """West, south, east, north of the rows that have a place; None when there are none."""
     import pyarrow.compute as pc
 
-    if table.num_rows == 0 or dataset.table.longitude_column is None:
+    if declaration.geometry_column is not None:
+        return _geometry_box(table.column(declaration.geometry_column))
+    if declaration.longitude_column is None or declaration.latitude_column is None:
         return None
-    longitudes = pc.min_max(table.column(dataset.table.longitude_column)).as_py()
-    latitudes = pc.min_max(table.column(dataset.table.latitude_column)).as_py()
+    longitudes = pc.min_max(table.column(declaration.longitude_column)).as_py()
+    latitudes = pc.min_max(table.column(declaration.latitude_column)).as_py()
     if longitudes["min"] is None or latitudes["min"] is None:
         return None
     return (longitudes["min"], latitudes["min"], longitudes["max"], latitudes["max"])
 
 
-def _facts(
-    dataset: Dataset, candidate: Candidate, content_hash: str, size: int, rows: int, bbox: BBox | None
-) -> ItemFacts:
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """What is about to be staged, as its Item describes it."""
+
+    content_hash: str
+    size: int
+    rows: int
+    bbox: BBox | None
+    provenance: bytes
+
+    @property
+    def provenance_hash(self) -> str:
+        return hashlib.sha256(self.provenance).hexdigest()
+
+
+def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
+    import shapely
+
+    found = shapely.from_wkb(geometries.drop_null().to_pylist())
+    if len(found) == 0:
+        return None
+    west, south, east, north = (float(edge) for edge in shapely.total_bounds(found))
+    return (west, south, east, north)
+
+
+def _facts(layout: Layout, candidate: Candidate, described: _Described) -> ItemFacts:
     return ItemFacts(
         key=candidate.key,
         window_start=candidate.window_start,
         window_end=candidate.window_end,
-        bbox=bbox,
-        rows=rows,
-        size=size,
-        content_hash=content_hash,
-        inputs_hash=candidate.inputs_hash,
+        bbox=described.bbox,
+        rows=described.rows,
+        size=described.size,
+        content_hash=described.content_hash,
+        inputs_hash=candidate.public_inputs_hash,
         inputs=candidate.inputs,
-        policy=candidate.policy,
+        care=candidate.care,
         gates=candidate.gates,
-        data_href=f"../../../{Layout(dataset.pipeline).content(content_hash)}",
+        table=candidate.table,
+        data_href=f"../../../{layout.content(described.content_hash)}",
+        provenance_href=f"../../../{layout.document(described.provenance_hash)}",
+        provenance_hash=described.provenance_hash,
+        provenance_size=len(described.provenance),
     )

@@ -111,7 +111,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0002"
+HEAD = "0003"
 
 
 def is_current(database: Database) -> bool:

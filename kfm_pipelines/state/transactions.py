@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import dead_letters, wal
+from kfm_pipelines.state import audit, dead_letters, wal
+from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import PRIORITIES, events_of
@@ -32,9 +33,31 @@ def begin(
     return events
 
 
-def advance(database: Database, claim: Claim, step: Step, detail: Mapping[str, object] | None = None) -> None:
+def advance(
+    database: Database,
+    claim: Claim,
+    step: Step,
+    detail: Mapping[str, object] | None = None,
+    *,
+    audited: AuditEntry | None = None,
+) -> None:
+    """Write a step, together with what the audit has to say of it."""
     with database.transaction() as connection:
         wal.append(connection, claim, step, detail)
+        if audited:
+            audit.record(connection, audited)
+
+
+def await_review(database: Database, claim: Claim, release_digest: str, audited: AuditEntry) -> None:
+    """Let go of a key whose release is staged, until somebody decides about it. The transaction stays open: what is
+    staged, and what it was made from, is kept for whoever has to look at it."""
+    with database.transaction() as connection:
+        connection.execute(
+            "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s",
+            {"digest": release_digest, "key": claim.key, "epoch": claim.epoch},
+        )
+        audit.record(connection, audited)
+        _let_go(connection, claim)
 
 
 def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None:
@@ -56,6 +79,7 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
             # It failed before it began. Its events must not count as waiting, or the key would be due for ever.
             _open(connection, claim, {}, events_of(connection, claim.key))
         if not intended:
+            connection.execute("UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s", {"key": claim.key})
             wal.append(connection, claim, Step.FAIL, detail, txn=txn)
             _move_started(connection, claim.key, "failed")
         dead_letters.record_key(connection, claim, txn, stage, error, trace)
@@ -81,7 +105,12 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
             return None
         if last.step is Step.PUBLISH:
             return last
+        reviewed = connection.execute(
+            "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL", {"key": claim.key}
+        ).rowcount
         reason = f"abandoned by run {last.run_id} after {last.step}; rolled back"
+        if reviewed:
+            reason = "its review is over, or something newer came; computed again"
         wal.append(connection, claim, Step.FAIL, {"reason": reason}, txn=last.txn)
         _move_started(connection, claim.key, "received")
         return None

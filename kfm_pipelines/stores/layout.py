@@ -18,6 +18,10 @@ class Layout:
         """Hand-off before masking: restricted."""
         return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/table.parquet"
 
+    def crosswalk(self, key: str, epoch: int) -> str:
+        """Which row of the unmasked table went into which published one: restricted like the table itself."""
+        return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/crosswalk.parquet"
+
     def masked(self, key: str, epoch: int) -> str:
         """Hand-off after masking: byte for byte what will be published."""
         return f"{MASKED}/{self.pipeline}/{key}/{epoch}/table.parquet"
@@ -28,6 +32,10 @@ class Layout:
     def staged_item(self, key: str, epoch: int) -> str:
         return f"{STAGED}/{self.pipeline}/{key}/{epoch}/item.json"
 
+    def staged_document(self, key: str, epoch: int, name: str) -> str:
+        """A document that belongs to the release, like its provenance."""
+        return f"{STAGED}/{self.pipeline}/{key}/{epoch}/{name}"
+
     def work_of(self, key: str) -> tuple[str, ...]:
         """Every folder that a transaction over this key may have left something in."""
         return tuple(f"{tier}/{self.pipeline}/{key}" for tier in (RESTRICTED, MASKED, STAGED))
@@ -35,6 +43,9 @@ class Layout:
     def content(self, digest: str) -> str:
         """Immutable bytes, named by what they are."""
         return f"objects/sha256/{digest[:2]}/{digest}.parquet"
+
+    def document(self, digest: str) -> str:
+        return f"objects/sha256/{digest[:2]}/{digest}.json"
 
     def processed(self, key: str) -> str:
         """The current revision under the name people know."""

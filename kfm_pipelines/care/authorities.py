@@ -1,0 +1,77 @@
+"""Authorities: who may decide about a dataset's releases, by name and public keys. One YAML file each.
+
+The reviewed files are in resources/authorities. A second folder may add keys to them, for an installation that keeps
+its keys elsewhere; it cannot add an authority that the reviewed files do not name.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from kfm_pipelines.care.signatures import Signed, key_id_of, refuse_unless_signed
+from kfm_pipelines.datasets import describe, read_yaml
+from kfm_pipelines.declarations import Declared, KeyPart, Words
+from kfm_pipelines.errors import DeclarationInvalid, SignatureRefused
+
+
+def _is_public_key(text: str) -> str:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != 32:
+        raise ValueError("must be an Ed25519 public key, 32 bytes in base64")
+    return text
+
+
+class PublicKey(Declared):
+    """One person's key, and for how long it counts."""
+
+    holder: Words
+    public_key: Annotated[str, AfterValidator(_is_public_key)]
+    valid_from: date
+    valid_until: date
+
+
+class Authority(Declared):
+    authority: KeyPart
+    name: Words
+    kind: Literal["steward", "sovereign", "agency"]
+    keys: list[PublicKey] = Field(default_factory=list)
+
+    def holder_of(self, signed: Signed, today: date) -> str:
+        """Who signed; SignatureRefused unless one of our keys did, and still counts."""
+        for key in self.keys:
+            if key_id_of(key.public_key) == signed.key_id:
+                if not key.valid_from <= today <= key.valid_until:
+                    raise SignatureRefused(f"key {signed.key_id} of {self.authority} does not count on {today}")
+                refuse_unless_signed(signed, key.public_key)
+                return key.holder
+        raise SignatureRefused(f"key {signed.key_id} is none of {self.authority}'s")
+
+
+def load_authorities(resources: Path, more_keys: Path | None = None) -> Mapping[str, Authority]:
+    authorities = {one.authority: one for one in _read(resources / "authorities")}
+    for more in _read(more_keys) if more_keys else []:
+        known = authorities.get(more.authority)
+        if known is None:
+            raise DeclarationInvalid(f"{more.authority}: is no authority in resources/authorities; it gets no keys")
+        authorities[more.authority] = known.model_copy(update={"keys": [*known.keys, *more.keys]})
+    return authorities
+
+
+def _read(folder: Path) -> list[Authority]:
+    found = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            found.append(Authority.model_validate(read_yaml(path)))
+        except ValidationError as error:
+            raise DeclarationInvalid(f"{path.name}: {describe(error)}") from None
+        if found[-1].authority != path.stem:
+            raise DeclarationInvalid(f"{path.name}: authority: must be {path.stem!r} like its file")
+    return found

@@ -1,0 +1,98 @@
+"""Signed statements: what a person with authority decided, in a form that cannot be changed or forged afterwards.
+
+Ed25519 over the canonical JSON of the statement. Belongs here: signing, checking, and the files keys live in. Does not:
+who may sign what (`authorities`).
+"""
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rfc8785
+
+from kfm_pipelines.errors import SignatureRefused
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+# In front of what is signed, so that no other document can ever pass as a statement.
+_DOMAIN = b"kfm-statement-1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A statement with who signed it."""
+
+    statement: Mapping[str, Any]
+    key_id: str
+    signature: str  # base64
+
+
+def sign(statement: Mapping[str, Any], private_key: "Ed25519PrivateKey") -> Signed:
+    signature = private_key.sign(_signed_bytes(statement))
+    return Signed(dict(statement), key_id_of(public_key_of(private_key)), base64.b64encode(signature).decode())
+
+
+def refuse_unless_signed(signed: Signed, public_key: str) -> None:
+    """SignatureRefused unless the holder of the key signed exactly this statement."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key, validate=True))
+        key.verify(base64.b64decode(signed.signature, validate=True), _signed_bytes(signed.statement))
+    except (InvalidSignature, ValueError, binascii.Error):
+        raise SignatureRefused(f"the signature by key {signed.key_id} does not fit the statement") from None
+
+
+def public_key_of(private_key: "Ed25519PrivateKey") -> str:
+    return base64.b64encode(private_key.public_key().public_bytes_raw()).decode()
+
+
+def key_id_of(public_key: str) -> str:
+    """A short name for a public key."""
+    return hashlib.sha256(base64.b64decode(public_key)).hexdigest()[:16]
+
+
+def create_private_key(path: Path) -> "Ed25519PrivateKey":
+    """A new key in a new file that only its owner can read."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise SignatureRefused(f"{path.name} exists; a key is never overwritten") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+    return key
+
+
+def read_private_key(path: Path) -> "Ed25519PrivateKey":
+    """The key in a file that nobody else can read."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        if path.stat().st_mode & 0o077:
+            raise SignatureRefused(f"{path.name} can be read by others; chmod 600 it first")
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise SignatureRefused(f"{path.name} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise SignatureRefused(f"{path.name} holds no private key") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SignatureRefused(f"{path.name} holds another kind of key than Ed25519")
+    return key
+
+
+def _signed_bytes(statement: Mapping[str, Any]) -> bytes:
+    return _DOMAIN + rfc8785.dumps(dict(statement))

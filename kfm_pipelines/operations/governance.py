@@ -1,0 +1,108 @@
+"""What governs a dataset's keys now: its policy, the secret, and who has exempted what. Anything amiss publishes
+nothing."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import rfc8785
+
+from kfm_pipelines.care.authorities import Authority
+from kfm_pipelines.care.policies import Policy, refuse_if_unfit, refuse_if_unsuited
+from kfm_pipelines.care.published import published_table
+from kfm_pipelines.care.signatures import Signed
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.errors import PolicyRefused, SignatureRefused
+from kfm_pipelines.operations.care_secrets import key_check
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.exemptions import Exemption, exemptions_of
+from kfm_pipelines.state.policy_versions import UsedPolicy, recognise
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What applies to one key."""
+
+    policy: Policy
+    secret: bytes = field(repr=False)
+    exemption: Exemption | None
+
+    @property
+    def masks(self) -> bool:
+        return not self.policy.is_open and self.exemption is None
+
+    def published(self, dataset: Dataset) -> Table:
+        return published_table(dataset, self.policy) if self.masks else dataset.table
+
+
+@dataclass(frozen=True, slots=True)
+class Governance:
+    """Everything that may apply to the keys of one dataset, read once for a stage of a run."""
+
+    workshop: Workshop
+    dataset: Dataset
+    policy: Policy
+    authority: Authority
+    secret: bytes = field(repr=False)
+    exemptions: Sequence[Exemption]
+
+    def of(self, key: str) -> Rules:
+        """PolicyRefused when an exemption of this key has run out, or is not what was signed."""
+        exemption = next((one for one in self.exemptions if one.covers(key)), None)
+        if exemption is not None:
+            self._refuse_if_unfit(exemption)
+        return Rules(self.policy, self.secret, exemption)
+
+    def config_digest(self, key: str) -> str:
+        """Changes with anything reviewed or decided that shapes the published bytes."""
+        exemption = self.of(key).exemption
+        parts = ["kfm-config-2", self.dataset.digest, self.policy.digest, exemption.id if exemption else None]
+        return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+    def _refuse_if_unfit(self, exemption: Exemption) -> None:
+        signed = exemption.signed
+        given_on = exemption.at.date() if exemption.at else self.workshop.today()
+        try:
+            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), given_on)
+        except SignatureRefused as error:
+            raise PolicyRefused(f"exemption {exemption.id} is not valid: {error}") from None
+        if not _says(exemption):
+            raise PolicyRefused(f"exemption {exemption.id} is not what was signed")
+        if self.workshop.today() > exemption.until:
+            raise PolicyRefused(
+                f"exemption {exemption.id} from policy {exemption.policy} ran out on {exemption.until}; renew or end it"
+            )
+        if exemption.policy != self.policy.name:
+            raise PolicyRefused(
+                f"exemption {exemption.id} is from policy {exemption.policy}, not {self.policy.name}; renew or end it"
+            )
+
+
+def governance_of(workshop: Workshop, dataset: Dataset) -> Governance:
+    policy = workshop.policy(dataset)
+    refuse_if_unfit(policy, workshop.today())
+    refuse_if_unsuited(policy, dataset)
+    authority = workshop.authorities.get(policy.authority)
+    if authority is None:
+        raise PolicyRefused(f"policy {policy.name} names the authority {policy.authority!r}, whom nobody declared")
+    secret = workshop.care_secret(policy.key_id) if policy.key_id else b""
+    used = UsedPolicy(
+        policy.policy, policy.version, policy.digest, policy.key_id, key_check(secret) if policy.key_id else None
+    )
+    recognise(workshop.database, used, dataset.dataset)
+    return Governance(workshop, dataset, policy, authority, secret, exemptions_of(workshop.database, dataset.dataset))
+
+
+def _says(exemption: Exemption) -> bool:
+    """Whether the columns that are searched say what the signed statement says."""
+    statement = exemption.signed.statement
+    columns = {
+        "statement": "exemption",
+        "exemption": exemption.id,
+        "dataset": exemption.dataset,
+        "policy": exemption.policy,
+        "keys": exemption.key_prefix,
+        "until": exemption.until.isoformat(),
+    }
+    return all(statement.get(name) == value for name, value in columns.items())

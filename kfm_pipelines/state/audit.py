@@ -1,0 +1,66 @@
+"""The audit: what was done to sensitive data, what was decided about it and who saw it. Only ever added to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+class Action(StrEnum):
+    POLICY_USED = "policy-used"
+    MASKED = "masked"
+    LEFT_OPEN = "left-open"
+    EXEMPTED = "exempted"
+    EXEMPTION_GIVEN = "exemption-given"
+    EXEMPTION_ENDED = "exemption-ended"
+    REVIEW_ASKED = "review-asked"
+    REVIEW_APPROVED = "review-approved"
+    REVIEW_REJECTED = "review-rejected"
+    RESTRICTED_READ = "restricted-read"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One line; `detail` holds counts, names and digests, never values of the data."""
+
+    action: Action
+    actor: str
+    dataset: str
+    policy: str
+    key: str | None = None
+    txn: int | None = None
+    digest: str | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def record(connection: "Connection[dict[str, Any]]", entry: AuditEntry) -> None:
+    from psycopg.types.json import Jsonb
+
+    connection.execute(
+        """
+        INSERT INTO kfm.audit (action, actor, dataset, key, txn, policy, digest, detail)
+        VALUES (%(action)s, %(actor)s, %(dataset)s, %(key)s, %(txn)s, %(policy)s, %(digest)s, %(detail)s)
+        """,
+        {
+            "action": entry.action,
+            "actor": entry.actor,
+            "dataset": entry.dataset,
+            "key": entry.key,
+            "txn": entry.txn,
+            "policy": entry.policy,
+            "digest": entry.digest,
+            "detail": Jsonb(dict(entry.detail)),
+        },
+    )
+
+
+def entries_of_key(database: Database, key: str) -> list[dict[str, Any]]:
+    return database.fetch(
+        "SELECT at, action, actor, policy, digest, txn, detail FROM kfm.audit WHERE key = %(key)s ORDER BY id",
+        {"key": key},
+    )

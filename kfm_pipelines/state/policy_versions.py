@@ -1,0 +1,67 @@
+"""Policy versions as they were first used. A version never changes its meaning, nor a key id its secret."""
+
+from dataclasses import dataclass
+
+from kfm_pipelines.errors import PolicyRefused
+from kfm_pipelines.state import audit
+from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class UsedPolicy:
+    policy: str
+    version: int
+    digest: str
+    key_id: str | None
+    key_check: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.policy}@{self.version}"
+
+
+def recognise(database: Database, used: UsedPolicy, dataset: str) -> None:
+    """Record the version when it is new; refuse it when it is not what it was, or its secret is another one."""
+    rows = database.fetch(
+        "SELECT policy, version, digest, key_id, key_check FROM kfm.policy_versions"
+        " WHERE (policy = %(policy)s AND version = %(version)s) OR key_id = %(key_id)s",
+        {"policy": used.policy, "version": used.version, "key_id": used.key_id},
+    )
+    for row in rows:
+        _refuse_change(used, UsedPolicy(**row))
+    if not any((row["policy"], row["version"]) == (used.policy, used.version) for row in rows):
+        _insert(database, used, dataset)
+
+
+def _refuse_change(used: UsedPolicy, known: UsedPolicy) -> None:
+    if used.name == known.name and used.digest != known.digest:
+        raise PolicyRefused(f"policy {used.name} is not what it was when it was first used; give it a new version")
+    if used.key_id is not None and used.key_id == known.key_id and used.key_check != known.key_check:
+        raise PolicyRefused(
+            f"the secret of key {used.key_id} is not the one it was; a new secret is a new key_id and policy version"
+        )
+
+
+def _insert(database: Database, used: UsedPolicy, dataset: str) -> None:
+    with database.transaction() as connection:
+        new = connection.execute(
+            """
+            INSERT INTO kfm.policy_versions (policy, version, digest, key_id, key_check)
+            VALUES (%(policy)s, %(version)s, %(digest)s, %(key_id)s, %(key_check)s) ON CONFLICT DO NOTHING
+            """,
+            {
+                "policy": used.policy,
+                "version": used.version,
+                "digest": used.digest,
+                "key_id": used.key_id,
+                "key_check": used.key_check,
+            },
+        ).rowcount
+        if new:
+            detail = {"key_id": used.key_id} if used.key_id else {}
+            audit.record(
+                connection, AuditEntry(Action.POLICY_USED, "kfm", dataset, used.name, digest=used.digest, detail=detail)
+            )
+    if not new:
+        recognise(database, used, dataset)
