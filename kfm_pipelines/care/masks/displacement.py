@@ -1,0 +1,57 @@
+"""Displacement: each feature moves by an angle and a distance that only the secret tells, the same in every release.
+
+Moving it anew each time would let anyone average the releases and find it.
+"""
+
+import hmac
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.rules import Displace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kfm_pipelines.care.masks.arrays import Floats
+
+_PURPOSE = "kfm-displace-1"
+# What rounding may take from a distance is far less than this.
+_INSET_M = 0.001
+
+
+def offsets(secret: bytes, policy: str, ids: "list[pa.Array]", rule: Displace) -> "tuple[Floats, Floats]":
+    """For each feature an angle in degrees clockwise from north and a distance in metres, uniform in angle and over
+    the area of the ring."""
+    import numpy as np
+
+    texts = [_as_text(column) for column in ids]
+    digests = b"".join(hmac.digest(secret, _message(policy, parts), "sha256") for parts in zip(*texts, strict=True))
+    # 53 bits are what a float64 holds.
+    shares = (np.frombuffer(digests, ">u8").reshape(-1, 4)[:, :2] >> 11).astype(np.float64) * 2.0**-53
+    inset = min(_INSET_M, (rule.max_m - rule.min_m) / 1000)
+    inner, outer = rule.min_m + inset, rule.max_m - inset
+    return 360 * shares[:, 0], np.sqrt(inner**2 + shares[:, 1] * (outer**2 - inner**2))
+
+
+def moved(longitudes: "Floats", latitudes: "Floats", angles: "Floats", distances: "Floats") -> "tuple[Floats, Floats]":
+    """The places that lie so far away, on the ellipsoid."""
+    import numpy as np
+    from pyproj import Geod
+
+    there = Geod(ellps="WGS84").fwd(longitudes, latitudes, angles, distances)
+    return np.asarray(there[0], np.float64), np.asarray(there[1], np.float64)
+
+
+def _message(policy: str, parts: Iterable[str]) -> bytes:
+    """Each part with its length before it, so that no two lists of parts give the same bytes."""
+    encoded = [part.encode() for part in (_PURPOSE, policy, *parts)]
+    return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
+
+
+def _as_text(column: "pa.Array") -> list[str]:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    texts: list[str] = column.cast(pa.string()).to_pylist()
+    return texts

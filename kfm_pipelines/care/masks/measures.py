@@ -1,0 +1,125 @@
+"""What masking did, in numbers that may be public: each is coarse, or about many features, or published anyway."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.masks.cells import cells_of
+from kfm_pipelines.care.masks.pieces import Piece, Source
+
+if TYPE_CHECKING:
+    from kfm_pipelines.care.masks.arrays import Cells, Flags, Floats, Ints
+
+ENOUGH = 20  # features; a distribution of fewer is about single ones
+_FIT_RESOLUTION = 3
+_FIT_SAMPLE = 20_000  # records; more would take longer than the masking, and change nothing in two decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    rows_in: int | None  # rounded down to a multiple of the minimum count; none when there are fewer
+    rows_out: int
+    records_without_place: int
+    cells_released: int
+    cells_suppressed: int
+    smallest_cell: int | None
+    displacement_m: dict[str, float] | None
+    spatial_fit: float | None
+    uncertainty_m: float | None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def measured(source: Source, pieces: Sequence[Piece]) -> Measures:
+    minimum, rows = source.policy.minimum_count, source.table.num_rows
+    smallest = [piece.tally.smallest for piece in pieces if piece.tally.smallest is not None]
+    return Measures(
+        rows_in=rows // minimum * minimum or None,
+        rows_out=sum(len(piece.place) for piece in pieces),
+        records_without_place=sum(_without_place(piece) for piece in pieces),
+        cells_released=sum(piece.tally.released for piece in pieces),
+        cells_suppressed=sum(piece.tally.suppressed for piece in pieces),
+        smallest_cell=min(smallest, default=None),
+        displacement_m=_displacement(pieces),
+        spatial_fit=_spatial_fit(source, pieces),
+        uncertainty_m=_uncertainty(pieces),
+    )
+
+
+def _somewhere(piece: Piece) -> "Flags":
+    """Whether each row of the piece has a place."""
+    import numpy as np
+
+    return ~np.isnan(piece.shown.uncertainties)[piece.place]
+
+
+def _without_place(piece: Piece) -> int:
+    return int(piece.records[~_somewhere(piece)].sum())
+
+
+def _uncertainty(pieces: Sequence[Piece]) -> float | None:
+    found = [piece.shown.uncertainties[piece.place[_somewhere(piece)]] for piece in pieces]
+    return max((float(one.max()) for one in found if len(one)), default=None)
+
+
+def _displacement(pieces: Sequence[Piece]) -> dict[str, float] | None:
+    import numpy as np
+
+    distances = np.concatenate([[], *(piece.distances for piece in pieces if piece.distances is not None)])
+    if len(distances) < ENOUGH:
+        return None
+    found = np.percentile(distances, [5, 50, 95])
+    return {name: 10.0 * round(one / 10) for name, one in zip(("p05", "p50", "p95"), found.tolist(), strict=True)}
+
+
+def _spatial_fit(source: Source, pieces: Sequence[Piece]) -> float | None:
+    """Of the records that are published with a place, the share for which that is in the same large cell as the true
+    one. Of many records, a part is looked at."""
+    import numpy as np
+
+    pairs = [_placed(piece) for piece in pieces]
+    rows = np.concatenate([np.empty(0, np.int64), *(row for row, _ in pairs)])
+    if source.features.of(rows).count() < ENOUGH:
+        return None
+    fits = [
+        _fits(source, piece, row[looked_at], place[looked_at])
+        for piece, (row, place) in zip(pieces, pairs, strict=True)
+        for looked_at in [_looked_at(source, row, len(rows))]
+    ]
+    found = np.concatenate(fits)
+    return round(float(found.mean()), 2) if len(found) >= ENOUGH else None
+
+
+def _placed(piece: Piece) -> "tuple[Ints, Ints]":
+    """The records that are published with a place, and the positions of these places."""
+    placed = _somewhere(piece)[piece.went_to]
+    return piece.came_from[placed], piece.place[piece.went_to[placed]]
+
+
+def _looked_at(source: Source, rows: "Ints", of: int) -> "Flags":
+    """About as many as are enough, picked by what a coordinate says, not by where the record stands."""
+    import numpy as np
+
+    mixed = _bits(source.places.longitudes[rows]) * np.uint64(0x9E3779B97F4A7C15) ^ _bits(source.places.latitudes[rows])
+    mixed *= np.uint64(0xC2B2AE3D27D4EB4F)
+    return np.asarray((mixed >> np.uint64(32)) % np.uint64(-(-of // _FIT_SAMPLE)) == 0, np.bool_)
+
+
+def _bits(degrees: "Floats") -> "Cells":
+    import numpy as np
+
+    return np.ascontiguousarray(degrees).view(np.uint64)
+
+
+def _fits(source: Source, piece: Piece, rows: "Ints", place: "Ints") -> "Flags":
+    import numpy as np
+
+    shown, true = piece.shown, source.places
+    used, place = np.unique(place, return_inverse=True)
+    shown_cells = _coarse(shown.longitudes[used], shown.latitudes[used])[place]
+    return np.equal(shown_cells, _coarse(true.longitudes[rows], true.latitudes[rows]))
+
+
+def _coarse(longitudes: "Floats", latitudes: "Floats") -> "Cells":
+    return cells_of(longitudes, latitudes, _FIT_RESOLUTION)
