@@ -202,7 +202,7 @@ def dagster_home(root: Path) -> Path:
 def _resources(root: Path, bucket: str) -> Path:
     copy = root / "resources"
     shutil.copytree(shipped("resources"), copy)
-    declaration = copy / "datasets" / "usgs-streamflow.yaml"
-    text = declaration.read_text()
-    declaration.write_text(text.replace("bucket: kfm-ingest", f"bucket: {bucket}"))
+    for declaration in (copy / "datasets").glob("*.yaml"):
+        text = declaration.read_text()
+        declaration.write_text(text.replace("bucket: kfm-ingest", f"bucket: {bucket}"))
     return copy

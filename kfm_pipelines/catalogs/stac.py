@@ -96,7 +96,7 @@ def collection_document(dataset: Dataset, members: Sequence[Member]) -> bytes:
         description=dataset.description,
         license=dataset.licence.id,
         extent=pystac.Extent(
-            spatial=pystac.SpatialExtent([list(_union(members))]),
+            spatial=pystac.SpatialExtent([list(_union(members) or _declared_extent(dataset))]),
             temporal=pystac.TemporalExtent(
                 [[min(m.window_start for m in members), max(m.window_end for m in members)]]
             ),
@@ -219,11 +219,17 @@ def _rectangle(bbox: BBox | None) -> dict[str, Any] | None:
     return {"type": "Polygon", "coordinates": [ring]}
 
 
-def _union(members: Sequence[Member]) -> BBox:
+def _union(members: Sequence[Member]) -> BBox | None:
     boxes = [member.bbox for member in members if member.bbox]
     if not boxes:
-        return (-180.0, -90.0, 180.0, 90.0)
+        return None
     return (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
+
+
+def _declared_extent(dataset: Dataset) -> BBox:
+    """A Collection has to say where it is also when no Item does."""
+    extent = dataset.extent
+    return (extent.west, extent.south, extent.east, extent.north) if extent else (-180.0, -90.0, 180.0, 90.0)
 
 
 def _check(kind: Literal["item", "collection", "catalog"], document: Mapping[str, Any]) -> None:

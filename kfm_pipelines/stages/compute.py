@@ -5,6 +5,7 @@ readable at all. The order of the objects and of their rows makes no difference 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import rfc8785
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.stages.parquet import declared_schema, read_parquet
+from kfm_pipelines.stages.reference_system import refuse_unless_wgs84
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +37,10 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
     tables = [_conformed(source, dataset) for source in objects]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        detail = " ".join(str(error).split())[:200]
+    except pa.ArrowException:
         names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
-        raise InputUnreadable(f"the objects of this key do not form one table: {detail}, in {names}") from None
+        kinds = _unlike(tables)
+        raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
     return _ordered(_with_declared_fields(table, dataset), declared_schema(dataset.table))
 
 
@@ -52,19 +54,41 @@ def _conformed(source: SourceObject, dataset: Dataset) -> "pa.Table":
     """Declared columns in declared order and type where that loses nothing, undeclared ones after them."""
     import pyarrow as pa
 
-    table = read_parquet(source.data, source.asset_uri)
+    table = _renamed(read_parquet(source.data, source.asset_uri), source, dataset)
+    refuse_unless_wgs84(source.data, source.asset_uri)
     declared = declared_schema(dataset.table)
     known = [name for name in declared.names if name in table.column_names]
-    others = sorted(name for name in set(table.column_names) if name not in declared.names)
-    columns: list[pa.ChunkedArray] = []
-    for name in known + others:
-        if table.column_names.count(name) > 1:
+    others = sorted(name for name in table.column_names if name not in declared.names)
+    columns = [_cast_if_lossless(table.column(name), declared.field(name).type) for name in known]
+    return pa.table([*columns, *(table.column(name) for name in others)], names=known + others)
+
+
+def _renamed(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.Table":
+    """Columns by their declared names, each there once."""
+    names = {column.source: column.name for column in dataset.table.columns if column.source}
+    for name, count in Counter(table.column_names).items():
+        if count > 1:
             raise InputUnreadable(f"{source.asset_uri}: the column {name[:80]!r} is in the file more than once")
-        column = table.column(name)
-        if name in known:
-            column = _cast_if_lossless(column, declared.field(name).type)
-        columns.append(column)
-    return pa.table(columns, names=known + others)
+    renamed = [names.get(name, name) for name in table.column_names]
+    for original, name in zip(table.column_names, renamed, strict=True):
+        if renamed.count(name) > 1 and original != name:
+            raise InputUnreadable(f"{source.asset_uri}: both {original!r} and {name!r} are in the file, as one column")
+    return table.rename_columns(renamed)
+
+
+def _unlike(tables: "Sequence[pa.Table]") -> str:
+    """Which column has types that do not go together. Arrow's own words may quote metadata, so they are not used."""
+    import pyarrow as pa
+
+    fields = [field.remove_metadata() for table in tables for field in table.schema]
+    for name in sorted({field.name for field in fields}):
+        alike = [field for field in fields if field.name == name]
+        try:
+            pa.unify_schemas([pa.schema([field]) for field in alike], promote_options="permissive")
+        except pa.ArrowException:
+            kinds = " and ".join(sorted({str(field.type)[:80] for field in alike})[:3])
+            return f"the column {name[:80]!r} is {kinds}"
+    return "their columns differ"
 
 
 def _cast_if_lossless(column: "pa.ChunkedArray", wanted: "pa.DataType") -> "pa.ChunkedArray":

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # A small file can unpack into more memory than the machine has.
 UNPACKED_LIMIT = 4 * 1024**3
+MAGIC = b"PAR1"
 
 
 def declared_schema(table: Table) -> "pa.Schema":
@@ -43,8 +44,9 @@ def read_parquet(data: bytes, name: str) -> "pa.Table":
 
     try:
         return _unpacked(pq.ParquetFile(io.BytesIO(data)), name)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        detail = " ".join(str(error).split())[:200]
+    except (pa.ArrowException, OSError, ValueError):
+        # Arrow's own words can quote what is in the file, and these are read by people who may not see that.
+        detail = "it is damaged or cut off" if data[:4] == MAGIC else f"it does not begin with {MAGIC.decode()}"
         raise InputUnreadable(f"{name} is not a readable Parquet file: {detail}") from None
 
 

@@ -46,6 +46,7 @@ FACTS = ItemFacts(
     gates=("schema",),
     data_href="../../../objects/sha256/aa/aaaa.parquet",
 )
+WITHOUT_PLACES = declared()["drought/tribal-areas"]
 EMPTY = dataclasses.replace(FACTS, bbox=None, rows=0)
 MEMBERS = [
     Member(f"key-{hour}", START + timedelta(hours=hour), START + timedelta(hours=hour + 1), box)
@@ -56,6 +57,8 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "item of an empty table": lambda: item_document(DATASET, EMPTY),
     "collection": lambda: collection_document(DATASET, MEMBERS),
     "collection of an empty table": lambda: collection_document(DATASET, MEMBERS[1:2]),
+    "item without a place": lambda: item_document(WITHOUT_PLACES, dataclasses.replace(FACTS, bbox=None)),
+    "collection without a place": lambda: collection_document(WITHOUT_PLACES, MEMBERS[1:2]),
     "root": lambda: root_document([DATASET]),
     "empty root": lambda: root_document([]),
 }
@@ -137,6 +140,14 @@ def test_a_collection_spans_its_members_and_links_each() -> None:
     assert collection["extent"]["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
     items = [link["href"] for link in collection["links"] if link["rel"] == "item"]
     assert items == ["./items/key-0.json", "./items/key-1.json", "./items/key-2.json"]
+
+
+def test_a_collection_whose_items_have_no_place_is_where_its_dataset_is() -> None:
+    def box(dataset: Dataset) -> object:
+        return json.loads(collection_document(dataset, MEMBERS[1:2]))["extent"]["spatial"]["bbox"]
+
+    assert box(WITHOUT_PLACES) == [[-180.0, 18.9, -66.9, 71.5]]
+    assert box(changed(extent=None)) == [[-180.0, -90.0, 180.0, 90.0]]
 
 
 def test_the_root_leads_to_every_collection() -> None:

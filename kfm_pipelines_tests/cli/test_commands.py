@@ -96,13 +96,11 @@ def test_a_wrong_declaration_is_named_with_file_and_field(site: Site, tmp_path: 
 
 
 def test_datasets_are_listed_with_where_their_objects_belong(site: Site) -> None:
-    [dataset] = kfm(site.environment, "datasets", "list", "--json").json["datasets"]
+    listed = kfm(site.environment, "datasets", "list", "--json").json["datasets"]
 
-    assert (dataset["dataset"], dataset["bucket"], dataset["prefix"]) == (
-        "usgs/streamflow",
-        site.bucket,
-        "usgs/streamflow/",
-    )
+    assert [(dataset["dataset"], dataset["bucket"], dataset["prefix"]) for dataset in listed] == [
+        (name, site.bucket, f"{name}/") for name in ("drought/tribal-areas", "heritage/sites", "usgs/streamflow")
+    ]
 
 
 @pytest.mark.slow

@@ -13,9 +13,11 @@ from kfm_pipelines.datasets import load_datasets
 from kfm_pipelines.declarations import Concurrency
 from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.settings import shipped
 
 STAGES = ["compute", "mask", "validate", "stage", "publish"]
+DECLARED = load_datasets(shipped("resources"))
 TAGS = {"domain": "hydrology", "cadence": "hourly"}
 
 LOAD_WITHOUT_NETWORK = """
@@ -108,7 +110,7 @@ def test_the_whole_chain_has_one_partitioning_and_one_backfill_policy(definition
 
 
 def test_only_the_assets_of_a_serial_dataset_share_a_pool(definitions: dg.Definitions) -> None:
-    [dataset] = load_datasets(shipped("resources")).values()
+    dataset = DECLARED["usgs/streamflow"]
     serial = dataset.model_copy(update={"concurrency": Concurrency(serial=True)})
     assert {asset.op.pool for asset in dataset_assets(serial)} == {"serial_usgs_streamflow"}
     assets = [definitions.resolve_assets_def(dg.AssetKey(["usgs", "streamflow", stage])) for stage in STAGES]
@@ -118,8 +120,8 @@ def test_only_the_assets_of_a_serial_dataset_share_a_pool(definitions: dg.Defini
 def test_every_gate_is_a_blocking_check_on_validate(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
     checks = [graph.get_check_spec(key) for key in graph.asset_check_keys]
-    assert [(check.asset_key.path[-1], check.name, check.blocking) for check in checks] == [
-        ("validate", "schema", True)
+    assert sorted(("/".join(check.asset_key.path), check.name, check.blocking) for check in checks) == [
+        (f"{dataset}/validate", "schema", True) for dataset in DECLARED
     ]
     assert all(check.description for check in checks)
 
@@ -134,7 +136,7 @@ def test_one_job_takes_the_whole_chain_with_its_gates(definitions: dg.Definition
 
 def test_one_sensor_asks_for_its_runs(definitions: dg.Definitions) -> None:
     sensor = definitions.resolve_sensor_def("kfm_ingest")
-    assert {target.job_name for target in sensor.targets} == {"usgs_streamflow"}
+    assert sorted(target.job_name for target in sensor.targets) == sorted(group_of(one) for one in DECLARED.values())
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
     assert sensor.minimum_interval_seconds == 5
     assert sensor.description

@@ -48,6 +48,14 @@ def with_column(name: str, kind: str) -> Dataset:
     return Dataset.model_validate(document)
 
 
+def with_sources(**sources: str) -> Dataset:
+    """The dataset with columns that have other names in the objects."""
+    document = DATASET.model_dump(mode="json")
+    for column in document["table"]["columns"]:
+        column["source"] = sources.get(column["name"])
+    return Dataset.model_validate(document)
+
+
 @given(readings=READINGS, data=st.data())
 def test_the_order_of_rows_and_of_objects_makes_no_difference(
     readings: list[dict[str, Any]], data: st.DataObject
@@ -204,8 +212,41 @@ def test_a_column_name_that_is_there_twice_is_refused(name: str) -> None:
 
 
 def test_objects_that_do_not_form_one_table_are_refused() -> None:
-    with pytest.raises(InputUnreadable, match="the objects of this key do not form one table"):
+    reason = (
+        "do not form one table: the column 'latitude' is double and string, in s3://kfm-ingest/0, s3://kfm-ingest/1"
+    )
+    with pytest.raises(InputUnreadable, match=reason):
         computed(rows(), rows(latitude=pa.array(["north"] * 3)))
+
+
+@pytest.mark.parametrize("came", [True, False], ids=["named as in the source", "already named as declared"])
+def test_a_column_gets_its_declared_name(came: bool) -> None:
+    dataset = with_sources(discharge_cfs="Discharge (ft³/s)")
+    names = ["Discharge (ft³/s)" if came and name == "discharge_cfs" else name for name in COLUMNS]
+
+    table = computed(rows().rename_columns(names), dataset=dataset)
+
+    assert table.schema.equals(declared_schema(dataset.table), check_metadata=True)
+    assert table.column("discharge_cfs").to_pylist() == [310.0, 311.0, 312.0]
+
+
+def test_two_columns_may_trade_names() -> None:
+    dataset = with_sources(discharge_cfs="gage_height_ft", gage_height_ft="discharge_cfs")
+    table = computed(rows(), dataset=dataset)
+    assert table.column("gage_height_ft").to_pylist() == [310.0, 311.0, 312.0]
+    assert table.column("discharge_cfs").to_pylist() == [4.1] * 3
+
+
+def test_a_column_under_both_names_is_refused() -> None:
+    dataset = with_sources(discharge_cfs="Flow")
+    with pytest.raises(InputUnreadable, match="both 'Flow' and 'discharge_cfs' are in the file, as one column"):
+        computed(rows(Flow=[1.0, 2.0, 3.0]), dataset=dataset)
+
+
+def test_the_name_in_the_source_counts_for_its_dataset_only() -> None:
+    table = computed(rows(Flow=[1.0, 2.0, 3.0]))
+    findings = judge_schema(DATASET.table, table, declared_schema(DATASET.table), WINDOW).findings
+    assert [(finding.rule, finding.subject) for finding in findings] == [("column-declared", "Flow")]
 
 
 def test_an_object_that_is_no_parquet_is_named() -> None:

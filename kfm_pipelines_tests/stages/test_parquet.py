@@ -54,6 +54,18 @@ def test_what_is_no_parquet_is_refused(data: bytes) -> None:
         read_parquet(data, "the object")
 
 
+def test_the_refusal_quotes_nothing_of_the_file() -> None:
+    """Arrow quotes the metadata of a type it cannot make."""
+    field = pa.field("t", pa.list_(pa.float64(), 2)).with_metadata(
+        {"ARROW:extension:name": "arrow.fixed_shape_tensor", "ARROW:extension:metadata": "at 38.123456"}
+    )
+    sink = io.BytesIO()
+    pq.write_table(pa.table([pa.array([[1.0, 2.0]], field.type)], schema=pa.schema([field])), sink)
+    with pytest.raises(InputUnreadable) as refused:
+        read_parquet(sink.getvalue(), "the object")
+    assert str(refused.value) == "the object is not a readable Parquet file: it is damaged or cut off"
+
+
 @given(st.binary(max_size=200))
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises(InputUnreadable):

@@ -1,0 +1,82 @@
+"""Which coordinate reference system a Parquet file says its places are in. Only WGS 84 longitude and latitude will do.
+
+A file can say so in its GeoParquet metadata, in the metadata of a column, or in the type of a column. One that says
+nothing has no places, or has them in columns whose declaration says what they are.
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from kfm_pipelines.errors import InputUnreadable
+
+WGS84 = frozenset({"OGC:CRS84", "EPSG:4326"})
+_NAME = re.compile(r"[A-Za-z]{2,10}:[A-Za-z0-9]{1,10}")
+
+
+def refuse_unless_wgs84(data: bytes, name: str) -> None:
+    """`data` is a readable Parquet file; InputUnreadable, naming the object, when its places are in anything else."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(data))
+    try:
+        systems = [_spoken(said) for said in (*_of_geoparquet(file), *_of_fields(file), *_of_types(file))]
+    except (ValueError, RecursionError):
+        raise InputUnreadable(f"{name} has metadata about its coordinates that cannot be read") from None
+    for system in systems:
+        if system not in WGS84:
+            raise InputUnreadable(f"{name} is in {system or 'an unnamed system'}, not in WGS 84")
+
+
+def _of_geoparquet(file: Any) -> Iterator[object]:
+    """By the standard a column that names no system is in OGC:CRS84, and one whose system is null is in nobody knows
+    what."""
+    text = (file.schema_arrow.metadata or {}).get(b"geo")
+    if text is None:
+        return
+    columns = _mapping(_mapping(json.loads(text)).get("columns"))
+    for column in columns.values():
+        yield _mapping(column).get("crs", "OGC:CRS84")
+
+
+def _of_fields(file: Any) -> Iterator[object]:
+    said_already = b"geo" in (file.schema_arrow.metadata or {})
+    for field in file.schema_arrow:
+        metadata = field.metadata or {}
+        if b"crs" in metadata:
+            yield _text_or_document(metadata[b"crs"])
+        if metadata.get(b"ARROW:extension:name", b"").startswith(b"geoarrow."):
+            document = _mapping(json.loads(metadata.get(b"ARROW:extension:metadata") or b"{}"))
+            # Unlike in GeoParquet, saying nothing means nothing here.
+            if "crs" in document or not said_already:
+                yield document.get("crs")
+
+
+def _of_types(file: Any) -> Iterator[object]:
+    for place in range(len(file.schema)):
+        kind = json.loads(file.schema.column(place).logical_type.to_json())
+        if kind.get("Type") in ("Geometry", "Geography"):
+            yield _text_or_document(str(kind.get("crs") or "OGC:CRS84").encode())
+
+
+def _text_or_document(value: bytes) -> object:
+    text = value.decode("utf-8")
+    return json.loads(text) if text.lstrip().startswith(("{", '"')) or text.strip() == "null" else text
+
+
+def _mapping(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
+def _spoken(system: object) -> str | None:
+    """`EPSG:4326` for a name or a PROJJSON document; None for what has no such name, which is never quoted."""
+    if isinstance(system, dict):
+        identity = _mapping(system.get("id") or {})
+        system = f"{identity.get('authority')}:{identity.get('code')}" if identity else None
+    if not isinstance(system, str) or not _NAME.fullmatch(system.strip()):
+        return None
+    return system.strip().upper()
