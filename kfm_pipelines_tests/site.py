@@ -149,6 +149,7 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
         "KFM_LEASE_SECONDS": "2",
         # A worker asked for `once` waits a little longer than a lease: the first few retries come sooner than that.
         "KFM_RETRY_BASE_SECONDS": "0.1",
+        "KFM_CARE_KEY_HERITAGE_2026": "a secret of the tests, long enough to count",
         "DAGSTER_HOME": str(dagster_home(root)),
         "DAGSTER_EVENT_BATCH_SIZE": "200",
         **settings,

@@ -81,6 +81,8 @@ def _show_whole(document: dict[str, Any]) -> None:
         console.print("  events     " + ", ".join(f"{count} {state}" for state, count in one["inbox"].items()))
         console.print(f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
                       f"{one['in_flight']} in flight")  # fmt: skip
+        if one["awaiting_review"]:
+            console.print(f"  review     {one['awaiting_review']} await it; kfm review list")
         console.print(f"  DLQ        {one['dlq']}")
         console.print(f"  watermark  {shown_time(one['watermark'])}")
     for queue in document["queues"]:
@@ -111,10 +113,14 @@ def _show_key(history: dict[str, Any]) -> None:
     console.print(
         f"{history['dataset']}, {shown_time(history['window_start'])} until before {shown_time(history['window_end'])}"
     )
+    if history["awaiting"] and not history["owner"]:
+        console.print(f"awaiting review of release {history['awaiting'][:16]}…; kfm review show {history['key']}")
     for title, columns, rows in (
         ("events", ("received_at", "state", "change", "shape", "asset_uri"), history["events"]),
         ("transitions", ("at", "txn", "step", "outcome", "run_id"), history["transitions"]),
         ("revisions", ("revision", "rows", "bytes", "content_hash", "applied_at"), history["revisions"]),
+        ("reviews", ("at", "decision", "holder", "release_digest", "reason"), history["reviews"]),
+        ("care", ("at", "action", "actor", "policy", "digest"), history["audit"]),
         ("dead letters", ("letter", "at", "state", "failure_stage", "triage", "reason"), history["dead_letters"]),
     ):
         if rows:

@@ -71,9 +71,10 @@ def work(once: bool, as_json: bool) -> None:
 
 
 def _summary(counts: dict[str, int]) -> str:
+    waiting = counts.get("awaiting_review", 0)
     return (
         f"{counts['keys']} keys: {counts['published']} published, {counts['skipped']} unchanged, "
-        f"{counts['failed']} failed"
+        f"{counts['failed']} failed" + (f"; {waiting} await review (kfm review list)" if waiting else "")
     )
 
 

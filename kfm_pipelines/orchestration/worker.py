@@ -21,6 +21,7 @@ from kfm_pipelines.orchestration.reaper import reap
 from kfm_pipelines.orchestration.room import Room
 from kfm_pipelines.orchestration.turns import ONE_IN, TURNS_REMEMBERED, Turns
 from kfm_pipelines.state.dispatches import put_off_untouched, recent_turns, seconds_until_due
+from kfm_pipelines.state.reviews import waiting_reviews
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
 SHORTEST_NAP_SECONDS = 0.1
@@ -33,6 +34,7 @@ class Worked:
     """What a worker did. A key that came several times counts with its last outcome."""
 
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)  # keys whose release somebody has to see first
     runs: int = 0
     problems: tuple[str, ...] = ()  # of the last look into the queues
 
@@ -43,6 +45,7 @@ class Worked:
             "published": found[Outcome.APPLIED],
             "skipped": found[Outcome.SKIPPED],
             "failed": found[Outcome.FAILED],
+            **({"awaiting_review": len(self.waiting)} if self.waiting else {}),
         }
 
 
@@ -121,6 +124,7 @@ def _execute(
         put_off_untouched(workshop.database, result.run_id, run.names, again_in(workshop))
     entries = last_entries_of_run(workshop.database, result.run_id, run.names)
     worked.runs += 1
+    worked.waiting = {waiting.key for waiting in waiting_reviews(workshop.database)} & (worked.waiting | set(run.names))
     for key, entry in entries.items():
         if entry.outcome is not None and "again_in_seconds" not in entry.detail:
             worked.outcomes[key] = entry.outcome

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kfm_pipelines.state.audit import entries_of_key
 from kfm_pipelines.state.database import Database
 
 
@@ -17,6 +18,7 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
                count(p.key) AS published_keys,
                count(*) FILTER (WHERE k.due_at IS NOT NULL) AS due,
                count(*) FILTER (WHERE k.owner IS NOT NULL) AS in_flight,
+               count(*) FILTER (WHERE k.awaiting IS NOT NULL AND k.owner IS NULL) AS awaiting_review,
                coalesce(min(k.window_start) FILTER (WHERE p.key IS NULL), max(k.window_end)) AS watermark,
                coalesce(max(l.n), 0) AS dlq
         FROM kfm.keys k LEFT JOIN published p ON p.key = k.key LEFT JOIN open_letters l ON l.dataset = k.dataset
@@ -37,7 +39,8 @@ def nothing_known() -> dict[str, Any]:
     """The overview of a dataset that no event has named yet."""
     inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
     return {
-        "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "watermark": None, "dlq": 0
+        "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "awaiting_review": 0,
+        "watermark": None, "dlq": 0,
     }  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
     parameters = {"key": key}
     keys = database.fetch(
         """
-        SELECT key, dataset, window_start, window_end, epoch, attempts, owner, lease_until, due_at
+        SELECT key, dataset, window_start, window_end, epoch, attempts, owner, lease_until, due_at, awaiting
         FROM kfm.keys WHERE key = %(key)s
         """,
         parameters,
@@ -114,6 +117,14 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
             "SELECT txn, gate, passed, content_hash, findings FROM kfm.verdicts WHERE key = %(key)s ORDER BY at",
             parameters,
         ),
+        "reviews": database.fetch(
+            """
+            SELECT at, decision, holder, authority, release_digest, statement ->> 'reason' AS reason
+            FROM kfm.review_decisions WHERE key = %(key)s ORDER BY id
+            """,
+            parameters,
+        ),
+        "audit": entries_of_key(database, key),
         "dead_letters": database.fetch(
             """
             SELECT id AS letter, state, failure_stage, triage, error, reason, attempts, changed_at AS at, closed_at

@@ -1,11 +1,15 @@
 """Policies: one reviewed file each; what is absent, wrong or overdue publishes nothing."""
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
-from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_unfit
+from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_unfit, refuse_if_unsuited
+from kfm_pipelines.datasets import load_datasets
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
 from kfm_pipelines.settings import shipped
 
@@ -44,13 +48,18 @@ def test_a_policy_nobody_wrote_publishes_nothing(resources: Path, name: str) -> 
     ("changes", "sentence"),
     [
         ({"note": "x"}, "^not-sensitive.yaml: note: Extra inputs are not permitted$"),
-        ({"method": "blur"}, "method: Input should be 'none', not 'blur'"),
-        ({"sensitivity": "secret"}, "sensitivity: Input should be 'open', not 'secret'"),
+        ({"sensitivity": "secret"}, "sensitivity: Input should be 'open', 'generalised', 'restricted' or 'withheld'"),
+        ({"labels": ["tk:made-up"]}, "labels.0: is no known label; they look like care:ethics"),
+        ({"class_column": "kind"}, "needs either sensitivity, for all records, or class_column"),
+        ({"sensitivity": None}, "needs either sensitivity, for all records, or class_column"),
+        ({"sensitivity": "restricted"}, "classes: says nothing about any class, so nothing may be published"),
+        ({"classes": {"open": {"point": {"method": "none"}}}}, "classes: an open policy has none"),
         ({"version": 0}, "version: Input should be greater than or equal to 1, not 0"),
         ({"version": "1"}, "version: Input should be a valid integer, not '1'"),
         ({"reason": "  "}, "reason: String should have at least 3 characters"),
-        ({"authority": ""}, "authority: String should have at least 3 characters"),
-        ({"review_by": "soon"}, "review_by: Input should be a valid date, not 'soon'"),
+        ({"authority": "a b"}, "authority: String should match pattern"),
+        ({"reviewed_on": "soon"}, "reviewed_on: Input should be a valid date, not 'soon'"),
+        ({"review_every_days": 0}, "review_every_days: Input should be greater than or equal to 1"),
         ({"policy": "a policy"}, "policy: String should match pattern"),
     ],
 )
@@ -60,19 +69,12 @@ def test_a_field_that_makes_no_sense_is_named(resources: Path, changes: dict[str
         load_policy(resources, "not-sensitive")
 
 
-@pytest.mark.parametrize("field", ["policy", "version", "sensitivity", "method", "reason", "authority", "review_by"])
+@pytest.mark.parametrize("field", ["policy", "version", "reason", "authority", "reviewed_on", "review_every_days"])
 def test_no_field_may_be_left_out(resources: Path, field: str) -> None:
     document = yaml.safe_load((SHIPPED / "not-sensitive.yaml").read_text())
     del document[field]
     (resources / "policies" / "not-sensitive.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(DeclarationInvalid, match=f"{field}: Field required"):
-        load_policy(resources, "not-sensitive")
-
-
-def test_a_review_lies_ahead_of_the_last_one(resources: Path) -> None:
-    shipped_policy = load_policy(shipped("resources"), "not-sensitive")
-    write(resources, {"review_by": shipped_policy.reviewed_on})
-    with pytest.raises(DeclarationInvalid, match="review_by must be after reviewed_on"):
         load_policy(resources, "not-sensitive")
 
 
@@ -82,7 +84,14 @@ def test_a_file_is_named_like_its_policy(resources: Path) -> None:
         load_policy(resources, "renamed")
 
 
-@pytest.mark.parametrize("text", ["", "policy: [", "- a list", "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "---"])
+def test_an_empty_policy_publishes_nothing(resources: Path, text: str) -> None:
+    (resources / "policies" / "empty.yaml").write_text(text)
+    with pytest.raises(PolicyRefused, match=r"^the masking policy 'empty' is empty, so nothing may be published$"):
+        load_policy(resources, "empty")
+
+
+@pytest.mark.parametrize("text", ["policy: [", "- a list", "\x00"])
 def test_a_file_that_is_no_declaration_is_one_sentence(resources: Path, text: str) -> None:
     (resources / "policies" / "broken.yaml").write_text(text)
     with pytest.raises(DeclarationInvalid, match=r"^broken\.yaml: "):
@@ -93,7 +102,14 @@ def test_the_day_of_the_review_is_the_last_good_one(resources: Path) -> None:
     policy = load_policy(shipped("resources"), "not-sensitive")
     refuse_if_unfit(policy, policy.review_by)
     with pytest.raises(PolicyRefused, match="nothing is published under it"):
-        refuse_if_unfit(policy, policy.review_by.replace(year=policy.review_by.year + 1))
+        refuse_if_unfit(policy, policy.review_by + timedelta(days=1))
+
+
+def test_a_review_in_the_future_is_none_yet() -> None:
+    policy = load_policy(shipped("resources"), "not-sensitive")
+    refuse_if_unfit(policy, policy.reviewed_on)
+    with pytest.raises(PolicyRefused, match=r"is reviewed only on .* nothing is published yet"):
+        refuse_if_unfit(policy, policy.reviewed_on - timedelta(days=1))
 
 
 def test_a_digest_changes_with_every_field(resources: Path) -> None:
@@ -102,6 +118,99 @@ def test_a_digest_changes_with_every_field(resources: Path) -> None:
     assert known.digest == load_policy(shipped("resources"), "not-sensitive").digest
     changed = [
         Policy.model_validate(known.model_dump() | changes)
-        for changes in ({"version": 2}, {"reason": "another"}, {"review_by": known.review_by.replace(year=2099)})
+        for changes in ({"version": 9}, {"reason": "another"}, {"review_every_days": 9})
     ]
     assert len({known.digest, *(policy.digest for policy in changed)}) == 4
+
+
+HERITAGE = load_policy(shipped("resources"), "heritage-sites")
+SITES = load_datasets(shipped("resources"))["heritage/sites"]
+
+
+def heritage(**changes: Any) -> dict[str, Any]:
+    return HERITAGE.model_dump() | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"key_id": None}, "key_id: a policy that masks needs one"),
+        ({"stable_id": []}, "stable_id: a policy that masks has to say what makes two records the same feature"),
+        ({"wording": None}, "wording: withheld text is never blank"),
+        ({"wording": "  "}, "at least 3 characters"),
+        ({"minimum_count": 2}, "greater than or equal to 3"),
+        ({"columns": {"keep": ["period"], "withhold": ["period"]}}, "'period' cannot be both kept and withheld"),
+        ({"classes": {}}, "classes: says nothing about any class"),
+        ({"classes": {"secret": {}}}, "Input should be 'open', 'generalised', 'restricted' or 'withheld'"),
+        ({"classes": {"withheld": {}}}, "classes.withheld: says nothing about any kind of geometry"),
+        (
+            {"classes": {"withheld": {"point": {"method": "generalise", "resolution": 5}}}},
+            "classes.withheld.point: method must be one of omit, suppress, not 'generalise'",
+        ),
+        (
+            {"classes": {"restricted": {"point": {"method": "displace", "min_m": 1.0, "max_m": 9.0, "reason": "x"}}}},
+            "classes.restricted.point: method must be one of generalise, group, omit, suppress, not 'displace'",
+        ),
+        (
+            {"classes": {"restricted": {"point": {"method": "group", "resolutions": [6]}}}},
+            "classes.restricted.point: resolution may be 5 at most, not 6",
+        ),
+        ({"classes": {"generalised": {"point": {"method": "generalise", "resolution": 8}}}}, "less than or equal to 7"),
+        ({"classes": {"generalised": {"point": {"method": "blur"}}}}, "'blur' does not match any of the expected tags"),
+        (
+            {"classes": {"generalised": {"line": {"method": "displace", "min_m": 1.0, "max_m": 9.0, "reason": "x"}}}},
+            "'displace' does not match any of the expected tags",
+        ),
+        (
+            {"classes": {"generalised": {"point": {"method": "displace", "min_m": 5.0, "max_m": 9.0, "reason": "x"}}}},
+            "max_m must be at least twice min_m",
+        ),
+        (
+            {"classes": {"generalised": {"point": {"method": "displace", "min_m": 5.0, "max_m": 90.0}}}},
+            "reason.\n.*Field required",
+        ),
+        (
+            {"classes": {"restricted": {"point": {"method": "group", "resolutions": [3], "by": ["site_type"]}}}},
+            "a group may only be by columns that are kept",
+        ),
+        (
+            {"classes": {"restricted": {"point": {"method": "group", "resolutions": [3, 3]}}}},
+            "resolutions has the same one twice",
+        ),
+    ],
+)
+def test_a_policy_that_would_show_too_much_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        Policy.model_validate(heritage(**changes))
+
+
+def test_the_shipped_policy_suits_its_dataset() -> None:
+    refuse_if_unsuited(HERITAGE, SITES)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"keep": ["period"]}, "it does not say whether 'site_id' is kept or withheld"),
+        ({"keep": ["longitude"]}, "'longitude' tells a place, so it can be neither kept nor withheld"),
+        ({"keep": ["directions"]}, "'directions' tells a place, so it can be neither kept nor withheld"),
+        ({"withhold": ["nothing"]}, "'nothing' is not one of the columns"),
+    ],
+)
+def test_what_a_policy_does_not_mention_is_not_published(columns: dict[str, list[str]], sentence: str) -> None:
+    policy = Policy.model_validate(heritage(columns=columns, classes={"withheld": {"point": {"method": "omit"}}}))
+    with pytest.raises(PolicyRefused, match=f"^policy heritage-sites@1 does not suit heritage/sites: {sentence}$"):
+        refuse_if_unsuited(policy, SITES)
+
+
+def test_a_dataset_needs_an_extent_to_hold_coordinates_against() -> None:
+    with pytest.raises(PolicyRefused, match="the dataset has no extent to hold coordinates against"):
+        refuse_if_unsuited(HERITAGE, SITES.model_copy(update={"extent": None}))
+
+
+def test_a_nations_data_needs_labels() -> None:
+    drought = load_datasets(shipped("resources"))["drought/tribal-areas"]
+    policy = load_policy(shipped("resources"), drought.policy)
+    refuse_if_unsuited(policy, drought)
+    with pytest.raises(PolicyRefused, match="the data is a nation's, so the policy needs labels"):
+        refuse_if_unsuited(policy.model_copy(update={"labels": []}), drought)

@@ -15,6 +15,7 @@ from pystac.validation import validate_dict
 from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
 import kfm_pipelines_tests
+from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.stac import (
     FILE_EXTENSION,
     TABLE_EXTENSION,
@@ -32,6 +33,7 @@ from kfm_pipelines_tests.site import START
 
 DATASET = declared()["usgs/streamflow"]
 KANSAS: BBox = (-102.05, 36.99, -94.59, 40.0)
+OPEN = CareFacts("not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, None)
 FACTS = ItemFacts(
     key="usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0",
     window_start=START,
@@ -42,9 +44,13 @@ FACTS = ItemFacts(
     content_hash="a" * 64,
     inputs_hash="b" * 64,
     inputs=("s3://kfm-ingest/usgs/streamflow/one.parquet",),
-    policy="not-sensitive@1",
+    care=OPEN,
     gates=("schema",),
+    table=DATASET.table,
     data_href="../../../objects/sha256/aa/aaaa.parquet",
+    provenance_href="../../../objects/sha256/cc/cccc.json",
+    provenance_hash="c" * 64,
+    provenance_size=900,
 )
 WITHOUT_PLACES = declared()["drought/tribal-areas"]
 EMPTY = dataclasses.replace(FACTS, bbox=None, rows=0)

@@ -44,7 +44,7 @@ class ByHand:
         record_verdict(database, self.masked.claim, "schema", content_hash, passed=passed, findings=[])
 
     def stage(self) -> None:
-        assert list(self.batch.stage([self.key])) == [self.key]
+        assert [judgement.key for judgement in self.batch.stage([self.key])] == [self.key]
 
     def overwrite(self, path: Callable[[str, int], str]) -> None:
         self.store.write(path(self.key, self.masked.claim.epoch), b"other bytes")
@@ -124,7 +124,7 @@ def test_what_changed_after_it_was_judged_is_not_staged(site: Site) -> None:
     run.validate()
     run.overwrite(run.layout.masked)
 
-    assert run.batch.stage([run.key]) == {}
+    assert run.batch.stage([run.key]) == []
     assert run.batch.publish([run.key]) == {}
 
     _assert_refused(run, "stage", "IntegrityBroken", "the masked table changed after it was judged")

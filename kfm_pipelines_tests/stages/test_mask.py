@@ -1,26 +1,27 @@
-"""Mask: a decision for every table, under a policy that is still valid."""
-
-from datetime import date, timedelta
+"""Mask: a decision for every table; what fails lets nothing out."""
 
 import pytest
 
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.settings import shipped
-from kfm_pipelines.stages.mask import MaskReport, mask
-from kfm_pipelines_tests.stages.given import rows
+from kfm_pipelines.stages.mask import mask
+from kfm_pipelines_tests.events.given import declared
+from kfm_pipelines_tests.stages.given import DATASET, rows
 
 POLICY = load_policy(shipped("resources"), "not-sensitive")
 
 
-def test_what_is_not_sensitive_stays_as_it_is_and_the_report_says_so() -> None:
-    table, report = mask(rows(3), POLICY, POLICY.reviewed_on)
-    assert table.equals(rows(3))
-    assert report == MaskReport("not-sensitive@2", 3)
+def test_what_is_not_sensitive_stays_as_it_is() -> None:
+    outcome = mask(rows(3), DATASET, POLICY, b"")
+    assert outcome.table.equals(rows(3))
+    assert (outcome.crosswalk, outcome.measures) == (None, {})
 
 
-def test_no_table_passes_under_a_policy_whose_review_is_overdue() -> None:
-    mask(rows(), POLICY, POLICY.review_by)
-    for late in (POLICY.review_by + timedelta(days=1), date.max):
-        with pytest.raises(PolicyRefused, match=f"not-sensitive@2 was due for review by {POLICY.review_by}"):
-            mask(rows(), POLICY, late)
+def test_a_masker_that_fails_says_neither_what_nor_where() -> None:
+    """A table of another dataset, to make it fail."""
+    heritage = load_policy(shipped("resources"), "heritage-sites")
+    with pytest.raises(PolicyRefused) as refused:
+        mask(rows(3), declared()["heritage/sites"], heritage, b"k" * 32)
+    assert not any(value in str(refused.value) for value in ("38.", "97.", "0686650", "Smoky"))
+    assert refused.value.__cause__ is None

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.stages.parquet import write_parquet
 from kfm_pipelines.stages.publish import promote, verify_staged
@@ -89,7 +90,9 @@ def candidate(epoch: int = 1) -> Candidate:
         inputs=("s3://kfm-ingest/usgs/streamflow/one.parquet",),
         inputs_hash=f"{epoch:064x}",
         fingerprint="f" * 64,
-        policy="not-sensitive@1",
+        public_inputs_hash=f"{epoch:064x}",
+        care=CareFacts("not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, None),
+        table=DATASET.table,
         gates=("schema",),
     )
 
@@ -250,4 +253,4 @@ def test_a_pointer_that_moved_meanwhile_is_not_overwritten(store: FileStore) -> 
     ],
 )
 def test_the_box_is_around_all_rows(table: pa.Table, box: tuple[float, ...] | None) -> None:
-    assert bounding_box(table, DATASET) == box
+    assert bounding_box(table, DATASET.table) == box
