@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import GateRefused, IntegrityBroken, PointerMoved, ReviewRefused
+from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityBroken, PointerMoved, ReviewRefused
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
@@ -56,7 +56,7 @@ def publish(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Gove
     """Trust nobody: verdicts and reviews must be there, and about exactly the bytes that are staged."""
     release = staged_release(workshop.database, claim)
     require_green(workshop.database, claim, TABLE_GATES, release.content_hash)
-    require_green(workshop.database, claim, RELEASE_GATES, release.digest)
+    require_green(workshop.database, claim, RELEASE_GATES, release.digest, CareRefused)
     if not is_approved(governance, claim.key, release.digest):
         raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
     verify_staged(workshop.store, Layout(dataset.pipeline), release, claim.epoch)

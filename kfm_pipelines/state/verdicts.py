@@ -30,7 +30,13 @@ def record_verdict(
     )
 
 
-def require_green(database: Database, claim: Claim, gates: Iterable[str], content_hash: str) -> None:
+def require_green(
+    database: Database,
+    claim: Claim,
+    gates: Iterable[str],
+    content_hash: str,
+    refusal: type[GateRefused] = GateRefused,
+) -> None:
     """Refuse unless every gate passed exactly these bytes in exactly this transaction. No verdict is red."""
     rows = database.fetch(
         "SELECT gate, content_hash, passed FROM kfm.verdicts WHERE key = %(key)s AND txn = %(txn)s",
@@ -40,8 +46,8 @@ def require_green(database: Database, claim: Claim, gates: Iterable[str], conten
     for gate in gates:
         verdict = by_gate.get(gate)
         if verdict is None:
-            raise GateRefused(f"{claim.key}: the {gate} gate has given no verdict in this transaction")
+            raise refusal(f"{claim.key}: the {gate} gate has given no verdict in this transaction")
         if verdict["content_hash"] != content_hash:
-            raise GateRefused(f"{claim.key}: the {gate} gate judged other bytes than the ones staged")
+            raise refusal(f"{claim.key}: the {gate} gate judged other bytes than the ones staged")
         if not verdict["passed"]:
-            raise GateRefused(f"{claim.key}: the {gate} gate is red")
+            raise refusal(f"{claim.key}: the {gate} gate is red")

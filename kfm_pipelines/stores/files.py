@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
+from kfm_pipelines.stores.layout import RESTRICTED
 
 # Not for readers of the catalog: unmasked hand-offs, messages as they came, and what failed.
 PRIVATE = ("work", "ingest", "dlq", "quarantine")
@@ -49,6 +50,8 @@ class FileStore:
             target = self._with_folder(path)
             partial = target.with_name(target.name + ".part")
             with partial.open("wb") as file:
+                if path.startswith(f"{RESTRICTED}/"):
+                    os.fchmod(file.fileno(), 0o600)  # its folders are closed as well; a copy of it will not be
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,0 +1,242 @@
+"""Whatever is wrong with the data, the policy, the masker or the verifier: nothing is published, and one sentence says
+why, without a value of the data in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from kfm_pipelines.operations import exempting
+from kfm_pipelines.operations.governance import governance_of
+from kfm_pipelines.state.verdicts import record_verdict
+from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.site import Site
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def register(site: Site) -> Register:
+    return with_reviewer(site)
+
+
+def changed_policy(register: Register, **changes: Any) -> None:
+    path = register.site.root / "resources" / "policies" / "heritage-sites.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+
+@dataclass(frozen=True)
+class Wrong:
+    table: Callable[[Register], pa.Table]
+    says: str
+    triage: str = "care"
+
+
+def _swapped(register: Register) -> pa.Table:
+    table = sites(register.dataset)
+    return table.set_column(3, "latitude", table.column("longitude")).set_column(
+        4, "longitude", table.column("latitude")
+    )
+
+
+def _with(**columns: Any) -> Callable[[Register], pa.Table]:
+    return lambda register: sites(register.dataset, **columns)
+
+
+def _in_utm(register: Register) -> pa.Table:
+    table = sites(register.dataset)
+    field = table.schema.field("latitude").with_metadata({"crs": "EPSG:26914"})
+    return table.cast(table.schema.set(table.schema.get_field_index("latitude"), field))
+
+
+WRONG_DATA = {
+    "unknown class": Wrong(_with(sensitivity=["open"] * 60), "class"),
+    "a class nobody has heard of": Wrong(_with(sensitivity=["top secret"] * 60), "class"),
+    "missing label": Wrong(_with(sensitivity=[None] + ["withheld"] * 59), "sensitivity", "schema"),
+    "swapped latitude and longitude": Wrong(_swapped, "swap"),
+    "not a number": Wrong(_with(latitude=[float("nan")] + [38.5] * 59), "latitude", "schema"),
+    "infinite": Wrong(_with(longitude=[float("-inf")] + [-97.5] * 59), "longitude", "schema"),
+    "no coordinate": Wrong(_with(longitude=[None] + [-97.5] * 59), "longitude", "schema"),
+    "metres instead of degrees": Wrong(_with(longitude=[500_000.0] * 60), "longitude", "schema"),
+    "outside of the area": Wrong(_with(longitude=[-80.0] * 60), "extent|outside"),
+    "another coordinate system": Wrong(_in_utm, "EPSG:26914, not in WGS 84", "schema"),
+    "a column too many": Wrong(lambda r: sites(r.dataset).append_column("gps", [["38.21"] * 60]), "gps", "schema"),
+    "a column missing": Wrong(lambda r: sites(r.dataset).drop_columns(["period"]), "period", "schema"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_DATA.values(), ids=WRONG_DATA)
+def test_wrong_data_is_not_published(register: Register, wrong: Wrong) -> None:
+    register.put(wrong.table(register))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, wrong.says, wrong.triage)
+
+
+def _assert_refused(register: Register, says: str, triage: str = "care") -> None:
+    import re
+
+    reason = register.reason()
+    assert reason.startswith(f"{triage}: "), reason
+    assert re.search(says, reason), reason
+    assert "\n" not in reason
+    assert not re.search(r"38\.[0-9]|97\.[0-9]|14XX|Synthetic", reason), reason
+    assert register.site.tree("catalog", "objects", "processed", "work") == {}
+    assert register.site.fetch("SELECT * FROM kfm.revisions") == []
+
+
+WRONG_POLICY: dict[str, tuple[dict[str, Any], str]] = {
+    "review overdue": ({"reviewed_on": date(2024, 1, 1)}, "was due for review by 2024-12-31"),
+    "review in the future": ({"reviewed_on": date(2099, 1, 1)}, "is reviewed only on 2099-01-01"),
+    "silent about a column": ({"columns": {"keep": ["period"]}}, "does not say whether 'site_id' is kept or withheld"),
+    "unknown authority": ({"authority": "nobody"}, "names the authority 'nobody', whom nobody declared"),
+    "unknown secret": ({"key_id": "heritage-2027"}, "the secret of key heritage-2027 is not there"),
+}
+
+
+@pytest.mark.parametrize(("changes", "says"), WRONG_POLICY.values(), ids=WRONG_POLICY)
+def test_a_policy_that_does_not_count_publishes_nothing(register: Register, changes: dict[str, Any], says: str) -> None:
+    changed_policy(register, **changes)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, says)
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "triage"),
+    [
+        ("", "the masking policy 'heritage-sites' is empty", "care"),
+        (None, "there is no masking policy 'heritage-sites'", "care"),
+        ("policy: heritage-sites\nsensitivity: secret\n", "heritage-sites.yaml: ", "configuration"),
+    ],
+)
+def test_no_policy_no_publication(register: Register, text: str | None, says: str, triage: str) -> None:
+    path = register.site.root / "resources" / "policies" / "heritage-sites.yaml"
+    path.unlink() if text is None else path.write_text(text)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, says, triage)
+
+
+def test_a_policy_cannot_change_without_a_new_version(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    changed_policy(register, minimum_count=3)
+    register.site.workshop._policies.clear()
+    with pytest.raises(Exception, match=r"heritage-sites@1 is not what it was when it was first used"):
+        governance_of(register.site.workshop, register.dataset)
+    changed_policy(register, version=2)
+    register.site.workshop._policies.clear()
+    governance_of(register.site.workshop, register.dataset)
+
+
+def test_a_secret_cannot_change_without_a_new_key_id(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    register.site.workshop._secrets["heritage-2026"] = b"another secret that is also long enough"
+    with pytest.raises(Exception, match=r"the secret of key heritage-2026 is not the one it was"):
+        governance_of(register.site.workshop, register.dataset)
+
+
+def test_a_masker_that_fails_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
+
+    monkeypatch.setattr("kfm_pipelines.stages.mask.mask_table", fail)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "masking failed: RuntimeError; nothing is published")
+
+
+def test_a_verifier_that_fails_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
+
+    monkeypatch.setattr("kfm_pipelines.operations.care_gate.judge_care", fail)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "the verifier failed with RuntimeError; nothing is published")
+
+
+def test_a_masker_that_does_nothing_is_found_out(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier shares nothing with the masks, so it notices when they are wrong."""
+    from kfm_pipelines.care import masks
+
+    def careless(table: pa.Table, *arguments: Any) -> masks.Masked:
+        honest = masks.mask_table(table, *arguments)
+        true = table.column("longitude").to_pylist()[: honest.table.num_rows]
+        place = honest.table.schema.get_field_index("longitude")
+        shown = honest.table.set_column(place, honest.table.schema.field(place), [pa.array(true, pa.float64())])
+        return masks.Masked(shown, honest.crosswalk, honest.measures)
+
+    monkeypatch.setattr("kfm_pipelines.stages.mask.mask_table", careless)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "care gate: ")
+
+
+def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(database: Any, claim: Any, gate: str, _digest: str, **rest: Any) -> None:
+        record_verdict(database, claim, gate, "0" * 64, **rest)
+
+    monkeypatch.setattr("kfm_pipelines.operations.care_gate.record_verdict", elsewhere)
+    register.put(sites(register.dataset))
+    register.site.work()
+    register.approve()
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "the care gate judged other bytes than the ones staged")
+
+
+def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(register: Register) -> None:
+    site = register.site
+    today = site.workshop.today()
+    given = exempting.exempt(
+        site.workshop, "heritage/sites", "", today + timedelta(days=1), register.private_key, "for the court"
+    )
+    register.publish(sites(register.dataset))
+    assert "site_id" in register.published().column_names
+    assert register.published().column("site_id").to_pylist()[0] == "14XX00000"
+    item = (site.data / f"catalog/heritage-sites/items/{KEY}.json").read_text()
+    assert given.id in item
+    assert "for the court" in item
+    [provenance] = site.data.glob("objects/sha256/*/*.json")
+    assert "care:Exemption" in provenance.read_text()
+    assert "care:Masking" not in provenance.read_text()
+
+    _another_day(register, today + timedelta(days=2))
+    register.put(sites(register.dataset, 61))
+    assert site.work()["failed"] == 1
+    assert f"care: exemption {given.id} from policy heritage-sites@1 ran out on" in register.reason()
+    assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
+
+    exempting.end(site.workshop, given.id, register.private_key, "the case is over")
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.work()
+    register.approve()
+    assert site.work()["published"] == 1
+    assert set(register.published().column("site_id").to_pylist()) == {
+        "Withheld to protect the site; ask the heritage review board"
+    }
+    actions = [row["action"] for row in site.fetch("SELECT action FROM kfm.audit ORDER BY id")]
+    assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= set(actions)
+
+
+def test_an_exemption_that_was_changed_in_the_database_is_none(register: Register) -> None:
+    site = register.site
+    exempting.exempt(site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court")
+    site.workshop.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
+    site.workshop.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
+    register.put(sites(register.dataset))
+    assert site.work()["failed"] == 1
+    _assert_refused(register, "is not what was signed")
+
+
+def _another_day(register: Register, day: date) -> None:
+    """For the workshop that runs in this process use, as well."""
+    from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
+
+    for workshop in (register.site.workshop, workshop_of_process(register.site.workshop.settings)):
+        object.__setattr__(workshop, "today", lambda: day)

@@ -1,0 +1,229 @@
+"""A sensitive release waits for somebody with authority, who decides about exactly the bytes they saw."""
+
+import json
+from datetime import date
+
+import pytest
+
+from kfm_pipelines.care.signatures import create_private_key
+from kfm_pipelines.errors import ReviewRefused, SignatureRefused
+from kfm_pipelines.operations import reviewing
+from kfm_pipelines.operations.review_pages import review_page
+from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.site import Site
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def register(site: Site) -> Register:
+    return with_reviewer(site)
+
+
+def test_nothing_is_published_before_it_is_approved_and_then_exactly_that(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+
+    assert site.work() == {"keys": 0, "published": 0, "skipped": 0, "failed": 0, "awaiting_review": 1}
+    assert site.tree("catalog", "objects", "processed") == {}
+    staged = register.waiting().release
+
+    register.approve()
+    assert site.work()["published"] == 1
+    [revision] = site.fetch("SELECT revision, content_hash, item_hash FROM kfm.revisions")
+    assert revision == {"revision": 1, "content_hash": staged["content_hash"], "item_hash": staged["item_hash"]}
+    assert site.tree("work") == {}
+
+
+def test_the_run_is_green_and_dagster_does_not_call_it_materialized(register: Register) -> None:
+    import dagster as dg
+
+    register.put(sites(register.dataset))
+    register.site.work()
+    with dg.DagsterInstance.get() as instance:
+        [run] = instance.get_runs()
+        assert run.status is dg.DagsterRunStatus.SUCCESS
+        asset = ["heritage", "sites"]
+        assert instance.get_latest_materialization_event(dg.AssetKey([*asset, "publish"])) is None
+        staged = instance.get_latest_materialization_event(dg.AssetKey([*asset, "stage"]))
+    assert staged is not None
+    assert staged.asset_materialization is not None
+    metadata = staged.asset_materialization.metadata
+    assert metadata["care/policy"].value == "heritage-sites@1"
+    assert metadata["care/smallest_cell"].value == 5
+    assert str(metadata["care/map"].value).startswith("![what readers will see](data:image/png;base64,iVBOR")
+
+
+def test_a_release_that_is_refused_fails_with_the_reason_and_leaves_nothing(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+
+    register.reject("the nation has asked for time")
+
+    assert register.reason() == f"care: {KEY}: refused by A reviewer of the tests: the nation has asked for time"
+    assert site.tree() == {}
+    assert site.fetch("SELECT step, outcome FROM kfm.wal ORDER BY id DESC LIMIT 1") == [
+        {"step": "fail", "outcome": "FAILED"}
+    ]
+    # The same bytes once more are the same answer, without anybody being asked again.
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    assert site.work()["failed"] == 1
+    assert "refused by A reviewer" in register.reason()
+
+
+def test_a_changed_byte_has_to_be_asked_about_again(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    first = register.waiting().release_digest
+    register.approve()
+    register.put(sites(register.dataset, condition=["poor"] * 60))
+
+    assert site.work()["published"] == 0
+    second = register.waiting().release_digest
+    assert second != first
+    with pytest.raises(ReviewRefused, match="awaits review, not"):
+        reviewing.approve(site.workshop, KEY, first, register.private_key, "as before")
+    register.approve()
+    assert site.work()["published"] == 1
+    assert set(register.published().column("condition").to_pylist()) <= {"poor", None}
+
+
+def test_a_later_event_replaces_what_awaits_review(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    register.put(sites(register.dataset, 80), number=2)
+    site.work()
+
+    assert register.waiting().txn == 2
+    outcomes = site.fetch("SELECT txn, detail ->> 'reason' AS reason FROM kfm.wal WHERE step = 'fail'")
+    assert outcomes == [{"txn": 1, "reason": "its review is over, or something newer came; computed again"}]
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 64, "short"])
+def test_who_approves_has_to_name_what_they_saw(register: Register, digest: str) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    with pytest.raises(ReviewRefused, match="look at it first"):
+        reviewing.approve(register.site.workshop, KEY, digest, register.private_key, "yes")
+
+
+def test_nobody_else_can_approve_or_see_the_true_places(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    stranger = register.site.root / "stranger.pem"
+    create_private_key(stranger)
+    digest = register.waiting().release_digest
+    for act in (reviewing.approve, reviewing.reject):
+        with pytest.raises(SignatureRefused, match="is none of heritage-review-board's"):
+            act(register.site.workshop, KEY, digest, stranger, "let me")
+    with pytest.raises(SignatureRefused, match="is none of heritage-review-board's"):
+        review_page(register.site.workshop, KEY, stranger)
+    assert register.site.fetch("SELECT * FROM kfm.review_decisions") == []
+    assert register.site.fetch("SELECT * FROM kfm.audit WHERE action = 'restricted-read'") == []
+    assert register.waiting().release_digest == digest
+
+
+def test_a_decision_written_into_the_database_is_no_decision(register: Register) -> None:
+    """Whoever can write rows cannot sign them."""
+    register.put(sites(register.dataset))
+    register.site.work()
+    digest = register.waiting().release_digest
+    register.site.workshop.database.execute(
+        """
+        INSERT INTO kfm.review_decisions
+            (key, release_digest, decision, statement, authority, holder, key_id, signature)
+        VALUES (%(key)s, %(digest)s, 'approved', %(statement)s::jsonb, 'heritage-review-board', 'me', %(id)s, 'AAAA')
+        """,
+        {
+            "key": KEY,
+            "digest": digest,
+            "statement": json.dumps(
+                {"statement": "review", "decision": "approved", "key": KEY, "release": digest, "reason": "trust me"}
+            ),
+            "id": "0" * 16,
+        },
+    )
+    register.site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    assert register.site.work()["failed"] == 1
+    assert "is none of heritage-review-board's" in register.reason()
+    assert register.site.tree() == {}
+
+
+def test_the_audit_tells_the_whole_story(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    review_page(register.site.workshop, KEY, register.private_key)
+    register.approve()
+    register.site.work()
+    rows = register.site.fetch(
+        "SELECT action, actor, policy FROM kfm.audit WHERE dataset = 'heritage/sites' ORDER BY id"
+    )
+    assert [row["action"] for row in rows] == [
+        "policy-used", "masked", "review-asked", "restricted-read", "review-approved", "masked"
+    ]  # fmt: skip
+    assert {row["policy"] for row in rows} == {"heritage-sites@1"}
+    assert rows[3]["actor"] == rows[4]["actor"] == "A reviewer of the tests"
+
+
+def test_what_is_published_is_masked_labelled_and_explained(register: Register) -> None:
+    register.publish(sites(register.dataset))
+    item = json.loads((register.site.data / f"catalog/heritage-sites/items/{KEY}.json").read_text())
+    properties = item["properties"]
+    assert properties["kfm:gates"] == {"schema": "green", "care": "green"}
+    assert properties["kfm:labels"] == ["care:authority-to-control", "care:responsibility", "tk:culturally-sensitive"]
+    assert "not where things are" in properties["anon:warning"]
+    provenance = json.loads(
+        (register.site.data / "catalog/heritage-sites/items" / item["assets"]["provenance"]["href"])
+        .resolve()
+        .read_text()
+    )
+    [activity] = [node for node in provenance["@graph"] if "care:Masking" in node["@type"]]
+    assert activity["care:keyId"] == "heritage-2026"
+
+    table = register.published()
+    assert table.column("record").to_pylist() == list(range(1, table.num_rows + 1))
+    assert set(table.column("site_name").to_pylist()) == {"Withheld to protect the site; ask the heritage review board"}
+    assert not {"easting", "northing", "directions"} & set(table.column_names)
+
+
+def test_before_and_after_are_there_for_who_may_see_them(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    restricted = review_page(register.site.workshop, KEY, register.private_key)
+    public = review_page(register.site.workshop, KEY, None)
+    assert restricted.count("data:image/png;base64") == 2
+    assert public.count("data:image/png;base64") == 1
+    assert register.waiting().release_digest in public
+
+
+def test_the_restricted_tier_is_its_owners_alone_and_empty_in_the_end(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    tier = register.site.data / "work" / "restricted"
+    kept = sorted(path.name for path in tier.rglob("*.parquet"))
+    assert kept == ["crosswalk.parquet", "table.parquet"]
+    folders = [register.site.data / "work", tier, *(path for path in tier.rglob("*") if path.is_dir())]
+    assert {folder.stat().st_mode & 0o077 for folder in folders} == {0}
+    assert {path.stat().st_mode & 0o077 for path in tier.rglob("*.parquet")} == {0}
+    register.approve()
+    register.site.work()
+    assert register.site.tree("work") == {}
+
+
+def test_the_difference_to_the_last_release_is_on_the_page(register: Register) -> None:
+    register.publish(sites(register.dataset))
+    register.put(sites(register.dataset, 100))
+    register.site.work()
+    assert register.waiting().release["revision"] == 2
+    page = review_page(register.site.workshop, KEY, None)
+    assert "first release" not in page.lower()
+
+
+def test_dates_are_those_of_the_register(register: Register) -> None:
+    """The window is a month, and a site surveyed in another one is a mistake that is found before masking."""
+    register.put(sites(register.dataset, surveyed_on=[date(2026, 4, 30)] * 60))
+    assert register.site.work()["failed"] == 1
+    assert "before masking: surveyed_on: expected times from 2026-05-01T00:00Z" in register.reason()
