@@ -1,0 +1,198 @@
+"""One case: the published table, what it was made from and the policy, in the form the rules work on.
+
+Belongs here: which rows and records come under which rule of the policy, and which feature a row is of. Does not:
+whether any of that is as it should be.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.rules import GeometryKind, Rule
+from kfm_pipelines.care.verifier.evidence import Evidence
+from kfm_pipelines.care.verifier.origins import Origins, read_origins
+from kfm_pipelines.care.verifier.phrases import Phrases
+from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
+from kfm_pipelines.care.verifier.reading import Unreadable, read_json, read_table
+from kfm_pipelines.datasets import Dataset
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    Numbers = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What comes under one rule: positions in the original, in the published table and in the crosswalk."""
+
+    sensitivity: str
+    kind: GeometryKind
+    rule: Rule
+    rows: "Numbers"
+    records: "Numbers"
+    link_rows: "Numbers"
+    link_records: "Numbers"
+
+    @property
+    def name(self) -> str:
+        return f"{self.sensitivity} {self.kind}s"
+
+    @cached_property
+    def link_positions(self) -> "Numbers":
+        """For each link, where its record stands in `records`."""
+        import numpy as np
+
+        return np.searchsorted(self.records, self.link_records)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    policy: Policy
+    dataset: Dataset
+    data: bytes
+    footer: "pq.FileMetaData"
+    published: "pa.Table"
+    origins: Origins
+    crosswalk: "pa.Table"
+    item: Mapping[str, Any]
+    documents: tuple[object, ...]
+    document_names: tuple[str, ...]
+
+    @property
+    def k(self) -> int:
+        return self.policy.minimum_count
+
+    @property
+    def longitude(self) -> str | None:
+        return self.dataset.table.longitude_column
+
+    @property
+    def latitude(self) -> str | None:
+        return self.dataset.table.latitude_column
+
+    @property
+    def geometry(self) -> str | None:
+        return self.dataset.table.geometry_column
+
+    @cached_property
+    def link_rows(self) -> "Numbers":
+        rows: Numbers = self.crosswalk.column("row").to_numpy()
+        return rows
+
+    @cached_property
+    def link_records(self) -> "Numbers":
+        """Positions, from 0; records are numbered from 1."""
+        records: Numbers = self.crosswalk.column("record").to_numpy() - 1
+        return records
+
+    @cached_property
+    def record_classes(self) -> "npt.NDArray[np.object_]":
+        return classes_of(self.policy, self.published)
+
+    @cached_property
+    def places(self) -> Places:
+        return protected_places(self.policy, self.dataset, self.origins)
+
+    @cached_property
+    def texts(self) -> Phrases:
+        import pyarrow.compute as pc
+
+        cells = pc.unique(self.published.column("cell")).to_pylist()
+        return protected_texts(self.policy, self.dataset, self.origins, [cell for cell in cells if cell])
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        return tuple(self._shares())
+
+    def values(self, name: str, positions: "Numbers") -> "pa.Array":
+        """A published column at some records."""
+        return _flat(self.published.column(name).take(_indices(positions)))
+
+    def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
+        return _flat(self.origins.table.column(name).take(_indices(positions)))
+
+    def _shares(self) -> Iterator[Share]:
+        import numpy as np
+
+        for sensitivity, rules in self.policy.classes.items():
+            for kind, rule in rules.rules.items():
+                mine = (self.origins.classes == sensitivity) & (self.origins.kinds == kind)
+                links = mine[self.link_rows]
+                records = self.link_records[links]
+                yield Share(
+                    sensitivity,
+                    kind,
+                    rule,
+                    np.flatnonzero(mine),
+                    np.unique(records),
+                    self.link_rows[links],
+                    records,
+                )
+
+
+def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any]) -> Case:
+    published, footer = read_table(evidence.data, "data")
+    original, _ = read_table(evidence.original, "original")
+    crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
+    return Case(
+        policy,
+        dataset,
+        evidence.data,
+        footer,
+        published,
+        read_origins(policy, dataset, original, classes_of(policy, original, "original")),
+        _sound(crosswalk),
+        item,
+        tuple(read_json(document, "documents") for document in evidence.documents.values()),
+        tuple(evidence.documents),
+    )
+
+
+def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "npt.NDArray[np.object_]":
+    import numpy as np
+
+    if policy.class_column is None:
+        return np.full(table.num_rows, policy.sensitivity, dtype=object)
+    if policy.class_column not in table.column_names:
+        raise Unreadable(subject, "the column with the class", "no such column")
+    found: npt.NDArray[np.object_] = table.column(policy.class_column).to_numpy(zero_copy_only=False).astype(object)
+    return found
+
+
+def count_distinct(groups: "Numbers", features: "Numbers", number: int) -> "Numbers":
+    """How many features each of `number` groups has; the arrays say which feature is in which group."""
+    import numpy as np
+
+    pairs = np.unique(np.column_stack([groups, features]), axis=0) if len(groups) else np.empty((0, 2), np.int64)
+    return np.bincount(pairs[:, 0], minlength=number)
+
+
+def _sound(crosswalk: "pa.Table") -> "pa.Table":
+    import pyarrow as pa
+
+    expected = {"row": pa.int64(), "record": pa.int64()}
+    if {field.name: field.type for field in crosswalk.schema} != expected or crosswalk.num_columns != 2:
+        raise Unreadable("crosswalk", "the columns row and record")
+    if any(column.null_count for column in crosswalk.columns):
+        raise Unreadable("crosswalk", "no nulls", "nulls")
+    return crosswalk
+
+
+def _indices(positions: "Numbers") -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.array(positions, pa.int64())
+
+
+def _flat(column: "pa.ChunkedArray") -> "pa.Array":
+    import pyarrow as pa
+
+    flat = column.combine_chunks()
+    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)

@@ -1,0 +1,108 @@
+"""The crosswalk: every record comes from somewhere, and no row is told twice or left out without a rule for it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.rules import Generalise, Group, Omit, Suppress
+from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.cells import resolutions_of
+from kfm_pipelines.care.verifier.evidence import Breach
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+def links_lead_somewhere(case: Case) -> Iterator[Breach]:
+    rows, records = case.link_rows, case.link_records
+    outside = (rows < 0) | (rows >= case.origins.table.num_rows)
+    outside |= (records < 0) | (records >= case.published.num_rows)
+    if outside.any():
+        yield Breach("crosswalk-links", "crosswalk", "rows and records that exist", f"{int(outside.sum())} others")
+
+
+def links_are_complete(case: Case) -> Iterator[Breach]:
+    import numpy as np
+
+    missing = case.published.num_rows - len(np.intersect1d(case.link_records, np.arange(case.published.num_rows)))
+    if missing:
+        yield Breach("crosswalk-complete", "crosswalk", "every record comes from a row", f"{missing} do not")
+
+
+def classes_agree(case: Case) -> Iterator[Breach]:
+    differ = case.origins.classes[case.link_rows] != case.record_classes[case.link_records]
+    if differ.any():
+        expected = "a record of the same class as its rows"
+        yield Breach("crosswalk-class", "crosswalk", expected, f"{int(differ.sum())} of another")
+
+
+def kinds_are_apart(case: Case) -> Iterator[Breach]:
+    """A record made of points and lines would come under two rules, and so under none."""
+    import numpy as np
+
+    shares = [share.records for share in case.shares]
+    several = int((np.bincount(np.concatenate([*shares, np.empty(0, np.int64)])) > 1).sum())
+    if several:
+        yield Breach("crosswalk-class", "crosswalk", "a record comes under one rule", f"{several} under more")
+
+
+def rows_are_told_once(case: Case) -> Iterator[Breach]:
+    """Row by row there is one record each; a group has a row at most once at each resolution."""
+    import numpy as np
+
+    for share in case.shares:
+        level = np.zeros(len(share.link_rows), np.int64)
+        if isinstance(share.rule, Group):
+            level = _levels(case, share, share.rule)
+        elif len(share.link_records) != len(share.records):
+            yield Breach("crosswalk-once", share.name, "one row for each record", "records with several")
+        told = np.column_stack([share.link_rows, level])
+        again = len(told) - len(np.unique(told, axis=0))
+        if again:
+            yield Breach("crosswalk-once", share.name, "every row at most once at a resolution", f"{again} again")
+
+
+def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
+    """Too few to be shown are left out together or not at all; what is to be omitted is."""
+    import numpy as np
+
+    for share in case.shares:
+        linked = np.isin(share.rows, _counted(case, share))
+        out = int((~linked).sum())
+        if isinstance(share.rule, Omit):
+            if len(share.link_rows):
+                yield Breach("omitted", share.name, "no record", f"{len(share.records)} records")
+        elif out and not (_may_be_left_out(case, share) and out == len(share.rows) and not len(share.link_rows)):
+            yield Breach("left-out", share.name, "every row told, or too few to tell", f"{out} rows left out")
+
+
+def _may_be_left_out(case: Case, share: Share) -> bool:
+    import numpy as np
+
+    features = len(np.unique(case.origins.features[share.rows]))
+    return isinstance(share.rule, Generalise | Group | Suppress) and features < case.k
+
+
+def _counted(case: Case, share: Share) -> "npt.NDArray[np.int64]":
+    """Rows that have a record; in groups, one at the coarsest resolution, which has to hold all of them."""
+    if not isinstance(share.rule, Group):
+        return share.link_rows
+    return share.link_rows[_levels(case, share, share.rule) == min(share.rule.resolutions)]
+
+
+def _levels(case: Case, share: Share, rule: Group) -> "npt.NDArray[np.int64]":
+    """The resolution of each link. What has no cell is the remainder of the coarsest one."""
+    import numpy as np
+
+    levels = resolutions_of(case.values("cell", share.records))
+    return np.where(levels < 0, np.int64(min(rule.resolutions)), levels)[share.link_positions]
+
+
+LINKED = (links_lead_somewhere,)
+RULES = (
+    links_are_complete,
+    classes_agree,
+    kinds_are_apart,
+    rows_are_told_once,
+    rows_are_left_out_by_rule,
+)

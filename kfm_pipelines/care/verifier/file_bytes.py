@@ -1,0 +1,141 @@
+"""The file as bytes: footer, statistics, metadata and whatever lies between pages carry nothing protected either."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.verifier.case import Case
+from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.leaks import search
+from kfm_pipelines.care.verifier.protected import bits, numbers_in, texts_in
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_SCHEMA = b"ARROW:schema"
+_SHORTEST = 6  # bytes; shorter texts come up by accident
+
+
+def statistics_are_of_the_published(case: Case) -> Iterator[Breach]:
+    """Smallest and largest values are those of the rows beside them, not of the rows they were made from."""
+    import pyarrow.compute as pc
+
+    start, wrong = 0, 0
+    for index in range(case.footer.num_row_groups):
+        group = case.footer.row_group(index)
+        rows = case.published.slice(start, group.num_rows)
+        start += group.num_rows
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            if chunk.is_stats_set and chunk.statistics.has_min_max:
+                ends = pc.min_max(rows.column(chunk.path_in_schema)).as_py()
+                wrong += (chunk.statistics.min, chunk.statistics.max) != (ends["min"], ends["max"])
+    if wrong:
+        yield Breach(
+            "footer-statistics", "data", "smallest and largest values of the published rows", f"{wrong} others"
+        )
+
+
+def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
+    texts = [case.footer.created_by or ""]
+    numbers: list[float] = []
+    for metadata in _metadata(case):
+        for name, value in metadata.items():
+            document = _document(value)
+            texts += [name.decode("utf-8", "replace"), *texts_in(document)]
+            numbers += numbers_in(document)
+    yield from search(case, "metadata", texts, numbers)
+
+
+def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
+    patterns = bits(case.places.all)
+    found = sum(int(_isin(words, patterns).sum()) for blob in (case.data, _schema(case)) for words in _words(blob))
+    if found:
+        yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
+
+
+def footer_holds_no_text(case: Case) -> Iterator[Breach]:
+    """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
+    import numpy as np
+
+    long = [text for phrase in case.texts for text in _spellings(phrase) if len(text) >= _SHORTEST]
+    low = np.uint64(0xFFFFFFFFFFFF)
+    starts = np.unique(np.array([int.from_bytes(text[:6], "little") for text in long], dtype=np.uint64))
+    found = 0
+    for blob in (case.data[_end_of_pages(case) :], _schema(case)):
+        folded = blob.lower()
+        hit = any(_isin(words & low, starts).any() for words in _words(folded + bytes(8)))
+        found += hit and sum(text in folded for text in long)
+    if found:
+        yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
+
+
+def _spellings(phrase: str) -> Iterator[bytes]:
+    """Words apart by what most often stands between them; the rest is for the texts that can be read as texts."""
+    yield from {phrase.lower().replace(" ", between).encode() for between in (" ", "-", "_")}
+
+
+def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
+    """Every eight bytes in a row, at all eight offsets."""
+    import numpy as np
+
+    for offset in range(8):
+        length = (len(blob) - offset) // 8
+        if length > 0:
+            yield np.frombuffer(blob, dtype="<u8", count=length, offset=offset)
+
+
+def _isin(words: "npt.NDArray[np.uint64]", patterns: "npt.NDArray[np.uint64]") -> "npt.NDArray[np.bool_]":
+    """`patterns` are sorted."""
+    import numpy as np
+
+    if not len(patterns):
+        return np.zeros(len(words), np.bool_)
+    found: npt.NDArray[np.bool_] = patterns[np.minimum(np.searchsorted(patterns, words), len(patterns) - 1)] == words
+    return found
+
+
+def _end_of_pages(case: Case) -> int:
+    ends = [4]
+    for index in range(case.footer.num_row_groups):
+        group = case.footer.row_group(index)
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            starts = [one for one in (chunk.dictionary_page_offset, chunk.data_page_offset) if one]
+            ends.append(min(starts) + chunk.total_compressed_size)
+    return max(ends)
+
+
+def _metadata(case: Case) -> Iterator[dict[bytes, bytes]]:
+    whole = dict(case.footer.metadata or {})
+    yield {name: value for name, value in whole.items() if name != _SCHEMA}
+    yield dict(case.published.schema.metadata or {})
+    for field in case.published.schema:
+        yield dict(field.metadata or {})
+
+
+def _document(value: bytes) -> object:
+    text = value.decode("utf-8", "replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _schema(case: Case) -> bytes:
+    """The Arrow schema, which the footer holds as base64."""
+    try:
+        return base64.b64decode((case.footer.metadata or {}).get(_SCHEMA, b""))
+    except binascii.Error:
+        return b""
+
+
+RULES = (
+    statistics_are_of_the_published,
+    metadata_holds_nothing_protected,
+    bytes_hold_no_coordinate,
+    footer_holds_no_text,
+)

@@ -1,0 +1,59 @@
+"""Kept columns: a record says what its row says, a group only what it is grouped by."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.rules import Group
+from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.places import placed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def kept_values_are_the_rows_own(case: Case) -> Iterator[Breach]:
+    for share in case.shares:
+        for name in case.policy.columns.keep:
+            rule = share.rule
+            if isinstance(rule, Group):
+                yield from _grouped(case, share, rule, name)
+            elif differ := _differ(case, share, name):
+                yield Breach("kept-values", f"{share.name}: {name}", "what the row says", f"{differ} other values")
+
+
+def _grouped(case: Case, share: Share, rule: Group, name: str) -> Iterator[Breach]:
+    import pyarrow.compute as pc
+
+    subject = f"{share.name}: {name}"
+    shown = placed(case, share.records)
+    bare = share.records[~shown] if name in rule.by else share.records
+    said = pc.count(case.values(name, bare)).as_py()
+    if said:
+        yield Breach("group-values", subject, "nothing of single records", f"{said} values")
+    if name in rule.by:
+        links = shown[share.link_positions]
+        same = _same(case.values(name, share.link_records[links]), case.original_values(name, share.link_rows[links]))
+        if not pc.all(same, min_count=0).as_py():
+            yield Breach("group-values", subject, "one value for all in a group", "several")
+
+
+def _differ(case: Case, share: Share, name: str) -> int:
+    import pyarrow.compute as pc
+
+    same = _same(case.values(name, share.link_records), case.original_values(name, share.link_rows))
+    return len(same) - int(pc.sum(same).as_py() or 0)
+
+
+def _same(left: "pa.Array", right: "pa.Array") -> "pa.Array":
+    """Also where both are null, or both no number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    same = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
+    if pa.types.is_floating(left.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)).fill_null(False))
+    return same
+
+
+RULES = (kept_values_are_the_rows_own,)

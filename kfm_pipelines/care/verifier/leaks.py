@@ -1,0 +1,171 @@
+"""Leaks: nothing of what is protected occurs anywhere in what would be published, in whatever form.
+
+Belongs here: the rules about values and texts. Does not: bytes and footers of the file (`file_bytes`).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.rules import Leave
+from kfm_pipelines.care.verifier.boxes import published_numbers
+from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.phrases import is_number
+from kfm_pipelines.care.verifier.protected import decimals, numbers_in, texts_in
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+_MOMENT = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?")
+
+
+def numbers_are_not_places(case: Case) -> Iterator[Breach]:
+    """No number is a protected place; with few digits, not the place of its own row."""
+    import numpy as np
+
+    telling = case.places.telling
+    hidden = _hidden_records(case)
+    for name in _of_type(case, "double", "int64"):
+        values = case.values(name, hidden).to_numpy(zero_copy_only=False).astype(np.float64)
+        found = int(np.isin(values, telling).sum()) + sum(_own(case, share, name) for share in _row_by_row(case))
+        if found:
+            yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
+
+
+def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
+    import pyarrow.compute as pc
+
+    for name in _kept_texts(case):
+        held = sum(
+            bool(case.texts.found_in(text)) for text in pc.unique(case.published.column(name)).to_pylist() if text
+        )
+        if held:
+            yield Breach("leak-text", name, "no text that holds a withheld value", f"{held} different texts")
+
+
+def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
+    import pyarrow.compute as pc
+
+    for name in _kept_texts(case):
+        column = case.published.column(name)
+        numeric = [text for text in pc.unique(column).to_pylist() if text and decimals(text)]
+        held = sum(_tells_a_place(case, text) for text in numeric)
+        held += sum(_own_in_text(case, share, name) for share in _row_by_row(case)) if numeric else 0
+        if held:
+            yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
+
+
+def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
+    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.document_names])):
+        texts = [_MOMENT.sub(" ", text) for document in documents for text in texts_in(document)]
+        yield from search(case, subject, texts, (number for one in documents for number in numbers_in(one)))
+
+
+def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[float]) -> Iterator[Breach]:
+    """Everything but numbers that the published table itself gives: its outermost coordinates."""
+    texts = list(texts)
+    held = sum(any(_is_telling(phrase) for phrase in case.texts.found_in(text)) for text in texts)
+    if held:
+        yield Breach("leak-text", subject, "no withheld value", f"{held} texts with one")
+    written = [number for text in texts for number in decimals(text)]
+    written += [number for value in numbers for number in decimals(f"{value!r}")]
+    open_to_all = published_numbers(case)
+    near = sum(case.places.near(number) and not _is_one_of(number, open_to_all) for number in written)
+    if near:
+        yield Breach("leak-coordinates", subject, "no protected coordinate", f"{near} numbers that are near one")
+
+
+def _is_telling(phrase: tuple[str, ...]) -> bool:
+    """A short number in a document is a year or a count."""
+    return not is_number(phrase) or len(phrase[0]) >= 6
+
+
+def _is_one_of(written: str, numbers: "npt.NDArray[np.float64]") -> bool:
+    step = 10.0 ** -len(written.partition(".")[2])
+    return bool((abs(numbers - float(written)) <= 0.51 * step).any())
+
+
+def _tells_a_place(case: Case, text: str) -> bool:
+    """A pair of numbers that can be read as a place of this dataset, or one number that can only be a protected one."""
+    found = decimals(text)
+    if any(_in_extent(case, float(one), float(other)) for one, other in pairwise(found)):
+        return True
+    return any(case.places.near(number) and not case.places.dense_at(number) for number in found)
+
+
+def _in_extent(case: Case, one: float, other: float) -> bool:
+    extent = case.dataset.extent
+    if extent is None:
+        return True
+    return any(
+        extent.west <= sign * x <= extent.east and extent.south <= other_sign * y <= extent.north
+        for x, y in ((one, other), (other, one))
+        for sign in (1, -1)
+        for other_sign in (1, -1)
+    )
+
+
+def _own(case: Case, share: Share, name: str) -> int:
+    """How many numbers are a place of the very row they come from."""
+    import numpy as np
+
+    values = case.values(name, share.link_records).to_numpy(zero_copy_only=False).astype(np.float64)
+    marked = (np.round(values, 2) != values) | (np.abs(values) >= 1000)
+    found = np.zeros(len(values), np.bool_)
+    for places in _row_places(case, share):
+        found |= values == places
+    return int((found & marked & np.isfinite(values)).sum())
+
+
+def _own_in_text(case: Case, share: Share, name: str) -> int:
+    """How many texts give a degree of the very row they come from, from three decimals."""
+    texts = case.values(name, share.link_records).to_pylist()
+    longitudes, latitudes = case.origins.longitudes[share.link_rows], case.origins.latitudes[share.link_rows]
+    found = 0
+    for text, *degrees in zip(texts, longitudes, latitudes, strict=True):
+        for number in decimals(text) if text else ():
+            step = 10.0 ** -len(number.partition(".")[2])
+            found += any(abs(abs(float(number)) - abs(degree)) < step for degree in degrees)
+    return found
+
+
+def _row_places(case: Case, share: Share) -> "Iterator[npt.NDArray[np.float64]]":
+    import numpy as np
+
+    yield case.origins.longitudes[share.link_rows]
+    yield case.origins.latitudes[share.link_rows]
+    for column in case.dataset.table.columns:
+        if column.name in case.dataset.table.place_columns and column.type in ("float64", "int64"):
+            values: pa.Array = case.original_values(column.name, share.link_rows)
+            yield values.to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def _row_by_row(case: Case) -> Iterator[Share]:
+    """Shares that hide places, and whose records are single rows or groups of them."""
+    return (share for share in case.shares if not isinstance(share.rule, Leave))
+
+
+def _hidden_records(case: Case) -> "npt.NDArray[np.int64]":
+    import numpy as np
+
+    return np.concatenate([np.empty(0, np.int64), *(share.records for share in _row_by_row(case))])
+
+
+def _kept_texts(case: Case) -> list[str]:
+    return [name for name in _of_type(case, "string") if name in case.policy.columns.keep]
+
+
+def _of_type(case: Case, *types: str) -> list[str]:
+    return [field.name for field in case.published.schema if str(field.type) in types and field.name != "record"]
+
+
+RULES = (
+    numbers_are_not_places,
+    texts_hold_nothing_withheld,
+    texts_hold_no_coordinates,
+    documents_hold_nothing_protected,
+)

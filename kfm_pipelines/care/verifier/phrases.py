@@ -1,0 +1,60 @@
+"""Finding any of very many phrases in a text, in one pass over its words.
+
+Punctuation and the case of letters do not hide a phrase. A phrase of one plain word is only found as it is written:
+`private` in a sentence is no sign of an owner called Private.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+_WORD = re.compile(r"\w+")
+_SHORTEST = 4
+
+
+class Phrases:
+    def __init__(self, values: Iterable[str]) -> None:
+        self._phrases = {phrase for value in values if len(value.strip()) >= _SHORTEST and (phrase := _phrase(value))}
+        self._index()
+
+    def __len__(self) -> int:
+        return len(self._phrases)
+
+    def __iter__(self) -> Iterator[str]:
+        return (" ".join(phrase) for phrase in self._phrases)
+
+    def without(self, texts: Iterable[str]) -> "Phrases":
+        """The phrases that none of these texts has."""
+        rest = Phrases(())
+        rest._phrases = self._phrases.difference(*(self.found_in(text) for text in texts))
+        rest._index()
+        return rest
+
+    def found_in(self, text: str) -> set[tuple[str, ...]]:
+        written = _WORD.findall(text)
+        words = [word.casefold() for word in written]
+        found: set[tuple[str, ...]] = {(word,) for word in written if (word,) in self._phrases}
+        for start, word in enumerate(words):
+            for length in self._lengths.get(word, ()):
+                if (phrase := tuple(words[start : start + length])) in self._phrases:
+                    found.add(phrase)
+        return found
+
+    def _index(self) -> None:
+        """How long the phrases are that begin with a word."""
+        self._lengths: dict[str, set[int]] = {}
+        for phrase in self._phrases:
+            if not _is_plain(phrase):
+                self._lengths.setdefault(phrase[0], set()).add(len(phrase))
+
+
+def is_number(phrase: tuple[str, ...]) -> bool:
+    return len(phrase) == 1 and phrase[0].isdigit()
+
+
+def _phrase(value: str) -> tuple[str, ...]:
+    words = tuple(_WORD.findall(value))
+    return words if _is_plain(words) else tuple(word.casefold() for word in words)
+
+
+def _is_plain(phrase: tuple[str, ...]) -> bool:
+    return len(phrase) == 1 and phrase[0].isalpha()

@@ -1,0 +1,188 @@
+"""What each record shows of its place: exactly what the rule of its class and kind allows, and nothing finer."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Suppress
+from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.cells import Cells, cells_of, valid
+from kfm_pipelines.care.verifier.evidence import Breach
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
+
+_DEGREES = 1e-9  # a tenth of a millimetre: how far apart two ways of computing the same place may come out
+
+
+def placed(case: Case, records: "Numbers") -> "Flags":
+    """Whether a record shows anything at all of its place."""
+    import numpy as np
+
+    shown = [_present(case, name, records) for name in _told(case)]
+    some: Flags = np.any(shown, axis=0)
+    return some
+
+
+def places_follow_the_rule(case: Case) -> Iterator[Breach]:
+    for share in case.shares:
+        if isinstance(share.rule, Suppress):
+            yield from _hidden(case, share)
+        elif isinstance(share.rule, Generalise | Group):
+            yield from _in_cells(case, share)
+        elif isinstance(share.rule, Displace):
+            yield from _displaced(case, share, share.rule)
+        elif isinstance(share.rule, Leave):
+            yield from _left(case, share)
+
+
+def counts_follow_the_rule(case: Case) -> Iterator[Breach]:
+    """One for each record, or multiples of the minimum for groups."""
+    for share in case.shares:
+        counts = case.values("records", share.records).fill_null(0).to_numpy(zero_copy_only=False)
+        grouped = isinstance(share.rule, Group)
+        good = (counts > 0) & (counts % case.k == 0) if grouped else counts == 1
+        if not good.all():
+            expected = f"multiples of {case.k}" if grouped else "1 for each record"
+            yield Breach("record-counts", share.name, expected, f"{int((~good).sum())} other counts")
+
+
+def _hidden(case: Case, share: Share) -> Iterator[Breach]:
+    shown = int(placed(case, share.records).sum())
+    if shown:
+        yield Breach("place-suppressed", share.name, "no place in any column", f"{shown} records with one")
+
+
+def _in_cells(case: Case, share: Share) -> Iterator[Breach]:
+    records = share.records[placed(case, share.records)]
+    texts = case.values("cell", records)
+    wrong = int((~valid(texts)).sum())
+    if wrong:
+        yield Breach("place-cell", share.name, "an H3 cell", f"{wrong} records without")
+        return
+    cells = cells_of(texts)
+    too_fine = int((~_allowed(share, cells.resolutions))[cells.positions].sum())
+    if too_fine:
+        yield Breach(
+            "place-resolution", share.name, "cells as coarse as the rule says", f"{too_fine} records in others"
+        )
+    yield from _centred(case, share, records, cells)
+    yield from _outlined(case, share, records, cells)
+    yield from _uncertain(case, share, records, cells)
+
+
+def _allowed(share: Share, resolutions: "Numbers") -> "Flags":
+    import numpy as np
+
+    if isinstance(share.rule, Group):
+        return np.isin(resolutions, share.rule.resolutions)
+    if not isinstance(share.rule, Generalise):
+        raise TypeError("only these two have cells")
+    # What does not fit into one cell of the rule's resolution is in a coarser one.
+    return resolutions == share.rule.resolution if share.kind == "point" else resolutions <= share.rule.resolution
+
+
+def _centred(case: Case, share: Share, records: "Numbers", cells: Cells) -> Iterator[Breach]:
+    import numpy as np
+
+    for name, degrees in zip((case.longitude, case.latitude), cells.centres, strict=True):
+        if name is not None:
+            found = case.values(name, records).to_numpy(zero_copy_only=False)
+            off = int((~(np.abs(found - degrees[cells.positions]) <= _DEGREES)).sum())
+            if off:
+                yield Breach("place-centre", f"{share.name}: {name}", "the centre of the cell", f"{off} records off it")
+
+
+def _outlined(case: Case, share: Share, records: "Numbers", cells: Cells) -> Iterator[Breach]:
+    import numpy as np
+    import pyarrow as pa
+    import shapely
+
+    if case.geometry is None:
+        return
+    encoded = case.values(case.geometry, records).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy(zero_copy_only=False)
+    shape = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    pairs = np.unique(np.column_stack([cells.positions, shape]), axis=0)
+    pairs = pairs[pairs[:, 1] >= 0]
+    found = shapely.from_wkb(distinct, on_invalid="ignore")
+    # Bytes that a reader of WKB would pass over can say anything.
+    clean = np.array(
+        [value == shapely.to_wkb(one, byte_order=value[0]) for value, one in zip(distinct, found, strict=True)]
+    )
+    same = shapely.equals_exact(
+        shapely.normalize(found[pairs[:, 1]]), shapely.normalize(cells.outlines[pairs[:, 0]]), _DEGREES
+    )
+    good = same & clean[pairs[:, 1]] if len(pairs) else np.empty(0, np.bool_)
+    wrong = int((~good).sum()) + int(pa.compute.sum(encoded.indices.is_null()).as_py() or 0)
+    if wrong or len(pairs) != len(np.unique(pairs[:, 0])):
+        yield Breach("place-outline", f"{share.name}: {case.geometry}", "the outline of the cell", "another shape")
+
+
+def _uncertain(case: Case, share: Share, records: "Numbers", cells: Cells) -> Iterator[Breach]:
+    """It has to hold the cell, and to follow from it: a number of its own for each record would be a hint."""
+    import numpy as np
+
+    found = case.values("uncertainty_m", records).to_numpy(zero_copy_only=False)
+    radii = cells.radii[cells.positions]
+    wrong = int((~((found >= radii * 0.999) & (found <= radii * 3))).sum())
+    several = len(np.unique(np.column_stack([cells.positions, found]), axis=0)) - len(np.unique(cells.positions))
+    if wrong or several:
+        expected = "one radius for each cell, that holds it"
+        yield Breach("place-uncertainty", share.name, expected, f"{max(wrong, several)} records with another")
+
+
+def _displaced(case: Case, share: Share, rule: Displace) -> Iterator[Breach]:
+    import numpy as np
+
+    wrong = _present(case, "cell", share.records) | ~_agree(case, share.records)
+    found = case.values("uncertainty_m", share.records).to_numpy(zero_copy_only=False)
+    wrong |= ~(np.abs(found - rule.max_m) <= 1e-6)
+    if wrong.any():
+        expected = "a moved point, no cell, and the farthest it may have moved"
+        yield Breach("place-displaced", share.name, expected, f"{int(wrong.sum())} other records")
+
+
+def _left(case: Case, share: Share) -> Iterator[Breach]:
+    import numpy as np
+
+    records, rows = share.link_records, share.link_rows
+    wrong = _present(case, "cell", records)
+    wrong |= ~(case.values("uncertainty_m", records).to_numpy(zero_copy_only=False) == 0.0)
+    for name in (case.longitude, case.latitude, case.geometry):
+        if name is not None:
+            found = case.values(name, records).to_numpy(zero_copy_only=False)
+            wrong |= found != case.original_values(name, rows).to_numpy(zero_copy_only=False)
+    if np.any(wrong):
+        yield Breach("place-left", share.name, "the place as it is", f"{int(wrong.sum())} other records")
+
+
+def _agree(case: Case, records: "Numbers") -> "Flags":
+    """Where a point is told as a geometry and as degrees, both say the same."""
+    import numpy as np
+    import shapely
+
+    if case.geometry is None:
+        return np.ones(len(records), np.bool_)
+    values = case.values(case.geometry, records).to_numpy(zero_copy_only=False)
+    points = shapely.from_wkb(values, on_invalid="ignore")
+    agree: Flags = np.array([value is not None and len(value) == 21 for value in values], dtype=np.bool_)
+    for name, degrees in ((case.longitude, shapely.get_x(points)), (case.latitude, shapely.get_y(points))):
+        if name is not None:
+            agree &= np.abs(case.values(name, records).to_numpy(zero_copy_only=False) - degrees) <= _DEGREES
+    return agree
+
+
+def _told(case: Case) -> list[str]:
+    return [name for name in ("cell", case.longitude, case.latitude, case.geometry, "uncertainty_m") if name]
+
+
+def _present(case: Case, name: str, records: "Numbers") -> "Flags":
+    present: Flags = case.values(name, records).is_valid().to_numpy(zero_copy_only=False)
+    return present
+
+
+RULES = (places_follow_the_rule, counts_follow_the_rule)

@@ -1,0 +1,163 @@
+"""What must not get out: places of all rows whose class hides them, and every text that the policy withholds."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.rules import Leave
+from kfm_pipelines.care.verifier.origins import Origins
+from kfm_pipelines.care.verifier.phrases import Phrases
+from kfm_pipelines.datasets import Dataset
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Degrees = npt.NDArray[np.float64]
+
+_DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,3}\.[0-9]{3,}(?![0-9]|\.[0-9])")
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Sorted, without those that a record of an open class shows anyway."""
+
+    longitudes: "Degrees"
+    latitudes: "Degrees"
+    others: "Degrees"  # grid coordinates and the like, in whatever unit
+
+    @property
+    def all(self) -> "Degrees":
+        import numpy as np
+
+        return np.unique(np.concatenate([self.longitudes, self.latitudes, self.others]))
+
+    @property
+    def telling(self) -> "Degrees":
+        """Those with so many digits that meeting one elsewhere is no accident."""
+        import numpy as np
+
+        every = self.all
+        telling: Degrees = every[np.round(every, 5) != every]
+        return telling
+
+    def near(self, written: str) -> bool:
+        """Whether a decimal number is one of the degrees, rounded or cut off, with or without its sign."""
+        import numpy as np
+
+        number, step = float(written), 10.0 ** -len(written.partition(".")[2])
+        for degrees in (self.longitudes, self.latitudes):
+            for signed in {number, -number}:
+                lowest = np.searchsorted(degrees, signed - step, side="right")
+                if lowest < len(degrees) and degrees[lowest] < signed + step:
+                    return True
+        return False
+
+    def dense_at(self, written: str) -> bool:
+        """Whether so many places are so close that a number of this length would be near one by accident."""
+        import numpy as np
+
+        step = 10.0 ** -len(written.partition(".")[2])
+        return any(
+            2 * step * len(degrees) > 0.001 * max(float(np.ptp(degrees)), step)
+            for degrees in (self.longitudes, self.latitudes)
+            if len(degrees)
+        )
+
+
+def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> Places:
+    import numpy as np
+
+    left = {
+        (sensitivity, kind)
+        for sensitivity, rules in policy.classes.items()
+        for kind, rule in rules.rules.items()
+        if isinstance(rule, Leave)
+    }
+    shown = np.array([pair in left for pair in zip(origins.classes, origins.kinds, strict=True)], dtype=np.bool_)
+    hidden, public = _degrees(dataset, origins, ~shown), _degrees(dataset, origins, shown)
+    others, public_others = _others(dataset, origins, ~shown), _others(dataset, origins, shown)
+    return Places(
+        np.setdiff1d(hidden[0], public[0]), np.setdiff1d(hidden[1], public[1]), np.setdiff1d(others, public_others)
+    )
+
+
+def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: Iterable[str]) -> Phrases:
+    """Values of withheld and place columns, except what the declarations, or released cells, say in public anyway."""
+    import pyarrow.compute as pc
+
+    names = {*policy.columns.withhold, *dataset.table.place_columns}
+    values: list[str] = []
+    for column in dataset.table.columns:
+        if column.name in names and (column.type == "string" or column.name in policy.stable_id):
+            distinct = pc.unique(origins.table.column(column.name)).to_pylist()
+            values += (str(value) for value in distinct if value is not None)
+    declared = (dataset.model_dump(mode="json"), policy.model_dump(mode="json"))
+    return Phrases(values).without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
+
+
+def texts_in(document: object) -> Iterator[str]:
+    """Every text in a JSON document, names included."""
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict):
+        for name, value in document.items():
+            yield name
+            yield from texts_in(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from texts_in(value)
+
+
+def numbers_in(document: object) -> Iterator[float]:
+    if isinstance(document, float):
+        yield document
+    elif isinstance(document, dict | list):
+        for value in document.values() if isinstance(document, dict) else document:
+            yield from numbers_in(value)
+
+
+def decimals(text: str) -> list[str]:
+    return _DECIMAL.findall(text)
+
+
+def bits(values: "Iterable[float]") -> "npt.NDArray[np.uint64]":
+    """Numbers as a Parquet file or WKB holds them, in both byte orders; not those that are mostly zeros."""
+    import numpy as np
+
+    little = np.asarray(values, dtype="<f8").view("<u8")
+    little = little[(little & np.uint64(0xFFFFFFFF)) != 0]
+    return np.unique(np.concatenate([little, little.byteswap()]))
+
+
+def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":
+    import numpy as np
+    import shapely
+
+    table, corners = dataset.table, shapely.get_coordinates(origins.shapes[rows])
+    found = {"longitude": [corners[:, 0]], "latitude": [corners[:, 1]]}
+    main = {table.longitude_column: "longitude", table.latitude_column: "latitude"}
+    for column in table.columns:
+        holds = main.get(column.name, column.holds)
+        if holds in found and column.type == "float64":
+            found[holds].append(_numbers(origins, column.name, rows))
+    return np.unique(np.concatenate(found["longitude"])), np.unique(np.concatenate(found["latitude"]))
+
+
+def _others(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "Degrees":
+    import numpy as np
+
+    columns = [column for column in dataset.table.columns if column.holds == "place"]
+    numeric = [column.name for column in columns if column.type in ("float64", "int64")]
+    return np.unique(np.concatenate([np.empty(0), *(_numbers(origins, name, rows) for name in numeric)]))
+
+
+def _numbers(origins: Origins, name: str, rows: "npt.NDArray[np.bool_]") -> "Degrees":
+    import numpy as np
+
+    column: Degrees = origins.table.column(name).to_numpy(zero_copy_only=False)[rows].astype(np.float64)
+    finite: Degrees = column[np.isfinite(column)]
+    return finite

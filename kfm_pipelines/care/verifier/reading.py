@@ -1,0 +1,60 @@
+"""Evidence as tables and documents. Whatever cannot be read is a breach by itself, told without the library's words:
+those may quote the data."""
+
+import io
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.verifier.evidence import Breach
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
+class Unreadable(Exception):
+    """Carries the breach from where it is found to where breaches are gathered."""
+
+    def __init__(self, subject: str, expected: str, measured: str = "something else") -> None:
+        super().__init__(f"{subject} cannot be read")
+        self.breach = Breach("evidence-readable", subject, expected, measured)
+
+
+def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        table = file.read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError):
+        raise Unreadable(subject, "a Parquet file") from None
+    return table.combine_chunks(), file.metadata
+
+
+def read_item(data: bytes) -> Mapping[str, Any]:
+    item = read_json(data, "item")
+    if not isinstance(item, dict) or not isinstance(item.get("properties"), dict):
+        raise Unreadable("item", "a JSON object with properties")
+    return item
+
+
+def read_json(data: bytes, subject: str) -> object:
+    """Twice the same name in one object is refused: a reader would see one value, and a scan the other."""
+    try:
+        return json.loads(data, object_pairs_hook=_unique, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        raise Unreadable(subject, "a JSON document") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("the same name twice")
+    return found
+
+
+def _refused(constant: str) -> object:
+    raise ValueError(constant)

@@ -1,0 +1,57 @@
+"""All rules, in the order in which one makes the next worth asking."""
+
+from collections.abc import Callable, Iterator
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.verifier import (
+    catalog,
+    columns,
+    counts,
+    crosswalk,
+    displacement,
+    file_bytes,
+    kept,
+    leaks,
+    places,
+)
+from kfm_pipelines.care.verifier.case import Case, open_case
+from kfm_pipelines.care.verifier.evidence import Breach, Evidence
+from kfm_pipelines.care.verifier.reading import Unreadable, read_item
+from kfm_pipelines.datasets import Dataset
+
+Rule = Callable[[Case], Iterator[Breach]]
+
+# A stage is only asked when all before it hold: without columns there is nothing to compare, and without a sound
+# crosswalk nobody knows with what.
+STAGES: tuple[tuple[Rule, ...], ...] = (
+    columns.ALLOWED,
+    columns.TYPED,
+    columns.RULES,
+    crosswalk.LINKED,
+    crosswalk.RULES,
+    (
+        *places.RULES,
+        *counts.RULES,
+        *displacement.RULES,
+        *kept.RULES,
+        *leaks.RULES,
+        *file_bytes.RULES,
+        *catalog.RULES,
+    ),
+)
+
+
+def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach, ...]:
+    """Every rule of the policy that does not hold; none is the only green there is."""
+    try:
+        item = read_item(evidence.item)
+        if policy.is_open:
+            return tuple(catalog.naming(policy, dataset, item))
+        case = open_case(policy, dataset, evidence, item)
+    except Unreadable as unreadable:
+        return (unreadable.breach,)
+    for stage in STAGES:
+        breaches = tuple(breach for rule in stage for breach in rule(case))
+        if breaches:
+            return breaches
+    return ()
