@@ -15,7 +15,7 @@ from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events import fold, normalise
 from kfm_pipelines.events.notice import Priority
-from kfm_pipelines.local.samples import SAMPLES, sample_windows
+from kfm_pipelines.local.samples import SAMPLES
 from kfm_pipelines.messaging.producer import upload
 from kfm_pipelines.operations.workshop import Workshop
 
@@ -107,10 +107,10 @@ def emit(**given: Any) -> None:
 
 def emit_samples(workshop: Workshop, samples: Samples, way: Way, show: Callable[[int], None]) -> list[str]:
     """Upload the samples and tell of them; return the keys they belong to, in order."""
-    dataset = workshop.datasets[samples.dataset]
+    dataset, sample = workshop.datasets[samples.dataset], SAMPLES[samples.dataset]
     keys: dict[str, None] = {}
-    for number, start in enumerate(sample_windows(samples.start, samples.windows), start=1):
-        object_key, data = SAMPLES[samples.dataset](start, seed=samples.seed)
+    for number, start in enumerate(sample.windows(samples.start, samples.windows), start=1):
+        object_key, data = sample.make(start, seed=samples.seed)
         uploaded = upload(dataset, object_key, data, start)
         for _ in range(samples.messages_each):
             way.send(told(uploaded, samples.road, samples.priority))

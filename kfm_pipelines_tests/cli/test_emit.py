@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kfm_pipelines.events import ObjectNotice, normalise
+from kfm_pipelines.events import ObjectNotice, fold, normalise
 from kfm_pipelines.messaging.queue import Message, Queue
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.site import Site
@@ -34,6 +34,22 @@ def test_fifo_envelopes_are_delivered_once_and_known_by_what_s3_said(site: Site,
     assert [json.loads(message.body)["event_source"] for message in by_us] == ["kfm.usgs.streamflow"] * 2
     assert {json.loads(message.body)["dedupe_key"] for message in by_us} == {said.identity for said in by_s3}
     assert {message.group for message in by_us} == {"usgs-streamflow"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "labels"),
+    [
+        ("drought/tribal-areas", ["2025-06-24", "2025-07-01"]),
+        ("heritage/sites", ["2025-06", "2025-07"]),
+        ("usgs/streamflow", ["2025-06-26T00Z", "2025-06-26T01Z"]),
+    ],
+)
+def test_every_dataset_has_samples_in_windows_of_its_own(site: Site, dataset: str, labels: list[str]) -> None:
+    arguments = ["--dataset", dataset, "--windows", "2", "--start", "2025-06-26", "--json"]
+    sent = kfm(site.environment, "emit", *arguments).json
+    assert [key.split(":")[3] for key in sent["keys"]] == labels
+    by_s3 = [said for message in waiting(site.workshop.settings.queue, 2) for said in normalise(message.body)]
+    assert {fold(said, site.workshop.datasets).key for said in by_s3} == set(sent["keys"])
 
 
 def test_a_body_of_ones_own_goes_to_its_group(site: Site) -> None:

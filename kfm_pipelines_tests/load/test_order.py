@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from kfm_pipelines.local.samples import streamflow_table
+from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.operations.drain import drain

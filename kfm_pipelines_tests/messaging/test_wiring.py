@@ -14,8 +14,8 @@ def declared(names: int, products: int | None = None) -> Datasets:
 
 def test_a_filter_names_what_is_declared() -> None:
     assert filter_policy(load_datasets(shipped("resources")), ("normal", "low")) == {
-        "dataset": ["usgs/streamflow"],
-        "product": ["streamflow"],
+        "dataset": ["drought/tribal-areas", "heritage/sites", "usgs/streamflow"],
+        "product": ["sites", "streamflow", "tribal-areas"],
         "priority": ["normal", "low"],
     }
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.local.samples import streamflow_object, streamflow_table
+from kfm_pipelines.local.samples.streamflow import streamflow_object, streamflow_table
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.messaging.provision import provision
 from kfm_pipelines_tests.site import START, Put, Site
@@ -42,7 +42,7 @@ REFUSED = {
         lambda site, put: site.auto_update_message(put, dataset="usgs/lakes"),
         "DatasetUnknown",
         "schema",
-        "dataset 'usgs/lakes' is not declared; declared: usgs/streamflow",
+        "dataset 'usgs/lakes' is not declared; declared: drought/tribal-areas, heritage/sites, usgs/",
     ),
     "an undeclared place": Refused(
         lambda site, put: site.s3_message(replace(put, object_key="elsewhere/a.parquet")),

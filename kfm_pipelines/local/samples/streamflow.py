@@ -1,18 +1,13 @@
-"""Sample objects for the embedded stack: plausible, made up, and the same bytes on every machine and every run.
+"""Streamflow: the gauges are real places, rounded; every number measured there is invented."""
 
-Belongs here: one function per sample dataset, and SAMPLES to find it by the dataset's name. Does not: real readings.
-The gauges are real places, rounded; every number measured there is invented.
-"""
-
-import io
 import math
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.events.windows import window_of
+from kfm_pipelines.local.samples.sample import parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,24 +81,7 @@ def streamflow_object(window_start: datetime, *, seed: int = 0) -> tuple[str, by
     """The hour's object key, as the declaration's pattern wants it, and its Parquet bytes."""
     start = window_of(window_start, "hour").start
     key = f"usgs/streamflow/{start:%Y/%m/%d/%H}/streamflow-{start:%Y%m%dT%H}Z.parquet"
-    return key, _parquet(streamflow_table(start, seed=seed))
-
-
-class Sample(Protocol):
-    """Makes the object of one window: its key and its bytes."""
-
-    def __call__(self, window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]: ...
-
-
-SAMPLES: Mapping[str, Sample] = {
-    "usgs/streamflow": streamflow_object,
-}
-
-
-def sample_windows(start: datetime, count: int) -> tuple[datetime, ...]:
-    """The starts of `count` hours in a row, from the one `start` falls in."""
-    first = window_of(start, "hour").start
-    return tuple(first + timedelta(hours=step) for step in range(count))
+    return key, parquet(streamflow_table(start, seed=seed))
 
 
 def _reading(gauge: Gauge, instant: datetime, seed: int) -> Reading:
@@ -130,11 +108,3 @@ def _discharge(gauge: Gauge, instant: datetime) -> float:
     rise_hours = 7
     storm = 3.5 * since_storm / rise_hours * math.exp(1 - since_storm / rise_hours)
     return gauge.base_cfs * (daily + storm)
-
-
-def _parquet(table: "pa.Table") -> bytes:
-    import pyarrow.parquet as pq
-
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    return buffer.getvalue()

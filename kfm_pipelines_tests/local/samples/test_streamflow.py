@@ -1,10 +1,6 @@
-"""Sample objects are what the declaration asks for, plausible, and the same bytes every time."""
+"""Sample readings are what the declaration asks for, and plausible."""
 
 import io
-import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -13,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.datasets import Dataset, load_datasets
-from kfm_pipelines.events import fold, normalise
-from kfm_pipelines.events.messages import s3_notification
-from kfm_pipelines.local.samples import GAUGES, SAMPLES, sample_windows, streamflow_object, streamflow_table
+from kfm_pipelines.local.samples.sample import hours
+from kfm_pipelines.local.samples.streamflow import GAUGES, streamflow_object, streamflow_table
 from kfm_pipelines.settings import shipped
 
 AT_03 = datetime(2025, 12, 4, 3, tzinfo=UTC)
@@ -29,7 +24,7 @@ def streamflow() -> Dataset:
 
 @pytest.fixture(scope="module")
 def nine_days() -> pa.Table:
-    return pa.concat_tables(streamflow_table(start) for start in sample_windows(AT_03, 9 * 24))
+    return pa.concat_tables(streamflow_table(start) for start in hours(AT_03, 9 * 24))
 
 
 def values(table: pa.Table, name: str) -> list[float]:
@@ -74,45 +69,9 @@ def test_a_storm_passes_and_the_stage_follows_the_flow(nine_days: pa.Table) -> N
         assert heights[-1] > heights[0] + 0.5
 
 
-def test_the_same_hour_is_the_same_bytes_in_another_process() -> None:
-    program = (
-        "import sys; from datetime import *; from kfm_pipelines.local.samples import streamflow_object;"
-        "sys.stdout.buffer.write(streamflow_object(datetime(2025, 12, 4, 3, tzinfo=timezone.utc))[1])"
-    )
-    path = os.pathsep.join(sys.path)
-    elsewhere = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            check=True,
-            capture_output=True,
-            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path, "TZ": "Asia/Tokyo"},
-        ).stdout
-        for hash_seed in ("1", "2")
-    ]
-    assert elsewhere == [streamflow_object(AT_03)[1]] * 2
-
-
 def test_other_hours_and_other_seeds_differ() -> None:
     assert streamflow_table(AT_03) != streamflow_table(AT_03 + timedelta(hours=1))
     assert streamflow_table(AT_03, seed=0) != streamflow_table(AT_03, seed=1)
-
-
-def test_windows_are_hours_in_a_row() -> None:
-    assert sample_windows(AT_03 + timedelta(minutes=59), 3) == tuple(AT_03 + timedelta(hours=step) for step in range(3))
-    assert sample_windows(AT_03, 0) == ()
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_folds_into_its_dataset_and_hour(name: str) -> None:
-    key, content = SAMPLES[name](AT_03)
-    datasets = load_datasets(shipped("resources"))
-    (notice,) = normalise(
-        json.dumps(
-            s3_notification(datasets[name].input.bucket, key, "abc", len(content), None, AT_03 + timedelta(hours=1))
-        )
-    )
-    event = fold(notice, datasets)
-    assert (event.dataset, event.window_start) == (name, AT_03)
 
 
 def test_the_object_key_of_an_hour() -> None:
