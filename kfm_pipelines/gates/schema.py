@@ -76,15 +76,25 @@ def _time(declaration: Table, table: "pa.Table", window: tuple[datetime, datetim
 
 
 def _place(declaration: Table, table: "pa.Table") -> Iterator[Finding]:
+    if declaration.longitude_column is None or declaration.latitude_column is None:
+        return
+    longitudes, latitudes = table.column(declaration.longitude_column), table.column(declaration.latitude_column)
+    swapped = _beyond(latitudes, 90.0) and not _beyond(latitudes, 180.0) and not _beyond(longitudes, 90.0)
+    hint = "; longitude and latitude look swapped" if swapped else ""
+    for name, degrees, limit in (
+        (declaration.longitude_column, longitudes, 180.0),
+        (declaration.latitude_column, latitudes, 90.0),
+    ):
+        if wrong := _beyond(degrees, limit):
+            expected = f"degrees from -{limit:g} to {limit:g}"
+            yield _error("degrees-in-range", name, expected, f"{wrong} rows outside{hint}")
+
+
+def _beyond(degrees: "pa.ChunkedArray", limit: float) -> int:
+    """How many are no degrees up to the limit; one that is not there is none of them."""
     import pyarrow.compute as pc
 
-    for name, limit in ((declaration.longitude_column, 180.0), (declaration.latitude_column, 90.0)):
-        if name is None:
-            continue
-        degrees = table.column(name)
-        wrong = len(degrees) - degrees.null_count - _count(pc.less_equal(pc.abs(degrees), limit))
-        if wrong:
-            yield _error("degrees-in-range", name, f"degrees from -{limit:g} to {limit:g}", f"{wrong} rows outside")
+    return len(degrees) - degrees.null_count - _count(pc.less_equal(pc.abs(degrees), limit))
 
 
 def _count(condition: "pa.ChunkedArray") -> int:

@@ -141,7 +141,7 @@ def _asset(
     dataset: Dataset, stage: str, description: str, *, kinds: set[str], hands_on: bool = False, **particulars: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """What the five assets have in common."""
-    return dg.asset(
+    decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=asset_key(dataset, stage),
         description=description,
         group_name=group_of(dataset),
@@ -156,3 +156,4 @@ def _asset(
         io_manager_key="handoffs" if hands_on else None,
         **particulars,
     )
+    return decorator

@@ -110,11 +110,11 @@ class FileStore:
     def _with_folder(self, path: str) -> Path:
         target = self._at(path)
         if not target.parent.is_dir():
-            tier = path.split("/", 1)[0]
-            private = tier in PRIVATE
-            if private:
-                (self._root / tier).mkdir(mode=0o700, parents=True, exist_ok=True)
-            target.parent.mkdir(mode=0o700 if private else 0o755, parents=True, exist_ok=True)
+            mode = 0o700 if path.split("/", 1)[0] in PRIVATE else 0o755
+            # One by one: `parents=True` gives the mode to the last folder only.
+            for folder in reversed([target.parent, *target.parent.parents]):
+                if folder.is_relative_to(self._root) and not folder.is_dir():
+                    folder.mkdir(mode=0o755 if folder == self._root else mode, parents=True, exist_ok=True)
         return target
 
 

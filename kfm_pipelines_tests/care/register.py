@@ -20,7 +20,7 @@ from kfm_pipelines.state import reviews
 from kfm_pipelines_tests.site import Site
 
 MONTH = datetime(2026, 5, 1, tzinfo=UTC)
-KEY = "heritage-sites:kansas_statewide:5:2026-05Z:v1-0-0"
+KEY = "heritage-sites:kansas_statewide:5:2026-05:v1-0-0"
 CENTRES = ((38.21, -97.83), (39.42, -96.31), (37.66, -99.12), (38.88, -100.47))
 
 

@@ -189,7 +189,9 @@ def centre(cell: str) -> tuple[float, float]:
 def _filler(dataset: Dataset, number: int) -> Row:
     """Values that occur nowhere else, so that a scan for them can only find a leak."""
     filler: dict[str, Any] = {"string": f"value-{number:04d}-of", "float64": 400000.123457 + number, "int64": number}
-    fill = {c.name: f"{filler['string']}-{c.name}" if c.type == "string" else filler.get(c.type) for c in columns(dataset)}
+    fill = {
+        c.name: f"{filler['string']}-{c.name}" if c.type == "string" else filler.get(c.type) for c in columns(dataset)
+    }
     return {**fill, "period": "Woodland", "condition": "good", "depth_m": 0.5}
 
 

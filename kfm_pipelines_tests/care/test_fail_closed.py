@@ -57,7 +57,7 @@ WRONG_DATA = {
     "unknown class": Wrong(_with(sensitivity=["open"] * 60), "class"),
     "a class nobody has heard of": Wrong(_with(sensitivity=["top secret"] * 60), "class"),
     "missing label": Wrong(_with(sensitivity=[None] + ["withheld"] * 59), "sensitivity", "schema"),
-    "swapped latitude and longitude": Wrong(_swapped, "swap"),
+    "swapped latitude and longitude": Wrong(_swapped, "longitude and latitude look swapped", "schema"),
     "not a number": Wrong(_with(latitude=[float("nan")] + [38.5] * 59), "latitude", "schema"),
     "infinite": Wrong(_with(longitude=[float("-inf")] + [-97.5] * 59), "longitude", "schema"),
     "no coordinate": Wrong(_with(longitude=[None] + [-97.5] * 59), "longitude", "schema"),

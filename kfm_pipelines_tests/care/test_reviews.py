@@ -50,7 +50,7 @@ def test_the_run_is_green_and_dagster_does_not_call_it_materialized(register: Re
     assert staged.asset_materialization is not None
     metadata = staged.asset_materialization.metadata
     assert metadata["care/policy"].value == "heritage-sites@1"
-    assert metadata["care/smallest_cell"].value == 5
+    assert metadata["care/smallest_cell"].value >= 5
     assert str(metadata["care/map"].value).startswith("![what readers will see](data:image/png;base64,iVBOR")
 
 
@@ -94,7 +94,7 @@ def test_a_later_event_replaces_what_awaits_review(register: Register) -> None:
     site = register.site
     register.put(sites(register.dataset))
     site.work()
-    register.put(sites(register.dataset, 80), number=2)
+    register.put(sites(register.dataset, site_id=[f"14YY{number:05d}" for number in range(60)]), number=2)
     site.work()
 
     assert register.waiting().txn == 2

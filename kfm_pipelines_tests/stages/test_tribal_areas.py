@@ -88,7 +88,7 @@ def test_folders_and_name_have_to_say_the_same_day() -> None:
 
 def test_there_is_no_place_in_it() -> None:
     assert DATASET.table.place_columns == []
-    assert bounding_box(declared_schema(DATASET.table).empty_table(), DATASET) is None
+    assert bounding_box(declared_schema(DATASET.table).empty_table(), DATASET.table) is None
 
 
 def test_it_is_a_nations_data_and_its_policy_says_so() -> None:
