@@ -61,7 +61,7 @@ def steps(counts: Sequence[int]) -> list[int]:
     series = [factor * 10**power for power in range(len(str(most)) + 1) for factor in (1, 2, 5)]
     for candidates in (series, series[::3], series[::6]):
         first = max((step for step in candidates if step <= least), default=0)
-        found = [step for step in candidates if first <= step <= most] or [first]
+        found = [first, *(step for step in candidates if first < step <= most)]
         if len(found) <= len(SHADES):
             return found
     return found[: len(SHADES)]

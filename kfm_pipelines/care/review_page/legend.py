@@ -24,8 +24,9 @@ def keys_of(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple[
         for shade, name in zip(hexagons.shades(edges), hexagons.step_names(edges), strict=True)
     ]
     for index, points in enumerate(places.points):
-        colour, marker = look(points.name, index)
-        dot = Line2D([], [], color=colour, marker=marker, markersize=4.5, linestyle="none")
+        seen = look(points.name, index)
+        dot = Line2D([], [], color=seen.colour, marker=seen.marker, markersize=4.5, linestyle="none")
+        dot.set(markeredgecolor=seen.line, markeredgewidth=0.5)
         keys.append((dot, f"{shortened(points.name, 13)} ({len(points):,})"))
     if any(_has_circles(points) for points in places.points):
         ring = Line2D([], [], color=MUTED, marker="o", markersize=6, markerfacecolor="none", linestyle="none")

@@ -1,21 +1,37 @@
 """Sizes, colours and letters that all parts of a map share. Sizes are in CSS pixels."""
 
+from dataclasses import dataclass
+
 WIDTH = 384.0
 LEFT, RIGHT, TOP, TICKS, ROW = 32.0, 10.0, 24.0, 16.0, 15.0
 INK, MUTED, LINE, EDGE = "#1d2733", "#4b5866", "#d5dbe1", "#123a66"
 FONT = "DejaVu Sans"  # comes with matplotlib, so it is the same on every machine
 
+
+@dataclass(frozen=True)
+class Look:
+    """How points of a class are drawn. A light colour has a dark rim and dark lines, or it would be lost on paper."""
+
+    colour: str
+    marker: str
+    rim: str = "white"
+
+    @property
+    def line(self) -> str:
+        return self.colour if self.rim == "white" else self.rim
+
+
 # Shape as well as colour tells the classes apart.
 _LOOKS = {
-    "open": ("#00805c", "s"),
-    "generalised": ("#e69f00", "o"),
-    "restricted": ("#c2500a", "^"),
-    "withheld": ("#5b2a86", "D"),
+    "open": Look("#00805c", "s"),
+    "generalised": Look("#e69f00", "o", rim="#5e4100"),
+    "restricted": Look("#b8450a", "^"),
+    "withheld": Look("#5b2a86", "D"),
 }
-_OTHER_LOOKS = (("#1d2733", "o"), ("#00805c", "s"), ("#c2500a", "^"), ("#5b2a86", "D"), ("#e69f00", "v"))
+_OTHER_LOOKS = (Look(INK, "o"), *_LOOKS.values())
 
 
-def look(name: str, index: int) -> tuple[str, str]:
+def look(name: str, index: int) -> Look:
     return _LOOKS.get(name) or _OTHER_LOOKS[index % len(_OTHER_LOOKS)]
 
 

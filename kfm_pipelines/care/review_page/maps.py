@@ -168,18 +168,18 @@ def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], window: _Window
 
 
 def _draw_points(axes: "Axes", points: Points, index: int) -> None:
-    colour, marker = look(points.name, index)
+    seen = look(points.name, index)
     if 0 < len(points) <= legend.MAX_CIRCLES:
-        _draw_circles(axes, points, colour)
+        _draw_circles(axes, points, seen.line)
     few = len(points) <= 5_000
     axes.plot(
         points.longitude,
         points.latitude,
         linestyle="none",
-        marker=marker,
+        marker=seen.marker,
         markersize=4.2 if len(points) <= 500 else 3.0 if few else 0.8,
-        markerfacecolor=colour,
-        markeredgecolor="white" if few else "none",
+        markerfacecolor=seen.colour,
+        markeredgecolor=seen.rim if few else "none",
         markeredgewidth=0.4 if few else 0.0,
         scalex=False,
         scaley=False,

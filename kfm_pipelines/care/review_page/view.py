@@ -134,9 +134,11 @@ def _records(table: "pa.Table") -> int:
 
 def _changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[str]) -> tuple[CellChange, ...]:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     sided = pa.concat_tables([_sided(previous, shared, -1), _sided(current, shared, 1)])
-    surplus = sided.group_by([*shared, _COUNTED]).aggregate([(_SIDE, "sum")])
+    counted = sided.group_by([*shared, _COUNTED]).aggregate([(_SIDE, "sum")])
+    surplus = counted.filter(pc.not_equal(counted[f"{_SIDE}_sum"], 0))
     per_cell: dict[str | None, list[int]] = {}
     cells = surplus[CELL].to_pylist() if CELL in shared else [None] * surplus.num_rows
     for cell, side in zip(cells, surplus[f"{_SIDE}_sum"].to_pylist(), strict=True):
@@ -147,7 +149,6 @@ def _changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[str]) -
     changes = (
         _change(cell, came, went, counts[0].get(cell, 0), counts[1].get(cell, 0))
         for cell, (came, went) in per_cell.items()
-        if came or went
     )
     return tuple(sorted(changes, key=lambda change: (-change.size, change.cell is None, change.cell or "")))
 
