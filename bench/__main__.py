@@ -10,9 +10,16 @@ from rich.table import Table
 
 from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
 from bench.keys_per_minute import keys_per_minute_batched
+from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
 
-BENCHMARKS = (drain_against_bare_loop, drain_at_a_million_rows, keys_per_minute_batched)
+BENCHMARKS = (
+    drain_against_bare_loop,
+    drain_at_a_million_rows,
+    keys_per_minute_batched,
+    masking_against_bare_cells,
+    masking_memory,
+)
 RESULTS = Path(__file__).parent / "results.json"
 
 

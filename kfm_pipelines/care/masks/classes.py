@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.counted import records
 from kfm_pipelines.care.masks.order import ranked
+from kfm_pipelines.care.masks.sentences import records
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Sensitivity
 from kfm_pipelines.errors import PolicyRefused

@@ -58,7 +58,7 @@ def _piece(selection: Selection, rule: Group, cells: "Cells", group: "Ints", cho
         records=counts // minimum * minimum,
         sample=sample,
         carries=frozenset(rule.by),
-        shown=and_nowhere(shown_as_cells(shown_cells, outlines=selection.outlined)),
+        shown=and_nowhere(shown_as_cells(shown_cells, geometries=selection.drawn)),
         came_from=selection.rows[published],
         went_to=number_of[published],
         tally=tally_of(choice.counts // minimum * minimum, released),

@@ -6,6 +6,7 @@ Belongs here: the choice, on numbers alone. Does not: where groups are, and how 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.masks.features import Features
@@ -26,13 +27,15 @@ class Choice:
 def choose(features: Features, groups: "Sequence[Ints]", minimum: int) -> list[Choice]:
     """`groups` has for each resolution, coarsest first, the group of each record; lower numbers go first among equals.
     Nothing is chosen when there are too few features altogether."""
+    import numpy as np
+
     if features.count() < minimum:
         return []
     choices = [_choose_coarsest(features, groups[0], minimum)]
-    parts = _refined(_everything(features), groups[0], choices[0].released)
-    for finer in groups[1:]:
+    parts = np.zeros(len(features.codes), np.int64)
+    for coarser, finer in pairwise(groups):
+        parts = _refined(parts, coarser, choices[-1].released)
         choices.append(_choose_finer(features, finer, parts, minimum))
-        parts = _refined(parts, finer, choices[-1].released)
     return choices
 
 
@@ -80,12 +83,6 @@ def _smallest_first(counts: "Ints", groups: "Ints") -> "Ints":
     import numpy as np
 
     return groups[np.lexsort((groups, counts[groups]))]
-
-
-def _everything(features: Features) -> "Ints":
-    import numpy as np
-
-    return np.zeros(len(features.codes), np.int64)
 
 
 def _refined(parts: "Ints", group: "Ints", released: "Flags") -> "Ints":

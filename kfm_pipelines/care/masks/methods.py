@@ -40,7 +40,7 @@ def _left(selection: Selection) -> Piece:
     import numpy as np
 
     source = selection.source
-    shown = shown_as_is(source.table.take(selection.rows), source.declared)
+    shown = shown_as_is(source.table.select(source.declared.place_columns).take(selection.rows), source.declared)
     return one_row_each(selection, np.arange(len(selection.rows)), shown)
 
 
@@ -61,7 +61,7 @@ def _generalised(selection: Selection, rule: Generalise) -> Piece:
     counts, kept = cells_kept(selection.features, cell, len(cells), selection.minimum)
     # Records without a cell are at the place after all cells, which is none.
     place_of = np.where(kept, np.cumsum(kept) - 1, kept.sum())
-    shown = and_nowhere(shown_as_cells(cells[kept[:-1]], outlines=selection.outlined))
+    shown = and_nowhere(shown_as_cells(cells[kept[:-1]], geometries=selection.drawn))
     return one_row_each(selection, place_of[cell], shown, tally_of(counts, kept[:-1]))
 
 
@@ -93,5 +93,5 @@ def _displaced(selection: Selection, rule: Displace) -> Piece:
     longitudes, latitudes = moved(
         source.places.longitudes[rows], source.places.latitudes[rows], angles[feature], distances[feature]
     )
-    piece = one_row_each(selection, np.arange(len(rows)), shown_as_points(longitudes, latitudes, rule.max_m))
-    return replace(piece, distances=distances)
+    shown = shown_as_points(longitudes, latitudes, rule.max_m, geometries=selection.drawn)
+    return replace(one_row_each(selection, np.arange(len(rows)), shown), distances=distances)

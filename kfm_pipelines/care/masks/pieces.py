@@ -50,7 +50,7 @@ class Selection:
         return self.source.policy.minimum_count
 
     @property
-    def outlined(self) -> bool:
+    def drawn(self) -> bool:
         return self.source.declared.geometry_column is not None
 
     def none(self) -> "Selection":

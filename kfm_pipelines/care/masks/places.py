@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.counted import records
+from kfm_pipelines.care.masks.sentences import records
 from kfm_pipelines.care.rules import GeometryKind
 from kfm_pipelines.declarations import Extent, Table
 from kfm_pipelines.errors import PolicyRefused
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 KINDS: tuple[GeometryKind, ...] = ("point", "line", "polygon")
 # By the numbers that shapely has for types: Point, LineString, LinearRing, Polygon, MultiPoint, MultiLineString,
-# MultiPolygon, GeometryCollection. A line that closes comes as a LineString; -1 is no kind.
+# MultiPolygon, GeometryCollection and whatever comes after. A closed line comes as a LineString; -1 is no kind.
 _KIND_OF_TYPE = (0, 1, -1, 2, -1, 1, 2, -1)
 _WGS84 = (0, 4326)  # no reference system said, or the one declared
 
@@ -70,11 +70,12 @@ def _read_geometries(table: "pa.Table", name: str, extent: Extent) -> Places:
     if column.type != pa.binary():
         raise PolicyRefused(f"the column {name!r} must hold WKB as binary")
     _refuse(column.is_null().to_numpy(), "no geometry")
-    shapes = np.asarray(shapely.from_wkb(np.array(column.to_pylist(), object), on_invalid="ignore"), object).reshape(-1)
+    with np.errstate(invalid="ignore"):  # a coordinate that is no number gets a sentence of its own
+        shapes = np.asarray(shapely.from_wkb(np.array(column.to_pylist(), object), on_invalid="ignore"), object)
     _refuse(shapely.is_missing(shapes), f"something in {name!r} that is not WKB")
     _refuse(shapely.is_empty(shapes), "an empty geometry")
     _refuse(~np.isin(shapely.get_srid(shapes), _WGS84), "a geometry in another reference system than WGS 84")
-    kinds = np.array(_KIND_OF_TYPE, np.int64)[shapely.get_type_id(shapes)]
+    kinds = np.array(_KIND_OF_TYPE, np.int64)[np.minimum(shapely.get_type_id(shapes), len(_KIND_OF_TYPE) - 1)]
     _refuse(kinds < 0, "a geometry that is no point, line or polygon")
     corners, record = shapely.get_coordinates(shapes, return_index=True)
     _refuse_misplaced(corners[:, 0], corners[:, 1], record, extent)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.masks.cells import names_of
-from kfm_pipelines.care.masks.order import Ranked, joint_key, ranked
+from kfm_pipelines.care.masks.order import in_order, joint_key, ranked
 from kfm_pipelines.care.masks.pieces import NO_SAMPLE, Piece, Source
 from kfm_pipelines.care.published import CELL, RECORD, RECORDS, UNCERTAINTY
 from kfm_pipelines.declarations import Table
@@ -85,13 +85,12 @@ def _carried(source: Source, name: str, pieces: Sequence[Piece]) -> "pa.Array":
 
 def _order(places: "pa.Table", place: "Ints", records: "Ints", kept: "Sequence[pa.Array]") -> "Ints":
     """Positions of the rows, sorted by what is published of them."""
-    import numpy as np
     import pyarrow as pa
 
     where = joint_key([ranked(column) for column in places.columns], places.num_rows)
     by_place = ranked(pa.array(where))
-    columns = [Ranked(by_place.ranks[place], by_place.values), ranked(pa.array(records)), *map(ranked, kept)]
-    return np.argsort(joint_key(columns, len(place)), kind="stable")
+    columns = [by_place.take(place), ranked(pa.array(records)), *map(ranked, kept)]
+    return in_order(joint_key(columns, len(place)))
 
 
 def _crosswalk(pieces: Sequence[Piece], order: "Ints") -> "pa.Table":
@@ -103,5 +102,4 @@ def _crosswalk(pieces: Sequence[Piece], order: "Ints") -> "pa.Table":
     went_to = _end_to_end(piece.went_to + sum(sizes[:number]) for number, piece in enumerate(pieces))
     record_of = np.empty(len(order), np.int64)
     record_of[order] = np.arange(1, len(order) + 1)
-    by_row = np.argsort(row, kind="stable")
-    return pa.table({"row": row[by_row], "record": record_of[went_to[by_row]]})
+    return pa.table({"row": row, "record": record_of[went_to]})

@@ -23,26 +23,27 @@ class Shown:
     geometries: "Objects"  # WKB
 
 
-def shown_as_cells(cells: "Cells", *, outlines: bool) -> Shown:
+def shown_as_cells(cells: "Cells", *, geometries: bool) -> Shown:
     import numpy as np
     import shapely
 
     longitudes, latitudes = centres_of(cells)
-    geometries = np.full(len(cells), None, object)
-    if outlines:
-        geometries[:] = shapely.to_wkb(outlines_of(cells))
-    return Shown(cells, longitudes, latitudes, radii_of(cells), geometries)
+    outlines = np.full(len(cells), None, object)
+    if geometries:
+        outlines[:] = shapely.to_wkb(outlines_of(cells))
+    return Shown(cells, longitudes, latitudes, radii_of(cells), outlines)
 
 
-def shown_as_points(longitudes: "Floats", latitudes: "Floats", uncertainty: float) -> Shown:
+def shown_as_points(longitudes: "Floats", latitudes: "Floats", uncertainty: float, *, geometries: bool) -> Shown:
     import numpy as np
     import shapely
 
     count = len(longitudes)
-    geometries = np.empty(count, object)
-    geometries[:] = shapely.to_wkb(shapely.points(longitudes, latitudes))
+    points = np.full(count, None, object)
+    if geometries:
+        points[:] = shapely.to_wkb(shapely.points(longitudes, latitudes))
     cells = np.full(count, NO_CELL, np.uint64)
-    return Shown(cells, longitudes, latitudes, np.full(count, uncertainty), geometries)
+    return Shown(cells, longitudes, latitudes, np.full(count, uncertainty), points)
 
 
 def shown_as_is(table: "pa.Table", declared: Table) -> Shown:

@@ -1,4 +1,4 @@
-"""How refusals count: never which record, only how many."""
+"""How a refusal begins: never with which record, only with how many."""
 
 
 def records(count: int) -> str:

@@ -1,0 +1,123 @@
+"""Generalising: a record shows its cell, when enough others show the same."""
+
+import h3
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyproj
+import pytest
+import shapely
+
+from kfm_pipelines_tests.care.masks.given import around, generalise, mask, scattered, shapes, sites
+
+# Well inside of four cells of resolution 5.
+FOUR = [h3.cell_to_latlng(h3.latlng_to_cell(38.0 + step, -98.0, 5))[::-1] for step in (0.0, 0.5, 1.0, 1.5)]
+RULES = {"generalised": generalise(5)}
+
+
+def rows_by_cell(table: pa.Table) -> dict[str | None, int]:
+    found = table.group_by("cell").aggregate([([], "count_all")]).to_pylist()
+    return {row["cell"]: row["count_all"] for row in found}
+
+
+def cell_at(place: tuple[float, float], resolution: int = 5) -> str:
+    return str(h3.latlng_to_cell(place[1], place[0], resolution))
+
+
+def test_a_record_shows_the_cell_its_coordinate_lies_in() -> None:
+    table = mask(sites(*around(FOUR[:2], [5, 7])), RULES).table
+    assert rows_by_cell(table) == {cell_at(FOUR[0]): 5, cell_at(FOUR[1]): 7}
+    for row in table.to_pylist():
+        latitude, longitude = h3.cell_to_latlng(row["cell"])
+        assert (row["longitude"], row["latitude"], row["records"]) == (longitude, latitude, 1)
+
+
+def test_a_cell_comes_from_the_coordinate_and_never_from_a_finer_cell() -> None:
+    longitudes, latitudes = scattered(5000)
+    strays = [
+        (longitude, latitude)
+        for longitude, latitude in zip(longitudes.tolist(), latitudes.tolist(), strict=True)
+        if h3.cell_to_parent(h3.latlng_to_cell(latitude, longitude, 9), 5) != h3.latlng_to_cell(latitude, longitude, 5)
+    ]
+    assert strays, "there are such places all over"
+    stray = strays[0]
+    table = mask(sites([stray[0]] * 5, [stray[1]] * 5), RULES).table
+    assert rows_by_cell(table) == {cell_at(stray): 5}
+
+
+def test_everything_in_a_cell_is_within_the_published_uncertainty() -> None:
+    longitudes, latitudes = scattered(3000)
+    for resolution in (2, 3, 4):
+        table = sites(longitudes, latitudes)
+        masked = mask(table, {"generalised": generalise(resolution)})
+        placed = masked.crosswalk.join(masked.table, "record").filter(pc.field("cell").is_valid())
+        row, x, y = (placed.column(name).to_numpy() for name in ("row", "longitude", "latitude"))
+        _, _, distances = pyproj.Geod(ellps="WGS84").inv(longitudes[row], latitudes[row], x, y)
+        uncertainty = placed.column("uncertainty_m").to_numpy()
+        assert len(row) > 1000
+        assert (distances <= uncertainty).all()
+        assert uncertainty.max() < 1.35 * h3.average_hexagon_edge_length(resolution, "m")
+
+
+@pytest.mark.parametrize(
+    ("counts", "kept"),
+    [
+        ([5, 5, 5, 5], [5, 5, 5, 5]),
+        ([4, 4, 5, 6], [0, 0, 5, 6]),
+        ([4, 6, 5, 9], [0, 6, 0, 9]),  # four alone would be too few to hide among: the smallest joins them
+        ([1, 5, 5, 9], None),
+        ([4, 5, 0, 0], [0, 0, 0, 0]),
+    ],
+)
+def test_a_cell_with_too_few_loses_them_and_those_that_lost_theirs_are_never_too_few(
+    counts: list[int], kept: list[int] | None
+) -> None:
+    found = rows_by_cell(mask(sites(*around(FOUR, counts)), RULES).table)
+    assert sum(found.values()) == sum(counts)
+    assert all(count >= 5 for count in found.values())
+    if kept is None:
+        # One of two equals goes; which one follows from the cells, not from the order.
+        goes = min(cell_at(FOUR[1]), cell_at(FOUR[2]))
+        kept = [0, *(0 if cell_at(place) == goes else 5 for place in FOUR[1:3]), 9]
+    assert {cell: count for cell, count in found.items() if cell} == {
+        cell_at(place): count for place, count in zip(FOUR, kept, strict=True) if count
+    }
+
+
+def test_what_loses_its_cell_has_no_place_at_all() -> None:
+    [*rows] = mask(sites(*around(FOUR[:2], [4, 4])), RULES).table.to_pylist()
+    assert len(rows) == 8
+    for row in rows:
+        assert (row["cell"], row["longitude"], row["latitude"], row["uncertainty_m"]) == (None, None, None, None)
+        assert (row["records"], row["period"], row["condition"]) == (1, "archaic", "good")
+
+
+def test_too_few_altogether_are_not_published() -> None:
+    masked = mask(sites(*around(FOUR[:2], [2, 2])), RULES)
+    assert (masked.table.num_rows, masked.crosswalk.num_rows) == (0, 0)
+
+
+def test_records_of_one_feature_count_once() -> None:
+    longitudes, latitudes = around(FOUR[:2], [8, 8])
+    same = [*["INVENTED-1"] * 4, *(f"INVENTED-{number}" for number in range(2, 6)), *(f"OTHER-{n}" for n in range(8))]
+    found = rows_by_cell(mask(sites(longitudes, latitudes, site_id=same), RULES).table)
+    assert found == {cell_at(FOUR[0]): 8, cell_at(FOUR[1]): 8}
+    same[4] = "INVENTED-1"  # four features left in the first cell, so both go
+    assert rows_by_cell(mask(sites(longitudes, latitudes, site_id=same), RULES).table) == {None: 16}
+
+
+def test_the_geometry_is_the_outline_of_the_cell() -> None:
+    points = [shapely.Point(longitude, latitude) for longitude, latitude in zip(*around(FOUR[:1], [5]), strict=True)]
+    [*rows] = mask(shapes(points), RULES).table.to_pylist()
+    outline = shapely.Polygon([corner[::-1] for corner in h3.cell_to_boundary(cell_at(FOUR[0]))])
+    assert [shapely.from_wkb(row["outline"]).equals(outline) for row in rows] == [True] * 5
+
+
+def test_cells_of_each_class_stand_by_themselves() -> None:
+    table = sites(*around([FOUR[0], FOUR[0]], [4, 5]), sensitivity="generalised")
+    classes = ["generalised"] * 4 + ["restricted"] * 5
+    table = table.set_column(2, "sensitivity", pa.array(classes))
+    found = mask(table, {"generalised": generalise(5), "restricted": generalise(5)}).table
+    assert found.column("sensitivity").to_pylist() == ["restricted"] * 5
+    assert rows_by_cell(found) == {cell_at(FOUR[0]): 5}
+    assert np.all(found.column("record").to_numpy() == np.arange(1, 6))

@@ -1,0 +1,92 @@
+"""Measures: what masking did, told so that the numbers themselves give nothing away."""
+
+import h3
+import pytest
+
+from kfm_pipelines_tests.care.masks.given import (
+    SUPPRESS,
+    around,
+    displace,
+    generalise,
+    group,
+    mask,
+    scattered,
+    sites,
+)
+
+FOUR = [h3.cell_to_latlng(h3.latlng_to_cell(38.0 + step, -98.0, 5))[::-1] for step in (0.0, 0.5, 1.0, 1.5)]
+
+
+@pytest.mark.parametrize(("rows", "told"), [(4, None), (5, 5), (9, 5), (23, 20)])
+def test_how_many_came_in_is_rounded_down(rows: int, told: int | None) -> None:
+    assert mask(sites(*scattered(rows), "withheld"), {"withheld": SUPPRESS}).measures.rows_in == told
+
+
+def test_generalised_cells_are_counted() -> None:
+    measures = mask(sites(*around(FOUR, [3, 4, 6, 9])), {"generalised": generalise(5)}).measures
+    assert (measures.cells_released, measures.cells_suppressed, measures.smallest_cell) == (2, 2, 6)
+    assert (measures.rows_out, measures.records_without_place) == (22, 7)
+
+
+def test_groups_are_counted_as_far_as_they_are_published() -> None:
+    measures = mask(sites(*around(FOUR, [3, 4, 7, 12]), "restricted"), {"restricted": group(5)}).measures
+    assert (measures.cells_released, measures.cells_suppressed, measures.smallest_cell) == (2, 2, 5)
+    assert (measures.rows_out, measures.records_without_place) == (3, 5)
+
+
+def test_nothing_released_has_no_smallest_cell_and_no_uncertainty() -> None:
+    measures = mask(sites(*scattered(6), "withheld"), {"withheld": SUPPRESS}).measures
+    assert (measures.smallest_cell, measures.uncertainty_m, measures.spatial_fit) == (None, None, None)
+
+
+def test_the_largest_published_uncertainty_is_told() -> None:
+    masked = mask(sites(*around(FOUR, [5, 5, 5, 5])), {"generalised": generalise(5)})
+    assert masked.measures.uncertainty_m == max(masked.table.column("uncertainty_m").to_pylist())
+
+
+def test_distances_are_told_of_many_only_and_to_ten_metres() -> None:
+    rules = {"generalised": displace(2000, 5000)}
+    assert mask(sites(*scattered(19)), rules).measures.displacement_m is None
+    found = mask(sites(*scattered(2000)), rules).measures.displacement_m
+    assert found is not None
+    assert 2000 <= found["p05"] < found["p50"] < found["p95"] <= 5000
+    assert all(one % 10 == 0 for one in found.values())
+    assert found["p50"] == pytest.approx(((2000**2 + 5000**2) / 2) ** 0.5, abs=100)
+
+
+def test_the_fit_is_told_of_many_features_only() -> None:
+    rules = {"generalised": displace(2000, 5000)}
+    twenty = [f"INVENTED-{number % 19}" for number in range(40)]
+    assert mask(sites(*scattered(40), site_id=twenty), rules).measures.spatial_fit is None
+    assert mask(sites(*scattered(20)), rules).measures.spatial_fit is not None
+
+
+def test_the_fit_is_the_share_that_stayed_in_its_large_cell() -> None:
+    table = sites(*scattered(3000))
+    assert mask(table, {"generalised": generalise(3)}).measures.spatial_fit == 1.0
+    longitudes, latitudes = scattered(3000)
+    masked = mask(table, {"generalised": displace(20000, 50000)})
+    true = [h3.latlng_to_cell(*one, 3) for one in zip(latitudes, longitudes, strict=True)]
+    pairs = masked.crosswalk.join(masked.table, "record").to_pylist()
+    same = [true[pair["row"]] == h3.latlng_to_cell(pair["latitude"], pair["longitude"], 3) for pair in pairs]
+    assert masked.measures.spatial_fit == round(sum(same) / len(same), 2)
+    assert 0.2 < sum(same) / len(same) < 0.8
+
+
+def test_of_very_many_records_a_part_tells_the_fit() -> None:
+    longitudes, latitudes = scattered(60_000)
+    found = mask(sites(longitudes, latitudes), {"generalised": generalise(4)}).measures.spatial_fit
+    same = [
+        h3.latlng_to_cell(*one, 3) == h3.latlng_to_cell(*h3.cell_to_latlng(h3.latlng_to_cell(*one, 4)), 3)
+        for one in zip(latitudes, longitudes, strict=True)
+    ]
+    assert found == pytest.approx(sum(same) / len(same), abs=0.011)
+
+
+def test_measures_are_a_plain_document() -> None:
+    document = mask(sites(*around(FOUR, [3, 4, 6, 9])), {"generalised": generalise(5)}).measures.as_dict()
+    assert document["cells_released"] == 2
+    assert set(document) == {
+        "rows_in", "rows_out", "records_without_place", "cells_released", "cells_suppressed", "smallest_cell",
+        "displacement_m", "spatial_fit", "uncertainty_m",
+    }  # fmt: skip

@@ -1,0 +1,168 @@
+"""What cannot be masked is refused with one clear sentence, in which there is nothing of the data."""
+
+import traceback
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+
+from kfm_pipelines.care.masks import mask_table
+from kfm_pipelines.care.policies import load_policy
+from kfm_pipelines.errors import PolicyRefused
+from kfm_pipelines.settings import shipped
+from kfm_pipelines_tests.care.masks.given import SECRET, SHAPES, SITES, generalise, mask, policy, shapes, sites
+
+RULES = {"generalised": generalise(5)}
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def one_wrong(**columns: Any) -> pa.Table:
+    """Eight good sites and then two, the last of which has these values."""
+    good = sites([-98.123456] * 10, [38.654321] * 10)
+    values = {name: [*good.column(name).to_pylist()[:-1], value] for name, value in columns.items()}
+    return sites(values.pop("longitude", [-98.123456] * 10), values.pop("latitude", [38.654321] * 10), **values)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"sensitivity": None}, "1 record has no class in 'sensitivity'"),
+        (
+            {"sensitivity": "canary"},
+            "1 record has a class in 'sensitivity' that policy heritage-sites@1 has no rules for",
+        ),
+        (
+            {"sensitivity": "withheld"},
+            "1 record has a class in 'sensitivity' that policy heritage-sites@1 has no rules for",
+        ),
+        ({"site_id": None}, "1 record has no value in 'site_id', which says what feature a record is of"),
+        ({"longitude": None}, "1 record has a coordinate that is missing or no finite number"),
+        ({"latitude": None}, "1 record has a coordinate that is missing or no finite number"),
+        ({"longitude": NAN}, "1 record has a coordinate that is missing or no finite number"),
+        ({"latitude": INFINITE}, "1 record has a coordinate that is missing or no finite number"),
+        ({"latitude": -INFINITE}, "1 record has a coordinate that is missing or no finite number"),
+        ({"longitude": -88.123456}, "1 record has a place outside the extent of the dataset"),
+        ({"latitude": 0.0, "longitude": 0.0}, "1 record has a place outside the extent of the dataset"),
+        ({"latitude": 4234567.891, "longitude": 123456.789}, "1 record has a place outside the extent of the dataset"),
+        (
+            {"latitude": -98.123456, "longitude": 38.654321},
+            "1 record has a place outside the extent of the dataset; "
+            "with latitude and longitude swapped they would be inside",
+        ),
+    ],
+)
+def test_one_record_that_makes_no_sense_refuses_all(wrong: dict[str, Any], sentence: str) -> None:
+    refused(one_wrong(**wrong), sentence)
+
+
+def test_records_are_counted_and_not_named() -> None:
+    refused(sites([NAN] * 3, [38.0] * 3), "3 records have a coordinate that is missing or no finite number")
+
+
+POINT = shapely.Point(-98.123456, 38.654321)
+LINE = shapely.LineString([(-98.123456, 38.654321), (-98.0, 38.0)])
+
+
+@pytest.mark.parametrize(
+    ("geometry", "sentence"),
+    [
+        (None, "1 record has no geometry"),
+        (b"INVENTED bytes", "1 record has something in 'outline' that is not WKB"),
+        (b"", "1 record has something in 'outline' that is not WKB"),
+        (POINT.wkb[:-1], "1 record has something in 'outline' that is not WKB"),
+        (shapely.Point(), "1 record has an empty geometry"),
+        (shapely.Polygon(), "1 record has an empty geometry"),
+        (shapely.MultiPoint([POINT, POINT]), "1 record has a geometry that is no point, line or polygon"),
+        (shapely.GeometryCollection([POINT]), "1 record has a geometry that is no point, line or polygon"),
+        (
+            shapely.to_wkb(shapely.set_srid(POINT, 26914), include_srid=True),
+            "1 record has a geometry in another reference system than WGS 84",
+        ),
+        (
+            LINE,
+            "1 record has a line as place, for which policy heritage-sites@1 has no rule in class 'generalised'",
+        ),
+        (
+            POINT.buffer(0.01),
+            "1 record has a polygon as place, for which policy heritage-sites@1 has no rule in class 'generalised'",
+        ),
+        (
+            shapely.LineString([(-98.123456, 38.654321), (NAN, 38)]),
+            "1 record has a coordinate that is missing or no finite number",
+        ),
+        (
+            shapely.LineString([(-98.123456, 38.654321), (-88, 38)]),
+            "1 record has a place outside the extent of the dataset",
+        ),
+        (
+            shapely.Point(38.654321, -98.123456),
+            "1 record has a place outside the extent of the dataset; "
+            "with latitude and longitude swapped they would be inside",
+        ),
+    ],
+)
+def test_one_geometry_that_makes_no_sense_refuses_all(geometry: Any, sentence: str) -> None:
+    refused(shapes([*[POINT] * 9, geometry]), sentence)
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (sites([-98.0], [38.0]).drop(["period"]), "the declared column 'period' is missing"),
+        (
+            sites([-98.0], [38.0]).append_column("canary", pa.array([1])),
+            "the table has 1 more columns than are declared, and no policy speaks of them",
+        ),
+        (
+            sites([-98.0], [38.0]).set_column(4, "longitude", pa.array(["-98.123456"])),
+            "the column 'longitude' must hold degrees as float64",
+        ),
+        (
+            shapes([POINT]).set_column(11, "outline", pa.array([POINT.wkt])),
+            "the column 'outline' must hold WKB as binary",
+        ),
+    ],
+)
+def test_a_table_that_is_not_as_declared_is_refused(table: pa.Table, sentence: str) -> None:
+    refused(table, sentence)
+
+
+def test_an_open_policy_masks_nothing() -> None:
+    with pytest.raises(PolicyRefused, match=r"^policy not-sensitive@\d is open, so there is nothing to mask$"):
+        mask_table(sites([-98.0], [38.0]), SITES, load_policy(shipped("resources"), "not-sensitive"), SECRET)
+
+
+def test_a_policy_for_other_columns_is_refused() -> None:
+    other = policy(RULES, columns={"keep": ["period"], "withhold": ["site_id"]})
+    with pytest.raises(PolicyRefused, match=r"^policy heritage-sites@1 does not suit heritage/sites: "):
+        mask_table(sites([-98.0], [38.0]), SITES, other, SECRET)
+
+
+def test_whatever_goes_wrong_inside_is_a_refusal_that_leads_to_no_data() -> None:
+    """Middles of geometries are made to raise an error that quotes one."""
+    table = sites([-98.123456] * 10, [38.654321] * 10)
+    broken = policy({"generalised": generalise(5)})
+    object.__setattr__(broken.classes["generalised"].point, "resolution", "INVENTED-000001")
+    with pytest.raises(PolicyRefused, match=r"^masking failed: [A-Za-z]+Error in cells$") as refusal:
+        mask_table(table, SITES, broken, SECRET)
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__context__ is None
+    assert "INVENTED" not in "".join(traceback.format_exception(refusal.value))
+
+
+def refused(table: pa.Table, sentence: str) -> None:
+    with pytest.raises(PolicyRefused) as refusal:
+        mask(table, RULES)
+    assert str(refusal.value) == sentence
+    assert refusal.value.__context__ is None
+    for value in ("98.1", "38.6", "88", "INVENTED", "Canary", "canary", "123456", "4234567", "26914"):
+        assert value not in str(refusal.value)
+
+
+def test_good_ones_are_not_refused() -> None:
+    """Everything above is refused for what is wrong with it, and for nothing else."""
+    assert mask(one_wrong(), RULES).table.num_rows == 10
+    assert mask(shapes([POINT] * 10), RULES).table.num_rows == 10
+    assert np.all([column.name != "canary" for column in (*SITES.table.columns, *SHAPES.table.columns)])

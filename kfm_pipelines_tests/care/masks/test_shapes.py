@@ -1,0 +1,99 @@
+"""Lines and polygons: one cell each, large enough that the whole shape is within the published uncertainty."""
+
+from collections.abc import Iterable
+
+import h3
+import pyproj
+import pytest
+import shapely
+
+from kfm_pipelines.care.masks import mask_table
+from kfm_pipelines.declarations import Extent
+from kfm_pipelines_tests.care.masks.given import SECRET, mask, policy, shapes
+from kfm_pipelines_tests.care.masks.given import SHAPES as DATASET
+
+RULES = {
+    "generalised": {
+        "line": {"method": "generalise", "resolution": 6},
+        "polygon": {"method": "generalise", "resolution": 6},
+    }
+}
+MIDDLE = h3.cell_to_latlng(h3.latlng_to_cell(38.5, -98.0, 6))[::-1]
+
+
+def line(length: float) -> shapely.LineString:
+    return shapely.LineString([(MIDDLE[0] - length / 2, MIDDLE[1]), (MIDDLE[0] + length / 2, MIDDLE[1] + 0.01)])
+
+
+def square(side: float) -> shapely.Polygon:
+    half = side / 2
+    return shapely.box(MIDDLE[0] - half, MIDDLE[1] - half, MIDDLE[0] + half, MIDDLE[1] + half)
+
+
+SHAPES = {
+    "short line": line(0.01),
+    "long line": line(1.3),
+    "line across Kansas": line(6.5),
+    "lines in two parts": shapely.MultiLineString([line(0.02), shapely.transform(line(0.02), lambda xy: xy + 0.3)]),
+    "small polygon": square(0.01),
+    "large polygon": square(0.8),
+    "polygons in two parts": shapely.MultiPolygon([square(0.1), shapely.transform(square(0.1), lambda xy: xy - 0.5)]),
+    "polygon with a hole": square(0.5).difference(square(0.2)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_whole_shape_is_within_the_uncertainty_around_one_cell(name: str) -> None:
+    shape = SHAPES[name]
+    [*rows] = mask(shapes([shape] * 5), RULES).table.to_pylist()
+    assert len(rows) == 5
+    assert len({row["cell"] for row in rows}) == 1
+    latitude, longitude = h3.cell_to_latlng(rows[0]["cell"])
+    for x, y in shapely.get_coordinates(shapely.segmentize(shape, 0.001)):
+        _, _, distance = pyproj.Geod(ellps="WGS84").inv(longitude, latitude, x, y)
+        assert distance <= rows[0]["uncertainty_m"]
+    middle = shapely.centroid(shape)
+    resolution = h3.get_resolution(rows[0]["cell"])
+    assert rows[0]["cell"] == h3.latlng_to_cell(middle.y, middle.x, resolution)
+    outline = shapely.from_wkb(rows[0]["outline"])
+    assert outline.geom_type == "Polygon"
+    assert len(shapely.get_coordinates(outline)) == len(h3.cell_to_boundary(rows[0]["cell"])) + 1
+
+
+@pytest.mark.parametrize("side", [0.001, 0.1, 0.2, 0.8, 2.0])
+def test_a_cell_is_no_coarser_than_the_shape_needs(side: float) -> None:
+    shape = square(side)
+    resolution = h3.get_resolution(mask(shapes([shape] * 5), RULES).table.column("cell")[0].as_py())
+    assert (resolution == 6) == (side < 0.05)
+    if resolution < 6:
+        finer = h3.latlng_to_cell(MIDDLE[1], MIDDLE[0], resolution + 1)
+        assert farthest(finer, shapely.get_coordinates(shape)) > 0.99 * farthest(finer, corners(finer))
+
+
+def corners(cell: str) -> list[tuple[float, float]]:
+    return [(longitude, latitude) for latitude, longitude in h3.cell_to_boundary(cell)]
+
+
+def farthest(cell: str, coordinates: Iterable[tuple[float, float]]) -> float:
+    latitude, longitude = h3.cell_to_latlng(cell)
+    return max(float(pyproj.Geod(ellps="WGS84").inv(longitude, latitude, x, y)[2]) for x, y in coordinates)
+
+
+def test_a_shape_larger_than_any_cell_has_no_place() -> None:
+    world = DATASET.model_copy(update={"extent": Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)})
+    wide = shapely.LineString([(-179, -60), (0, 0), (179, 60)])
+    table = mask_table(shapes([wide] * 5), world, policy(RULES), SECRET).table
+    assert table.column("cell").to_pylist() == [None] * 5
+    assert table.column("outline").to_pylist() == [None] * 5
+
+
+def test_a_line_and_a_polygon_of_one_class_do_not_make_up_a_cell_together() -> None:
+    masked = mask(shapes([line(0.01)] * 3 + [square(0.01)] * 3), RULES)
+    assert masked.table.num_rows == 0
+
+
+def test_shapes_of_one_cell_that_are_too_few_have_no_place() -> None:
+    elsewhere = shapely.transform(square(0.01), lambda xy: xy + 1)
+    masked = mask(shapes([square(0.01)] * 4 + [elsewhere] * 4), RULES)
+    assert masked.table.column("cell").to_pylist() == [None] * 8
+    assert masked.table.column("outline").to_pylist() == [None] * 8
