@@ -175,7 +175,14 @@ def test_the_order_of_members_makes_no_difference() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"rows": 69}, {"bbox": None}, {"content_hash": "c" * 64}, {"inputs_hash": "c" * 64}, {"policy": "other@1"}],
+    [
+        {"rows": 69},
+        {"bbox": None},
+        {"content_hash": "c" * 64},
+        {"inputs_hash": "c" * 64},
+        {"care": dataclasses.replace(OPEN, policy="other@1")},
+        {"provenance_hash": "e" * 64},
+    ],
 )
 def test_other_facts_are_other_bytes(changes: dict[str, Any]) -> None:
     assert item_document(DATASET, dataclasses.replace(FACTS, **changes)) != item_document(DATASET, FACTS)

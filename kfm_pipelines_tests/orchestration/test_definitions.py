@@ -117,11 +117,13 @@ def test_only_the_assets_of_a_serial_dataset_share_a_pool(definitions: dg.Defini
     assert {asset.op.pool for asset in assets} == {None}
 
 
-def test_every_gate_is_a_blocking_check_on_validate(definitions: dg.Definitions) -> None:
+def test_every_gate_is_a_blocking_check(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
     checks = [graph.get_check_spec(key) for key in graph.asset_check_keys]
     assert sorted(("/".join(check.asset_key.path), check.name, check.blocking) for check in checks) == [
-        (f"{dataset}/validate", "schema", True) for dataset in DECLARED
+        check
+        for dataset in DECLARED
+        for check in ((f"{dataset}/stage", "care", True), (f"{dataset}/validate", "schema", True))
     ]
     assert all(check.description for check in checks)
 
@@ -129,7 +131,7 @@ def test_every_gate_is_a_blocking_check_on_validate(definitions: dg.Definitions)
 def test_one_job_takes_the_whole_chain_with_its_gates(definitions: dg.Definitions) -> None:
     job = definitions.resolve_job_def("usgs_streamflow")
     assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(STAGES)
-    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == {"schema"}
+    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == {"schema", "care"}
     assert job.tags["kfm/dataset"] == "usgs/streamflow"
     assert job.executor_def is dg.in_process_executor
 

@@ -132,12 +132,12 @@ def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
         assert settle(instance, workshop) == []
 
     rows = site.fetch(
-        "SELECT key, attempts, owner, round(extract(epoch FROM due_at - clock_timestamp()), -2)::int AS wait"
+        "SELECT key, attempts, owner, round(extract(epoch FROM due_at - clock_timestamp()), -1)::int AS wait"
         " FROM kfm.keys ORDER BY key"
     )
     assert rows == [
-        {"key": held, "attempts": 3, "owner": None, "wait": 1600},
-        {"key": untouched, "attempts": 1, "owner": None, "wait": 400},
+        {"key": held, "attempts": 3, "owner": None, "wait": 80},
+        {"key": untouched, "attempts": 1, "owner": None, "wait": 20},
     ]
 
 

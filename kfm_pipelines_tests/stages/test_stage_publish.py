@@ -23,7 +23,7 @@ from kfm_pipelines_tests.stages.given import DATASET, computed, rows
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
 LAYOUT = Layout(DATASET.pipeline)
 FIRST, SECOND = write_parquet(computed(rows(3))), write_parquet(computed(rows(5)))
-CHANGES_OF_A_PROMOTION = 6
+CHANGES_OF_A_PROMOTION = 7
 
 
 class Stopped(Exception):
@@ -160,6 +160,7 @@ def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileSt
     assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed(KEY)) == FIRST
     assert set(everything(store)) == {
         LAYOUT.content(release.content_hash),
+        *(LAYOUT.document(digest) for digest in release.documents.values()),
         LAYOUT.processed(KEY),
         LAYOUT.item(KEY),
     }
