@@ -94,7 +94,7 @@ def _beyond(degrees: "pa.ChunkedArray", limit: float) -> int:
     """How many are no degrees up to the limit; one that is not there is none of them."""
     import pyarrow.compute as pc
 
-    return len(degrees) - degrees.null_count - _count(pc.less_equal(pc.abs(degrees), limit))
+    return int(len(degrees) - degrees.null_count) - _count(pc.less_equal(pc.abs(degrees), limit))
 
 
 def _count(condition: "pa.ChunkedArray") -> int:
