@@ -15,7 +15,7 @@ from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
 from kfm_pipelines.care.verifier.phrases import Phrases
 from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
-from kfm_pipelines.care.verifier.reading import Unreadable, read_json, read_table
+from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_table
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         read_origins(policy, dataset, original, classes_of(policy, original, "original")),
         _sound(crosswalk),
         item,
-        tuple(read_json(document, "documents") for document in evidence.documents.values()),
+        tuple(read_document(document) for document in evidence.documents.values()),
         tuple(evidence.documents),
     )
 

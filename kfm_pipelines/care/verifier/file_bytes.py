@@ -61,7 +61,7 @@ def footer_holds_no_text(case: Case) -> Iterator[Breach]:
     """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
     import numpy as np
 
-    long = [text for phrase in case.texts for text in _spellings(phrase) if len(text) >= _SHORTEST]
+    long = [text for value in case.texts if len(text := value.lower().encode()) >= _SHORTEST]
     low = np.uint64(0xFFFFFFFFFFFF)
     starts = np.unique(np.array([int.from_bytes(text[:6], "little") for text in long], dtype=np.uint64))
     found = 0
@@ -71,11 +71,6 @@ def footer_holds_no_text(case: Case) -> Iterator[Breach]:
         found += hit and sum(text in folded for text in long)
     if found:
         yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
-
-
-def _spellings(phrase: str) -> Iterator[bytes]:
-    """Words apart by what most often stands between them; the rest is for the texts that can be read as texts."""
-    yield from {phrase.lower().replace(" ", between).encode() for between in (" ", "-", "_")}
 
 
 def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":

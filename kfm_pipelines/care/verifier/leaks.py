@@ -13,7 +13,7 @@ from kfm_pipelines.care.verifier.boxes import published_numbers
 from kfm_pipelines.care.verifier.case import Case, Share
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.phrases import is_number
-from kfm_pipelines.care.verifier.protected import decimals, numbers_in, texts_in
+from kfm_pipelines.care.verifier.protected import decimals, numbers_in, step_of, texts_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,8 +85,7 @@ def _is_telling(phrase: tuple[str, ...]) -> bool:
 
 
 def _is_one_of(written: str, numbers: "npt.NDArray[np.float64]") -> bool:
-    step = 10.0 ** -len(written.partition(".")[2])
-    return bool((abs(numbers - float(written)) <= 0.51 * step).any())
+    return bool((abs(numbers - float(written)) <= 0.51 * step_of(written)).any())
 
 
 def _tells_a_place(case: Case, text: str) -> bool:
@@ -128,8 +127,7 @@ def _own_in_text(case: Case, share: Share, name: str) -> int:
     found = 0
     for text, *degrees in zip(texts, longitudes, latitudes, strict=True):
         for number in decimals(text) if text else ():
-            step = 10.0 ** -len(number.partition(".")[2])
-            found += any(abs(abs(float(number)) - abs(degree)) < step for degree in degrees)
+            found += any(abs(abs(float(number)) - abs(degree)) < step_of(number) for degree in degrees)
     return found
 
 

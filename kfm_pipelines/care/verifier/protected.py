@@ -48,7 +48,7 @@ class Places:
         """Whether a decimal number is one of the degrees, rounded or cut off, with or without its sign."""
         import numpy as np
 
-        number, step = float(written), 10.0 ** -len(written.partition(".")[2])
+        number, step = float(written), step_of(written)
         for degrees in (self.longitudes, self.latitudes):
             for signed in {number, -number}:
                 lowest = np.searchsorted(degrees, signed - step, side="right")
@@ -60,7 +60,7 @@ class Places:
         """Whether so many places are so close that a number of this length would be near one by accident."""
         import numpy as np
 
-        step = 10.0 ** -len(written.partition(".")[2])
+        step = step_of(written)
         return any(
             2 * step * len(degrees) > 0.001 * max(float(np.ptp(degrees)), step)
             for degrees in (self.longitudes, self.latitudes)
@@ -118,6 +118,11 @@ def numbers_in(document: object) -> Iterator[float]:
     elif isinstance(document, dict | list):
         for value in document.values() if isinstance(document, dict) else document:
             yield from numbers_in(value)
+
+
+def step_of(written: str) -> float:
+    """How far from the number its last digit lets it be; no less than a float can tell."""
+    return max(10.0 ** -len(written.partition(".")[2]), 1e-12)
 
 
 def decimals(text: str) -> list[str]:
