@@ -63,7 +63,7 @@ def footer_holds_no_text(case: Case) -> Iterator[Breach]:
 
     long = [text for value in case.texts if len(text := value.lower().encode()) >= _SHORTEST]
     low = np.uint64(0xFFFFFFFFFFFF)
-    starts = np.unique(np.array([int.from_bytes(text[:6], "little") for text in long], dtype=np.uint64))
+    starts = np.sort(np.array([int.from_bytes(text[:6], "little") for text in long], dtype=np.uint64))
     found = 0
     for blob in (case.data[_end_of_pages(case) :], _schema(case)):
         folded = blob.lower()

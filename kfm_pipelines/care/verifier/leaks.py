@@ -93,7 +93,7 @@ def _tells_a_place(case: Case, text: str) -> bool:
     found = decimals(text)
     if any(_in_extent(case, float(one), float(other)) for one, other in pairwise(found)):
         return True
-    return any(case.places.near(number) and not case.places.dense_at(number) for number in found)
+    return any(not case.places.dense_at(number) and case.places.near(number) for number in found)
 
 
 def _in_extent(case: Case, one: float, other: float) -> bool:

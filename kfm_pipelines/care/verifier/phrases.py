@@ -6,6 +6,7 @@ Punctuation and the case of letters do not hide a phrase. A phrase of one plain 
 
 import re
 from collections.abc import Iterable, Iterator
+from copy import copy
 
 _WORD = re.compile(r"[^\W_]+")
 _SHORTEST = 4
@@ -27,7 +28,9 @@ class Phrases:
     def without(self, texts: Iterable[str]) -> "Phrases":
         """The phrases that none of these texts has."""
         found = {phrase for text in texts for phrase in self.found_in(text)}
-        return Phrases(value for phrase, value in self._phrases.items() if phrase not in found)
+        rest = copy(self)
+        rest._phrases = {phrase: value for phrase, value in self._phrases.items() if phrase not in found}
+        return rest
 
     def found_in(self, text: str) -> set[tuple[str, ...]]:
         written = _WORD.findall(text)
@@ -45,8 +48,8 @@ def is_number(phrase: tuple[str, ...]) -> bool:
 
 
 def _phrase(value: str) -> tuple[str, ...]:
-    words = tuple(_WORD.findall(value))
-    return words if _is_plain(words) else tuple(word.casefold() for word in words)
+    words = tuple(_WORD.findall(value.casefold()))
+    return tuple(_WORD.findall(value)) if _is_plain(words) else words
 
 
 def _is_plain(phrase: tuple[str, ...]) -> bool:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
@@ -29,13 +30,13 @@ class Places:
     latitudes: "Degrees"
     others: "Degrees"  # grid coordinates and the like, in whatever unit
 
-    @property
+    @cached_property
     def all(self) -> "Degrees":
         import numpy as np
 
         return np.unique(np.concatenate([self.longitudes, self.latitudes, self.others]))
 
-    @property
+    @cached_property
     def telling(self) -> "Degrees":
         """Those with so many digits that meeting one elsewhere is no accident."""
         import numpy as np
@@ -58,11 +59,9 @@ class Places:
 
     def dense_at(self, written: str) -> bool:
         """Whether so many places are so close that a number of this length would be near one by accident."""
-        import numpy as np
-
         step = step_of(written)
         return any(
-            2 * step * len(degrees) > 0.001 * max(float(np.ptp(degrees)), step)
+            2 * step * len(degrees) > 0.001 * max(degrees[-1] - degrees[0], 1.0)
             for degrees in (self.longitudes, self.latitudes)
             if len(degrees)
         )
@@ -130,12 +129,12 @@ def decimals(text: str) -> list[str]:
 
 
 def bits(values: "Iterable[float]") -> "npt.NDArray[np.uint64]":
-    """Numbers as a Parquet file or WKB holds them, in both byte orders; not those that are mostly zeros."""
+    """Numbers as a Parquet file or WKB holds them, in both byte orders, sorted; not those that are mostly zeros."""
     import numpy as np
 
     little = np.asarray(values, dtype="<f8").view("<u8")
     little = little[(little & np.uint64(0xFFFFFFFF)) != 0]
-    return np.unique(np.concatenate([little, little.byteswap()]))
+    return np.sort(np.concatenate([little, little.byteswap()]))
 
 
 def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":
