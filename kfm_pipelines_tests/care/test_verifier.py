@@ -19,16 +19,23 @@ from kfm_pipelines_tests.care.honest import (
     open_release,
     register_release,
     shapes_release,
+    told_twice_release,
 )
 from kfm_pipelines_tests.care.releases import Release, original_schema, parquet, register, unparquet
 from kfm_pipelines_tests.care.tampering import Change, breaches_of, rules_of
 
-MAKERS = [register_release, displaced_release, shapes_release]
+MAKERS = [register_release, displaced_release, told_twice_release, shapes_release]
 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_an_honest_release_breaks_no_rule(make: Callable[[], Release]) -> None:
     assert breaches_of(make()) == ()
+
+
+def test_nothing_at_all_breaks_no_rule() -> None:
+    release = register_release()
+    release.rows, release.records = [], []
+    assert breaches_of(release) == ()
 
 
 def test_too_few_of_a_class_may_be_left_out_together() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import h3
 import pytest
 
 from kfm_pipelines.care.verifier.phrases import Phrases
@@ -27,6 +28,11 @@ def hidden(release: Release) -> Row:
     return row
 
 
+def cell_of(row: Row) -> str:
+    cell: str = h3.latlng_to_cell(row["latitude"], row["longitude"], 9)
+    return cell
+
+
 def keep(release: Release, column: str, value: object, sensitivity: str = "withheld", which: int = 0) -> None:
     """In the row and in the record: it was always there, in a column the policy keeps."""
     record = release.of(sensitivity)[which]
@@ -42,6 +48,7 @@ TEXTS: dict[str, tuple[Told, str]] = {
     "a pair of degrees": (lambda row: "at 38.512, -98.731", "leak-coordinates"),
     "a pair the other way round": (lambda row: "-98.731/38.512", "leak-coordinates"),
     "a pair with letters for signs": (lambda row: "38.512N 98.731W", "leak-coordinates"),
+    "a fine cell": (lambda row: f"in {cell_of(row)}", "leak-coordinates"),
     "a latitude in full": (lambda row: f"lat {row['latitude']!r}", "leak-coordinates"),
     "a longitude without its sign": (lambda row: f"{-row['longitude']:.7f} W", "leak-coordinates"),
 }
@@ -59,6 +66,14 @@ def test_a_kept_text_does_not_give_its_own_place(digits: int) -> None:
     release = register_release()
     row = release.rows[release.of("withheld")[0].rows[0]]
     keep(release, "condition", f"seen from {row['latitude']:.{digits}f}")
+    assert rules_of(release) == {"leak-coordinates"}
+
+
+@pytest.mark.parametrize("text", ["E 412345 N 4212345", "412345.6", "412346 (rounded)"])
+def test_a_kept_text_does_not_give_its_own_grid_coordinates(text: str) -> None:
+    release = register_release()
+    own(release, easting=412345.67, northing=4212345.25)
+    keep(release, "condition", text)
     assert rules_of(release) == {"leak-coordinates"}
 
 
@@ -89,7 +104,8 @@ NUMBERS: dict[str, tuple[Change, set[str]]] = {
 def own(release: Release, **values: float) -> None:
     row = release.rows[release.of("withheld")[0].rows[0]]
     row.update(values)
-    keep(release, "depth_m", values["depth_m"])
+    if "depth_m" in values:
+        keep(release, "depth_m", values["depth_m"])
 
 
 @pytest.mark.parametrize(("change", "rules"), NUMBERS.values(), ids=NUMBERS)
@@ -113,6 +129,9 @@ def test_a_displaced_point_is_not_put_where_another_was() -> None:
 
 
 DOCUMENTS: dict[str, tuple[Told, str]] = {
+    "a fine cell": (lambda row: {"cell": cell_of(row)}, "leak-coordinates"),
+    "an easting": (lambda row: {"at": row["easting"]}, "leak-coordinates"),
+    "a northing in a text": (lambda row: {"at": f"N{row['northing']:.3f}"}, "leak-coordinates"),
     "a name": (lambda row: {"used": NAME}, "leak-text"),
     "a name as a name": (lambda row: {NAME: 1}, "leak-text"),
     "an id, deep inside": (lambda row: {"a": [{"b": [f"urn:site:{row['site_id']}"]}]}, "leak-text"),

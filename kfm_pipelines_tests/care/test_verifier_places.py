@@ -17,6 +17,7 @@ from kfm_pipelines_tests.care.honest import (
     move,
     register_release,
     shapes_release,
+    told_twice_release,
 )
 from kfm_pipelines_tests.care.releases import Release, cell_place, centre, near
 from kfm_pipelines_tests.care.tampering import Change, rules_of
@@ -168,6 +169,18 @@ def test_each_rule_of_displacement_is_found_broken(change: Change, rule: str) ->
     release = displaced_release()
     change(release)
     assert rules_of(release) == {rule}
+
+
+def test_both_tellings_of_a_displaced_point_agree() -> None:
+    release = told_twice_release()
+    release.records[0].values["geometry"] = release.records[1].values["geometry"]
+    assert rules_of(release) == {"place-displaced"}
+
+
+def test_a_displaced_geometry_is_told_in_no_more_bytes_than_a_point_needs() -> None:
+    release = told_twice_release()
+    release.records[0].values["geometry"] += b"x"
+    assert rules_of(release) == {"place-displaced"}
 
 
 def outline(cell: str) -> bytes:

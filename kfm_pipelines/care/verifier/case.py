@@ -101,11 +101,14 @@ class Case:
         return protected_places(self.policy, self.dataset, self.origins)
 
     @cached_property
-    def texts(self) -> Phrases:
+    def cells(self) -> frozenset[str]:
         import pyarrow.compute as pc
 
-        cells = pc.unique(self.published.column("cell")).to_pylist()
-        return protected_texts(self.policy, self.dataset, self.origins, [cell for cell in cells if cell])
+        return frozenset(pc.unique(self.published.column("cell").drop_null()).to_pylist())
+
+    @cached_property
+    def texts(self) -> Phrases:
+        return protected_texts(self.policy, self.dataset, self.origins, self.cells)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:

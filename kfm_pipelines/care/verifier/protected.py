@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     Degrees = npt.NDArray[np.float64]
 
-_DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,3}\.[0-9]{3,}(?![0-9]|\.[0-9])")
+_DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")
+_METRES = re.compile(r"(?<![0-9.])[0-9]{5,8}(?:\.[0-9]{1,2})?(?![0-9]|\.[0-9])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +47,11 @@ class Places:
         return telling
 
     def near(self, written: str) -> bool:
-        """Whether a decimal number is one of the degrees, rounded or cut off, with or without its sign."""
+        """Whether a decimal number is one of the places, rounded or cut off, with or without its sign."""
         import numpy as np
 
         number, step = float(written), step_of(written)
-        for degrees in (self.longitudes, self.latitudes):
+        for degrees in (self.longitudes, self.latitudes, self.others):
             for signed in {number, -number}:
                 lowest = np.searchsorted(degrees, signed - step, side="right")
                 if lowest < len(degrees) and degrees[lowest] < signed + step:
@@ -125,7 +126,13 @@ def step_of(written: str) -> float:
 
 
 def decimals(text: str) -> list[str]:
+    """Numbers with as many digits behind the point as it takes to find a place by."""
     return _DECIMAL.findall(text)
+
+
+def metres(text: str) -> list[str]:
+    """Numbers as grid coordinates have them."""
+    return _METRES.findall(text)
 
 
 def bits(values: "Iterable[float]") -> "npt.NDArray[np.uint64]":
