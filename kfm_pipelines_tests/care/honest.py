@@ -89,6 +89,18 @@ def add_shape(release: Release, shape: Any, cell: str | None) -> Record:
     return release.publish([row], **(cell_place(cell, shape=True) if cell else {}))
 
 
+def told_twice_release() -> Release:
+    """The displaced points again, each as degrees and as a geometry."""
+    release = displaced_release()
+    table = release.dataset.table
+    outline = table.columns[0].model_copy(update={"name": "geometry", "type": "geometry"})
+    both = {"columns": [*table.columns, outline], "geometry_column": "geometry"}
+    release.dataset = register(table=table.model_copy(update=both))
+    for values in (*release.rows, *(record.values for record in release.records)):
+        values["geometry"] = shapely.to_wkb(shapely.Point(values["longitude"], values["latitude"]))
+    return release
+
+
 def shapes() -> Dataset:
     dataset = register()
     columns = [column for column in dataset.table.columns if column.holds is None and not column.name.endswith("itude")]

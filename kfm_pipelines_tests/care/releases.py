@@ -101,7 +101,7 @@ class Release:
             "title": self.dataset.title,
             "start_datetime": "2026-06-01T00:00:00Z",
             "kfm:policy": self.policy.name,
-            "kfm:labels": self.policy.labels,
+            "kfm:labels": list(self.policy.labels),
             "anon:warning": "Places are masked",
             "table:row_count": table.num_rows,
         }
@@ -146,7 +146,7 @@ def published_schema(policy: Policy, dataset: Dataset) -> pa.Schema:
 def box_of(dataset: Dataset, table: pa.Table) -> list[float] | None:
     if dataset.table.geometry_column is not None:
         values = table.column(dataset.table.geometry_column).drop_null().to_pylist()
-        return shapely.total_bounds(shapely.from_wkb(values)).tolist() if values else None
+        return shapely.total_bounds(shapely.from_wkb(values, on_invalid="ignore")).tolist() if values else None
     x, y = (pc.min_max(table.column(name)).as_py() for name in ("longitude", "latitude"))
     return [x["min"], y["min"], x["max"], y["max"]] if x["min"] is not None else None
 
@@ -188,15 +188,10 @@ def centre(cell: str) -> tuple[float, float]:
 
 def _filler(dataset: Dataset, number: int) -> Row:
     """Values that occur nowhere else, so that a scan for them can only find a leak."""
-    filler: dict[str, Any] = {"string": f"value-{number:04d}-of", "float64": 400000.123457 + number, "int64": number}
-    fill = {
-        c.name: f"{filler['string']}-{c.name}" if c.type == "string" else filler.get(c.type) for c in columns(dataset)
-    }
-    return {**fill, "period": "Woodland", "condition": "good", "depth_m": 0.5}
-
-
-def columns(dataset: Dataset) -> list[Any]:
-    return list(dataset.table.columns)
+    columns = dataset.table.columns
+    texts = {column.name: f"value-{number:04d}-of-{column.name}" for column in columns if column.type == "string"}
+    numbers = {column.name: 400000.123457 + number for column in columns if column.type == "float64"}
+    return {**texts, **numbers, "period": "Woodland", "condition": "good", "depth_m": 0.5}
 
 
 def policy_of(classes: Mapping[str, Any], **changes: Any) -> Policy:

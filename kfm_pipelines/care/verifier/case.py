@@ -15,7 +15,7 @@ from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
 from kfm_pipelines.care.verifier.phrases import Phrases
 from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
-from kfm_pipelines.care.verifier.reading import Unreadable, read_json, read_table
+from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_table
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -101,11 +101,14 @@ class Case:
         return protected_places(self.policy, self.dataset, self.origins)
 
     @cached_property
-    def texts(self) -> Phrases:
+    def cells(self) -> frozenset[str]:
         import pyarrow.compute as pc
 
-        cells = pc.unique(self.published.column("cell")).to_pylist()
-        return protected_texts(self.policy, self.dataset, self.origins, [cell for cell in cells if cell])
+        return frozenset(pc.unique(self.published.column("cell").drop_null()).to_pylist())
+
+    @cached_property
+    def texts(self) -> Phrases:
+        return protected_texts(self.policy, self.dataset, self.origins, self.cells)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
@@ -150,7 +153,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         read_origins(policy, dataset, original, classes_of(policy, original, "original")),
         _sound(crosswalk),
         item,
-        tuple(read_json(document, "documents") for document in evidence.documents.values()),
+        tuple(read_document(document) for document in evidence.documents.values()),
         tuple(evidence.documents),
     )
 

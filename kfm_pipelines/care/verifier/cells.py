@@ -64,7 +64,7 @@ def valid(texts: "pa.Array") -> "npt.NDArray[np.bool_]":
     import numpy as np
 
     distinct = texts.dictionary_encode()
-    known: npt.NDArray[np.bool_] = np.array([_is_cell(text) for text in distinct.dictionary.to_pylist()] + [False])
+    known: npt.NDArray[np.bool_] = np.array([is_cell(text) for text in distinct.dictionary.to_pylist()] + [False])
     indices: Numbers = distinct.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
     return known[indices]
 
@@ -108,7 +108,7 @@ def metres(west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees")
     return np.asarray(Geod(ellps="WGS84").inv(west, south, east, north)[2], dtype=np.float64)
 
 
-def _is_cell(text: str) -> bool:
+def is_cell(text: str) -> bool:
     import h3.api.basic_str as h3
 
     return bool(h3.is_valid_cell(text)) and h3.int_to_str(h3.str_to_int(text)) == text

@@ -85,17 +85,19 @@ def _may_be_left_out(case: Case, share: Share) -> bool:
 
 def _counted(case: Case, share: Share) -> "npt.NDArray[np.int64]":
     """Rows that have a record; in groups, one at the coarsest resolution, which has to hold all of them."""
+    import numpy as np
+
     if not isinstance(share.rule, Group):
         return share.link_rows
-    return share.link_rows[_levels(case, share, share.rule) == min(share.rule.resolutions)]
+    coarsest = _levels(case, share, share.rule) == min(share.rule.resolutions)
+    return np.compress(coarsest, share.link_rows)
 
 
 def _levels(case: Case, share: Share, rule: Group) -> "npt.NDArray[np.int64]":
     """The resolution of each link. What has no cell is the remainder of the coarsest one."""
-    import numpy as np
-
     levels = resolutions_of(case.values("cell", share.records))
-    return np.where(levels < 0, np.int64(min(rule.resolutions)), levels)[share.link_positions]
+    levels[levels < 0] = min(rule.resolutions)
+    return levels[share.link_positions]
 
 
 LINKED = (links_lead_somewhere,)

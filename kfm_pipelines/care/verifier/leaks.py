@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.boxes import published_numbers
 from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.cells import is_cell
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.phrases import is_number
-from kfm_pipelines.care.verifier.protected import decimals, numbers_in, texts_in
+from kfm_pipelines.care.verifier.protected import decimals, metres, numbers_in, step_of, texts_in
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
+_CELL = re.compile(r"(?<![0-9a-z])8[0-9a-f]{14}(?![0-9a-z])")
 _MOMENT = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?")
 
 
@@ -52,9 +54,8 @@ def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
 
     for name in _kept_texts(case):
         column = case.published.column(name)
-        numeric = [text for text in pc.unique(column).to_pylist() if text and decimals(text)]
-        held = sum(_tells_a_place(case, text) for text in numeric)
-        held += sum(_own_in_text(case, share, name) for share in _row_by_row(case)) if numeric else 0
+        held = sum(_tells_a_place(case, text) for text in pc.unique(column).to_pylist() if text)
+        held += sum(_own_in_text(case, share, name) for share in _row_by_row(case))
         if held:
             yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
 
@@ -75,8 +76,14 @@ def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[flo
     written += [number for value in numbers for number in decimals(f"{value!r}")]
     open_to_all = published_numbers(case)
     near = sum(case.places.near(number) and not _is_one_of(number, open_to_all) for number in written)
+    near += sum(_other_cells(case, text) for text in texts)
     if near:
-        yield Breach("leak-coordinates", subject, "no protected coordinate", f"{near} numbers that are near one")
+        yield Breach("leak-coordinates", subject, "no protected coordinate", f"{near} that are near one")
+
+
+def _other_cells(case: Case, text: str) -> int:
+    """H3 cells that are not published as such."""
+    return sum(is_cell(found) and found not in case.cells for found in _CELL.findall(text.lower()))
 
 
 def _is_telling(phrase: tuple[str, ...]) -> bool:
@@ -85,16 +92,15 @@ def _is_telling(phrase: tuple[str, ...]) -> bool:
 
 
 def _is_one_of(written: str, numbers: "npt.NDArray[np.float64]") -> bool:
-    step = 10.0 ** -len(written.partition(".")[2])
-    return bool((abs(numbers - float(written)) <= 0.51 * step).any())
+    return bool((abs(numbers - float(written)) <= 0.51 * step_of(written)).any())
 
 
 def _tells_a_place(case: Case, text: str) -> bool:
     """A pair of numbers that can be read as a place of this dataset, or one number that can only be a protected one."""
     found = decimals(text)
-    if any(_in_extent(case, float(one), float(other)) for one, other in pairwise(found)):
+    if _other_cells(case, text) or any(_in_extent(case, float(one), float(other)) for one, other in pairwise(found)):
         return True
-    return any(case.places.near(number) and not case.places.dense_at(number) for number in found)
+    return any(not case.places.dense_at(number) and case.places.near(number) for number in found)
 
 
 def _in_extent(case: Case, one: float, other: float) -> bool:
@@ -122,14 +128,12 @@ def _own(case: Case, share: Share, name: str) -> int:
 
 
 def _own_in_text(case: Case, share: Share, name: str) -> int:
-    """How many texts give a degree of the very row they come from, from three decimals."""
+    """How many numbers in texts are a place of the very row they come from: degrees from three decimals, or metres."""
     texts = case.values(name, share.link_records).to_pylist()
-    longitudes, latitudes = case.origins.longitudes[share.link_rows], case.origins.latitudes[share.link_rows]
     found = 0
-    for text, *degrees in zip(texts, longitudes, latitudes, strict=True):
-        for number in decimals(text) if text else ():
-            step = 10.0 ** -len(number.partition(".")[2])
-            found += any(abs(abs(float(number)) - abs(degree)) < step for degree in degrees)
+    for text, *places in zip(texts, *_row_places(case, share), strict=True):
+        for number in (*decimals(text), *metres(text)) if text else ():
+            found += any(abs(abs(float(number)) - abs(place)) < step_of(number) for place in places)
     return found
 
 

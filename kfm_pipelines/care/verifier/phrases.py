@@ -6,27 +6,30 @@ Punctuation and the case of letters do not hide a phrase. A phrase of one plain 
 
 import re
 from collections.abc import Iterable, Iterator
+from copy import copy
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
 _SHORTEST = 4
 
 
 class Phrases:
     def __init__(self, values: Iterable[str]) -> None:
-        self._phrases = {phrase for value in values if len(value.strip()) >= _SHORTEST and (phrase := _phrase(value))}
-        self._index()
-
-    def __len__(self) -> int:
-        return len(self._phrases)
+        long = (value for value in values if len(value.strip()) >= _SHORTEST)
+        self._phrases = {phrase: value for value in long if (phrase := _phrase(value))}
+        self._lengths: dict[str, set[int]] = {}  # of the phrases that begin with a word
+        for phrase in self._phrases:
+            if not _is_plain(phrase):
+                self._lengths.setdefault(phrase[0], set()).add(len(phrase))
 
     def __iter__(self) -> Iterator[str]:
-        return (" ".join(phrase) for phrase in self._phrases)
+        """As they were written."""
+        return iter(self._phrases.values())
 
     def without(self, texts: Iterable[str]) -> "Phrases":
         """The phrases that none of these texts has."""
-        rest = Phrases(())
-        rest._phrases = self._phrases.difference(*(self.found_in(text) for text in texts))
-        rest._index()
+        found = {phrase for text in texts for phrase in self.found_in(text)}
+        rest = copy(self)
+        rest._phrases = {phrase: value for phrase, value in self._phrases.items() if phrase not in found}
         return rest
 
     def found_in(self, text: str) -> set[tuple[str, ...]]:
@@ -39,21 +42,14 @@ class Phrases:
                     found.add(phrase)
         return found
 
-    def _index(self) -> None:
-        """How long the phrases are that begin with a word."""
-        self._lengths: dict[str, set[int]] = {}
-        for phrase in self._phrases:
-            if not _is_plain(phrase):
-                self._lengths.setdefault(phrase[0], set()).add(len(phrase))
-
 
 def is_number(phrase: tuple[str, ...]) -> bool:
     return len(phrase) == 1 and phrase[0].isdigit()
 
 
 def _phrase(value: str) -> tuple[str, ...]:
-    words = tuple(_WORD.findall(value))
-    return words if _is_plain(words) else tuple(word.casefold() for word in words)
+    words = tuple(_WORD.findall(value.casefold()))
+    return tuple(_WORD.findall(value)) if _is_plain(words) else words
 
 
 def _is_plain(phrase: tuple[str, ...]) -> bool:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     Degrees = npt.NDArray[np.float64]
 
-_DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,3}\.[0-9]{3,}(?![0-9]|\.[0-9])")
+_DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")
+_METRES = re.compile(r"(?<![0-9.])[0-9]{5,8}(?:\.[0-9]{1,2})?(?![0-9]|\.[0-9])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +31,13 @@ class Places:
     latitudes: "Degrees"
     others: "Degrees"  # grid coordinates and the like, in whatever unit
 
-    @property
+    @cached_property
     def all(self) -> "Degrees":
         import numpy as np
 
         return np.unique(np.concatenate([self.longitudes, self.latitudes, self.others]))
 
-    @property
+    @cached_property
     def telling(self) -> "Degrees":
         """Those with so many digits that meeting one elsewhere is no accident."""
         import numpy as np
@@ -45,11 +47,11 @@ class Places:
         return telling
 
     def near(self, written: str) -> bool:
-        """Whether a decimal number is one of the degrees, rounded or cut off, with or without its sign."""
+        """Whether a decimal number is one of the places, rounded or cut off, with or without its sign."""
         import numpy as np
 
-        number, step = float(written), 10.0 ** -len(written.partition(".")[2])
-        for degrees in (self.longitudes, self.latitudes):
+        number, step = float(written), step_of(written)
+        for degrees in (self.longitudes, self.latitudes, self.others):
             for signed in {number, -number}:
                 lowest = np.searchsorted(degrees, signed - step, side="right")
                 if lowest < len(degrees) and degrees[lowest] < signed + step:
@@ -58,11 +60,9 @@ class Places:
 
     def dense_at(self, written: str) -> bool:
         """Whether so many places are so close that a number of this length would be near one by accident."""
-        import numpy as np
-
-        step = 10.0 ** -len(written.partition(".")[2])
+        step = step_of(written)
         return any(
-            2 * step * len(degrees) > 0.001 * max(float(np.ptp(degrees)), step)
+            2 * step * len(degrees) > 0.001 * max(degrees[-1] - degrees[0], 1.0)
             for degrees in (self.longitudes, self.latitudes)
             if len(degrees)
         )
@@ -120,17 +120,28 @@ def numbers_in(document: object) -> Iterator[float]:
             yield from numbers_in(value)
 
 
+def step_of(written: str) -> float:
+    """How far from the number its last digit lets it be; no less than a float can tell."""
+    return max(10.0 ** -len(written.partition(".")[2]), 1e-12)
+
+
 def decimals(text: str) -> list[str]:
+    """Numbers with as many digits behind the point as it takes to find a place by."""
     return _DECIMAL.findall(text)
 
 
+def metres(text: str) -> list[str]:
+    """Numbers as grid coordinates have them."""
+    return _METRES.findall(text)
+
+
 def bits(values: "Iterable[float]") -> "npt.NDArray[np.uint64]":
-    """Numbers as a Parquet file or WKB holds them, in both byte orders; not those that are mostly zeros."""
+    """Numbers as a Parquet file or WKB holds them, in both byte orders, sorted; not those that are mostly zeros."""
     import numpy as np
 
     little = np.asarray(values, dtype="<f8").view("<u8")
     little = little[(little & np.uint64(0xFFFFFFFF)) != 0]
-    return np.unique(np.concatenate([little, little.byteswap()]))
+    return np.sort(np.concatenate([little, little.byteswap()]))
 
 
 def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":

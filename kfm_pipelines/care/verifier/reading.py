@@ -35,13 +35,20 @@ def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
 
 
 def read_item(data: bytes) -> Mapping[str, Any]:
-    item = read_json(data, "item")
+    item = _read_json(data, "item")
     if not isinstance(item, dict) or not isinstance(item.get("properties"), dict):
         raise Unreadable("item", "a JSON object with properties")
     return item
 
 
-def read_json(data: bytes, subject: str) -> object:
+def read_document(data: bytes) -> object:
+    document = _read_json(data, "documents")
+    if not isinstance(document, dict | list):
+        raise Unreadable("documents", "JSON objects or arrays")
+    return document
+
+
+def _read_json(data: bytes, subject: str) -> object:
     """Twice the same name in one object is refused: a reader would see one value, and a scan the other."""
     try:
         return json.loads(data, object_pairs_hook=_unique, parse_constant=_refused)
