@@ -1,4 +1,5 @@
-"""`kfm demo`: a day of streamflow from object to published Item, through everything real, with every event twice."""
+"""`kfm demo`: a day of streamflow, a week's drought, a month's heritage register; from object to published Item, or to
+the reviewer it awaits, through everything real, with every event twice."""
 
 import os
 import time
@@ -18,9 +19,14 @@ from kfm_pipelines.messaging.producer import Topic
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.dispatches import open_dispatches
 from kfm_pipelines.state.overview import keys_in_progress, queue_totals, revisions_of
+from kfm_pipelines.state.reviews import waiting_reviews
 
 DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)
+BESIDES = (
+    ("drought/tribal-areas", datetime(2025, 6, 24, tzinfo=UTC), 1),
+    ("heritage/sites", datetime(2026, 5, 1, tzinfo=UTC), 1),
+)
 
 
 @click.command()
@@ -32,19 +38,32 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
     _say("starting Postgres, S3, SNS and SQS on this machine", as_json)
     with opened_workshop() as workshop, _dagster(workshop, as_json):
         before = queue_totals(workshop.database, workshop.queue.name)
-        samples = Samples(DATASET, START, windows, copies=1)
-        with progress("objects uploaded, each event sent twice", windows, quiet=as_json) as show:
-            keys = emit_samples(workshop, samples, Topic(workshop.settings.topic), show)
+        keys = _emit(workshop, windows, as_json)
         already = revisions_of(workshop.database, keys)
         with progress("keys done", len(keys), quiet=as_json) as show:
-            _wait(workshop, keys, before["received"] + 2 * windows, time.monotonic() + timeout, show)
+            _wait(workshop, keys, before["received"] + 2 * len(keys), time.monotonic() + timeout, show)
         summary = _summary(workshop, keys, already, before)
     if as_json:
         print_json(summary)
     else:
         _tell(summary)
-    if summary["published_keys"] < len(keys):
+    if summary["published_keys"] + len(summary["awaiting_review"]) < len(keys):
         raise click.exceptions.Exit(1)
+
+
+def _emit(workshop: Workshop, windows: int, as_json: bool) -> list[str]:
+    """Upload the samples and tell of each twice; return the keys they belong to."""
+    keys: list[str] = []
+    every = [Samples(DATASET, START, windows, copies=1), *(Samples(*one, copies=1) for one in BESIDES)]
+    total = sum(samples.windows for samples in every)
+    with progress("objects uploaded, each event sent twice", total, quiet=as_json) as show:
+        for samples in every:
+            keys += emit_samples(workshop, samples, Topic(workshop.settings.topic), _after(len(keys), show))
+    return keys
+
+
+def _after(done: int, show: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda number: show(done + number)
 
 
 @contextmanager
@@ -77,15 +96,16 @@ def _wait(workshop: Workshop, keys: list[str], messages: int, deadline: float, s
 def _summary(workshop: Workshop, keys: list[str], already: dict[str, int], before: dict[str, int]) -> dict[str, Any]:
     after = queue_totals(workshop.database, workshop.queue.name)
     now = revisions_of(workshop.database, keys)
-    pipeline = workshop.datasets[DATASET].pipeline
+    waiting = {one.key for one in waiting_reviews(workshop.database)}
     return {
         "keys": len(keys),
         "published_now": sum(now[key] > already.get(key, 0) for key in now),
         "published_keys": len(now),
+        "awaiting_review": [key for key in keys if key in waiting and key not in now],
         "messages": after["received"] - before["received"],
         "events_recorded": after["recorded"] - before["recorded"],
         "duplicates_ignored": after["duplicates"] - before["duplicates"],
-        "parquet": f"{workshop.store.url}/processed/{pipeline}/",
+        "parquet": f"{workshop.store.url}/processed/",
         "catalog": f"{workshop.store.url}/catalog/catalog.json",
         "ui": "kfm up",
     }
@@ -96,8 +116,10 @@ def _tell(summary: dict[str, Any]) -> None:
     if new:
         console.print(f"{new} keys published, from object to STAC Item")
     else:
-        console.print(f"nothing new to publish: all {summary['keys']} keys are unchanged since the last time")
+        console.print(f"nothing new to publish: {summary['published_keys']} keys are unchanged since the last time")
     console.print(f"{summary['duplicates_ignored']} duplicates ignored, of {summary['messages']} messages received")
+    for key in summary["awaiting_review"]:
+        console.print(f"1 key awaits review, because its places are sensitive: kfm review show {key}")
     console.print(f"Parquet      {_local(summary['parquet'])}")
     console.print(f"Catalog      {_local(summary['catalog'])}")
     console.print("See it run   .venv/bin/kfm up   (Dagster UI), .venv/bin/kfm status")

@@ -117,7 +117,7 @@ def _show_key(history: dict[str, Any]) -> None:
         console.print(f"awaiting review of release {history['awaiting'][:16]}…; kfm review show {history['key']}")
     for title, columns, rows in (
         ("events", ("received_at", "state", "change", "shape", "asset_uri"), history["events"]),
-        ("transitions", ("at", "txn", "step", "outcome", "run_id"), history["transitions"]),
+        ("transitions", ("at", "txn", "step", "outcome", "reason", "run_id"), _with_reason(history["transitions"])),
         ("revisions", ("revision", "rows", "bytes", "content_hash", "applied_at"), history["revisions"]),
         ("reviews", ("at", "decision", "holder", "release_digest", "reason"), history["reviews"]),
         ("care", ("at", "action", "actor", "policy", "digest"), history["audit"]),
@@ -130,6 +130,10 @@ def _show_key(history: dict[str, Any]) -> None:
             for row in rows:
                 table.add_row(*(_cell(row[column]) for column in columns))
             console.print(table)
+
+
+def _with_reason(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**one, "reason": one["detail"].get("reason")} for one in transitions]
 
 
 def _cell(value: object) -> str:

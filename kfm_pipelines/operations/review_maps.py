@@ -18,13 +18,17 @@ EVERYWHERE = Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)
 
 def map_of_release(workshop: Workshop, dataset: Dataset, key: str, published: "pa.Table") -> bytes:
     places = places_after(published, dataset, _class_column(workshop, dataset, published))
-    return _drawn(workshop, dataset, places, f"After masking: {key}")
+    return _drawn(workshop, dataset, places, f"After masking, {_window(key)}")
 
 
 def map_of_original(workshop: Workshop, dataset: Dataset, key: str, original: "pa.Table") -> bytes:
     """Restricted: this one shows where things are."""
     places = places_before(original, dataset, _class_column(workshop, dataset, original))
-    return _drawn(workshop, dataset, places, f"Before masking, restricted: {key}")
+    return _drawn(workshop, dataset, places, f"Before masking, {_window(key)}: restricted")
+
+
+def _window(key: str) -> str:
+    return key.split(":")[3]
 
 
 def _class_column(workshop: Workshop, dataset: Dataset, table: "pa.Table") -> str | None:

@@ -118,4 +118,6 @@ def _verification(workshop: Workshop, waiting: Waiting) -> content.Verification:
 def _measures(workshop: Workshop, waiting: Waiting) -> dict[str, object]:
     with workshop.database.transaction() as connection:
         masked = wal.entry_of(connection, waiting.key, waiting.txn, Step.MASK)
-    return dict(masked.detail["measures"]) if masked else {}
+    measures = dict(masked.detail["measures"]) if masked else {}
+    # Where nothing is displaced there is no distance to tell.
+    return {name: value for name, value in measures.items() if name != "displacement_m" or value is not None}

@@ -31,13 +31,14 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_the_demo_publishes_a_day_and_nothing_new_the_second_time(home: Path, environment: dict[str, str]) -> None:
     first = kfm(environment, "demo", "--json", seconds=300).json
-    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (24, 24, 24)
+    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (25, 25, 26)
+    assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
     assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
 
     second = kfm(environment, "demo", seconds=300)
     assert second.code == 0
     assert "nothing new to publish" in second.out
-    assert "24 duplicates ignored" in second.out
+    assert "26 duplicates ignored" in second.out
     assert eventually(lambda: not mentioning(home))
 
 
