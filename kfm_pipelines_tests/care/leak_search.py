@@ -16,7 +16,6 @@ from kfm_pipelines_tests.care.leak_forms import Needle
 CHUNK = 1 << 22
 HASH = np.uint32(2654435761)
 HASH_BITS = 20
-Words = "np.ndarray[Any, np.dtype[np.uint32]]"
 
 
 @dataclass(frozen=True, slots=True)
