@@ -40,6 +40,8 @@ def choose(features: Features, groups: "Sequence[Ints]", minimum: int) -> list[C
 
 
 def _choose_coarsest(features: Features, group: "Ints", minimum: int) -> Choice:
+    """What is too small is counted together. If that is too small as well, the smallest groups join it; so it is
+    always of two groups or more."""
     import numpy as np
 
     counts = features.count_by(group, int(group.max()) + 1)
@@ -47,7 +49,7 @@ def _choose_coarsest(features: Features, group: "Ints", minimum: int) -> Choice:
     if released.all():
         return Choice(counts, released, 0)
     for smallest in _smallest_first(counts, np.flatnonzero(released)):
-        if _remains(features, group, released) >= minimum and (~released).sum() >= 2:
+        if _remains(features, group, released) >= minimum:
             break
         released[smallest] = False
     return Choice(counts, released, _remains(features, group, released))

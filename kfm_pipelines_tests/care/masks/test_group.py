@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.care.masks import Masked
+from kfm_pipelines.care.masks.features import Features
+from kfm_pipelines.care.masks.grouping import choose
 from kfm_pipelines_tests.care.masks.given import around, group, mask, scattered, sites
 
 K = 5
@@ -100,7 +102,9 @@ def test_a_null_is_a_value_to_group_by() -> None:
 def test_a_finer_cell_goes_when_what_it_leaves_of_a_coarser_one_is_too_little() -> None:
     one, other = [h3.cell_to_latlng(cell)[::-1] for cell in list(h3.cell_to_children(cell_at(FOUR[0]), 5))[:2]]
     assert cell_at(one) == cell_at(other) == cell_at(FOUR[0])
-    assert counts(grouped(restricted(*around([one, other], [6, 4])), 3, 5)) == {cell_at(FOUR[0]): 10}
+    for resolutions in ((3, 5), (5, 3)):
+        few = grouped(restricted(*around([one, other], [6, 4])), *resolutions)
+        assert counts(few) == {cell_at(FOUR[0]): 10}
     assert counts(grouped(restricted(*around([one, other], [6, 5])), 5, 3)) == {
         cell_at(FOUR[0]): 10,
         cell_at(one, 5): 5,
@@ -116,6 +120,18 @@ def test_a_finer_cell_that_crosses_a_border_goes_when_it_has_too_few_on_one_side
     assert crossing not in counts(few)
     enough = grouped(restricted(*around([inside, outside, *away], [6, 5, 8, 8])), 3, 4)
     assert counts(enough)[crossing] == 10
+
+
+def test_no_more_finer_groups_go_than_have_to() -> None:
+    """Two parts are each left with two features over. The group that goes for the first part is in the second as well,
+    which needs no other then."""
+    in_part = {0: {0: 6, 1: 20, 3: 2}, 1: {0: 7, 2: 5, 3: 2}}
+    pairs = [(part, group) for part, groups in in_part.items() for group, many in groups.items() for _ in range(many)]
+    parts, finer = (np.array(one) for one in zip(*pairs, strict=True))
+    everyone = Features(np.arange(len(pairs)), len(pairs), once=True)
+    [coarse, fine] = choose(everyone, [parts, finer], K)
+    assert coarse.released.tolist() == [True, True]
+    assert fine.released.tolist() == [False, True, True, False]
 
 
 def crossings(number: int) -> list[tuple[float, float]]:

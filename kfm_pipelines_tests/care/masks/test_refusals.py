@@ -57,6 +57,20 @@ def test_one_record_that_makes_no_sense_refuses_all(wrong: dict[str, Any], sente
     refused(one_wrong(**wrong), sentence)
 
 
+@pytest.mark.parametrize(
+    ("longitude", "latitude", "outward"),
+    [(-102.1, 38.0, (-1, 0)), (-94.55, 38.0, (1, 0)), (-98.0, 36.95, (0, -1)), (-98.0, 40.05, (0, 1))],
+)
+def test_the_extent_ends_at_its_edge(longitude: float, latitude: float, outward: tuple[int, int]) -> None:
+    assert mask(sites([longitude] * 5, [latitude] * 5), RULES).table.num_rows == 5
+    beyond = sites([longitude + 1e-9 * outward[0]] * 5, [latitude + 1e-9 * outward[1]] * 5)
+    refused(beyond, "5 records have a place outside the extent of the dataset")
+
+
+def test_swapping_is_hinted_at_only_when_it_explains_everything() -> None:
+    refused(sites([38.0, -88.0], [-98.0, 38.0]), "2 records have a place outside the extent of the dataset")
+
+
 def test_records_are_counted_and_not_named() -> None:
     refused(sites([NAN] * 3, [38.0] * 3), "3 records have a coordinate that is missing or no finite number")
 

@@ -79,12 +79,30 @@ def farthest(cell: str, coordinates: Iterable[tuple[float, float]]) -> float:
     return max(float(pyproj.Geod(ellps="WGS84").inv(longitude, latitude, x, y)[2]) for x, y in coordinates)
 
 
+WORLD = DATASET.model_copy(update={"extent": Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)})
+WIDE = shapely.LineString([(-179, -60), (0, 0), (179, 60)])
+
+
 def test_a_shape_larger_than_any_cell_has_no_place() -> None:
-    world = DATASET.model_copy(update={"extent": Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)})
-    wide = shapely.LineString([(-179, -60), (0, 0), (179, 60)])
-    table = mask_table(shapes([wide] * 5), world, policy(RULES), SECRET).table
+    table = mask_table(shapes([WIDE] * 5), WORLD, policy(RULES), SECRET).table
     assert table.column("cell").to_pylist() == [None] * 5
     assert table.column("outline").to_pylist() == [None] * 5
+
+
+def test_those_without_any_cell_are_enough_to_hide_among() -> None:
+    lines = [WIDE] * 5 + [line(0.01)] * 5 + [shapely.transform(line(0.01), lambda xy: xy + 1)] * 2
+    table = mask_table(shapes(lines), WORLD, policy(RULES), SECRET).table
+    assert table.column("cell").null_count == 7
+    assert mask_table(shapes(lines[2:]), WORLD, policy(RULES), SECRET).table.column("cell").null_count == 5
+    assert mask_table(shapes(lines[3:-2]), WORLD, policy(RULES), SECRET).table.column("cell").null_count == 7
+
+
+def test_the_largest_cells_are_used_as_well() -> None:
+    cell = h3.latlng_to_cell(MIDDLE[1], MIDDLE[0], 0)
+    latitude, longitude = h3.cell_to_latlng(cell)
+    long = shapely.LineString([(longitude, latitude - 7), (longitude, latitude + 7)])
+    table = mask_table(shapes([long] * 5), WORLD, policy(RULES), SECRET).table
+    assert table.column("cell").to_pylist() == [cell] * 5
 
 
 def test_a_line_and_a_polygon_of_one_class_do_not_make_up_a_cell_together() -> None:
