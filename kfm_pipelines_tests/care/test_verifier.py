@@ -11,7 +11,7 @@ import pytest
 import shapely
 
 from kfm_pipelines.care.verifier import Evidence, digest_of, release_digest
-from kfm_pipelines.gates.care import judge_care
+from kfm_pipelines.gates import judge_care
 from kfm_pipelines.gates.verdict import Severity
 from kfm_pipelines_tests.care.honest import (
     NATIONS,

@@ -1,5 +1,6 @@
 """The verifier on places and counts: each rule broken once, and nothing else found."""
 
+from collections.abc import Callable
 from typing import Any
 
 import h3
@@ -89,6 +90,7 @@ REGISTER: dict[str, tuple[Change, str]] = {
     "too little uncertainty": (show("restricted", 0, uncertainty_m=100.0), "place-uncertainty"),
     "no uncertainty": (show("restricted", 0, uncertainty_m=None), "place-uncertainty"),
     "an open place that moved": (show("open", 0, longitude=-97.7), "place-left"),
+    "an open place with doubts": (show("open", 0, uncertainty_m=5.0), "place-left"),
     "an open place in a cell": (show("open", 0, cell=BLOCKS[0]), "place-left"),
     "a record that counts twice": (show("generalised", 0, records=2), "record-counts"),
     "an exact count": (show("restricted", 0, records=12), "record-counts"),
@@ -203,7 +205,20 @@ def coarser(release: Release) -> None:
         add_shape(release, shapely.box(west, latitude, west + 0.4000391, latitude + 0.0101913), COARSE)
 
 
+def every_outline(change: Callable[[bytes], bytes]) -> Change:
+    """The same for all, so that only the outline itself can tell."""
+
+    def changed(release: Release) -> None:
+        for record in release.records:
+            if "geometry" in record.values:
+                record.values["geometry"] = change(record.values["geometry"])
+
+    return changed
+
+
 SHAPES: dict[str, tuple[Change, str]] = {
+    "another outline everywhere": (every_outline(lambda _: outline(BLOCKS[1])), "place-outline"),
+    "bytes after every outline": (every_outline(lambda wkb: wkb + b"x"), "place-outline"),
     "another outline": (lambda r: r.records[0].values.update(geometry=outline(BLOCKS[1])), "place-outline"),
     "no outline": (lambda r: r.records[0].values.update(geometry=None), "place-outline"),
     "garbage": (lambda r: r.records[0].values.update(geometry=b"\x01\x02"), "place-outline"),

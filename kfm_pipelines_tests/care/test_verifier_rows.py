@@ -86,6 +86,11 @@ def drop(release: Release, sensitivity: str) -> None:
     release.records.remove(release.of(sensitivity)[0])
 
 
+def drop_all(release: Release, sensitivity: str) -> None:
+    gone = release.of(sensitivity)
+    release.records = [record for record in release.records if record not in gone]
+
+
 def forget_row(release: Release) -> None:
     """A row that is in a coarse group and in a fine one, or in the coarse one only, is still in the coarse one."""
     release.of("restricted")[1].rows.pop()
@@ -102,6 +107,8 @@ RECORDS: dict[str, tuple[Change, str]] = {
     "an open row left out": (lambda r: drop(r, "open"), "left-out"),
     "a row in a cell left out": (lambda r: drop(r, "generalised"), "left-out"),
     "a row without a place left out": (lambda r: drop(r, "withheld"), "left-out"),
+    "enough of a class left out": (lambda r: drop_all(r, "withheld"), "left-out"),
+    "enough in groups left out": (lambda r: drop_all(r, "restricted"), "left-out"),
     "a coarse group left out": (lambda r: drop(r, "restricted"), "left-out"),
     "a row of a coarse group left out": (forget_row, "left-out"),
 }
