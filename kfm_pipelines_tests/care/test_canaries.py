@@ -1,5 +1,5 @@
 """Plant coordinates, names and numbers that nothing else has, let everything happen to them, and look for them in every
-byte that was written outside the restricted tier. The same with masking lifted finds all of them, so the search works."""
+byte that was written outside the restricted tier. With masking lifted the same search finds all of them."""
 
 import random
 from collections.abc import Iterator
