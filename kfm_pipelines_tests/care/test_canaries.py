@@ -4,7 +4,7 @@ byte that was written outside the restricted tier. With masking lifted the same 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -82,7 +82,7 @@ def everything_happens(register: Register, told: Told) -> None:
     site = register.site
     for wrong in (
         {"sensitivity": ["sacred"] * COUNT},
-        {"surveyed_on": [date(2026, 4, 1)] * COUNT},
+        {"period": [None] * COUNT},
         {"site_id": [CANARIES[0].ids[0]] * COUNT},
         {"latitude": [float("nan"), *(one.latitude for one in CANARIES[1:])]},
         {"longitude": [one.latitude for one in CANARIES], "latitude": [one.longitude for one in CANARIES]},

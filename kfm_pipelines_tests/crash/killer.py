@@ -18,7 +18,7 @@ from kfm_pipelines.operations import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.worker import work
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.state import wal
+from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.wal import Step
@@ -38,6 +38,7 @@ CALLS: tuple[tuple[str, object, str], ...] = (
     ("rename", Path, "replace"),
     ("take", Claims, "take"),
     ("record", drain, "record"),
+    ("await_review", transactions, "await_review"),
 )
 
 
