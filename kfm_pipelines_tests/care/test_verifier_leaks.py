@@ -265,6 +265,7 @@ ITEM: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "another box": (lambda item: item["bbox"].__setitem__(0, -101.75), "item-box"),
     "a box of no numbers": (lambda item: item.update(bbox=["a", "b", "c", "d"]), "item-box"),
     "no geometry": (lambda item: item.update(geometry=None), "item-box"),
+    "one corner only": (lambda item: item["geometry"].update(coordinates=[[item["bbox"][:2]] * 5]), "item-box"),
     "a corner more": (lambda item: item["geometry"]["coordinates"][0].insert(1, [-98.75, 38.25]), "item-box"),
     "another corner": (lambda item: item["geometry"]["coordinates"][0].__setitem__(1, [-98.75, 38.25]), "item-box"),
     "a point": (lambda item: item.update(geometry={"type": "Point", "coordinates": [-98.75, 38.25]}), "item-box"),
