@@ -212,3 +212,7 @@ def test_every_breach_turns_the_gate_red() -> None:
     assert not verdict.passed
     assert [(finding.rule, finding.severity) for finding in verdict.findings] == [("item-policy", Severity.ERROR)]
     assert "kfm:policy" in verdict.reason
+
+
+def test_parts_of_a_digest_do_not_run_into_each_other() -> None:
+    assert release_digest("a", "b", {"c": "de"}) != release_digest("a", "b", {"cd": "e"})

@@ -178,6 +178,7 @@ def test_names_of_documents_are_looked_at() -> None:
 
 def test_metadata_of_a_column_is_looked_at() -> None:
     release = register_release()
+    hidden(release)["site_id"] = "KS-4"
     evidence = release.evidence()
     table = unparquet(evidence.data)
     noted = table.schema.field("cell").with_metadata({"note": str(hidden(release)["site_id"])})
@@ -187,8 +188,36 @@ def test_metadata_of_a_column_is_looked_at() -> None:
 
 def test_dates_and_counts_in_documents_are_no_ids() -> None:
     release = register_release()
-    hidden(release)["site_id"] = "2026"
-    release.documents["more"] = {"on": "2026-06-01", "path": "sites/2026/06", "count": 2026}
+    hidden(release)["site_id"] = "1999"
+    release.documents["more"] = {"on": "1999-06-01", "path": "sites/1999/06", "count": 1999}
+    assert breaches_of(release) == ()
+
+
+def test_seconds_in_documents_are_no_degrees() -> None:
+    release = register_release()
+    release.documents["more"] = {"at": f"2026-06-01T10:20:{hidden(release)['latitude']:.6f}Z"}
+    assert breaches_of(release) == ()
+
+
+def test_documents_may_repeat_the_box_of_what_is_published() -> None:
+    """Even when a protected place is just beside its border."""
+    release = register_release()
+    box = release.item(release.table()[0])["bbox"]
+    hidden(release).update(longitude=box[0] + 0.0001937)
+    release.documents["more"] = {"bbox": [round(number, 3) for number in box]}
+    assert breaches_of(release) == ()
+
+
+def test_a_number_with_few_digits_is_no_place() -> None:
+    release = register_release()
+    own(release, latitude=38.75, depth_m=38.75)
+    assert breaches_of(release) == ()
+
+
+def test_a_hidden_place_that_an_open_record_shows_is_no_secret() -> None:
+    release = register_release()
+    shown = release.rows[release.of("open")[0].rows[0]]
+    hidden(release).update(longitude=shown["longitude"], latitude=shown["latitude"])
     assert breaches_of(release) == ()
 
 
@@ -236,6 +265,7 @@ ITEM: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "another box": (lambda item: item["bbox"].__setitem__(0, -101.75), "item-box"),
     "a box of no numbers": (lambda item: item.update(bbox=["a", "b", "c", "d"]), "item-box"),
     "no geometry": (lambda item: item.update(geometry=None), "item-box"),
+    "one corner only": (lambda item: item["geometry"].update(coordinates=[[item["bbox"][:2]] * 5]), "item-box"),
     "a corner more": (lambda item: item["geometry"]["coordinates"][0].insert(1, [-98.75, 38.25]), "item-box"),
     "another corner": (lambda item: item["geometry"]["coordinates"][0].__setitem__(1, [-98.75, 38.25]), "item-box"),
     "a point": (lambda item: item.update(geometry={"type": "Point", "coordinates": [-98.75, 38.25]}), "item-box"),

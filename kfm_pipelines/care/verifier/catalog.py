@@ -76,7 +76,7 @@ def _is_rectangle(geometry: object, box: Box) -> bool:
         return False
     west, south, east, north = box
     rings = geometry.get("coordinates")
-    if not isinstance(rings, list) or len(rings) != 1 or not isinstance(rings[0], list) or len(rings[0]) != 5:
+    if not isinstance(rings, list) or len(rings) != 1 or not isinstance(rings[0], list):
         return False
     corners = {(west, south), (east, south), (east, north), (west, north)}
     reached = [_corner(point, corners) for point in rings[0]]
