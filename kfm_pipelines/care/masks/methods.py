@@ -8,7 +8,7 @@ from kfm_pipelines.care.masks.counts import counted
 from kfm_pipelines.care.masks.displacement import moved, offsets
 from kfm_pipelines.care.masks.generalising import cells_kept
 from kfm_pipelines.care.masks.order import ranked
-from kfm_pipelines.care.masks.pieces import Piece, Selection, Tally, one_row_each, tally_of
+from kfm_pipelines.care.masks.pieces import Piece, Selection, one_row_each, tally_of
 from kfm_pipelines.care.masks.shapes import cells_around
 from kfm_pipelines.care.masks.shown import and_nowhere, nowhere, shown_as_cells, shown_as_is, shown_as_points
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Omit, Rule, Suppress
@@ -55,9 +55,9 @@ def _suppressed(selection: Selection) -> Piece:
 def _generalised(selection: Selection, rule: Generalise) -> Piece:
     import numpy as np
 
-    cells, cell = _numbered(_cells(selection, rule.resolution))
     if selection.features.count() < selection.minimum:
-        return replace(_suppressed(selection), tally=Tally(suppressed=len(cells)))
+        return _suppressed(selection)  # and not even counted
+    cells, cell = _numbered(_cells(selection, rule.resolution))
     counts, kept = cells_kept(selection.features, cell, len(cells), selection.minimum)
     # Records without a cell are at the place after all cells, which is none.
     place_of = np.where(kept, np.cumsum(kept) - 1, kept.sum())

@@ -1,5 +1,7 @@
 """Measures: what masking did, told so that the numbers themselves give nothing away."""
 
+from typing import Any
+
 import h3
 import pytest
 
@@ -37,6 +39,13 @@ def test_groups_are_counted_as_far_as_they_are_published() -> None:
 def test_nothing_released_has_no_smallest_cell_and_no_uncertainty() -> None:
     measures = mask(sites(*scattered(6), "withheld"), {"withheld": SUPPRESS}).measures
     assert (measures.smallest_cell, measures.uncertainty_m, measures.spatial_fit) == (None, None, None)
+
+
+@pytest.mark.parametrize("rule", [generalise(5), group(5), SUPPRESS])
+def test_features_too_few_to_publish_are_in_no_measure(rule: dict[str, Any]) -> None:
+    few = mask(sites(*around(FOUR, [1, 1, 2, 0]), "restricted"), {"restricted": rule}).measures
+    none = mask(sites([], [], "restricted"), {"restricted": rule}).measures
+    assert few == none
 
 
 def test_the_largest_published_uncertainty_is_told() -> None:
