@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import PolicyRefused
+from kfm_pipelines.stages.parquet import declared_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,4 +34,5 @@ def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> 
         raise
     except Exception as error:  # noqa: BLE001 - a masker that fails lets nothing out, nor what its error says
         raise PolicyRefused(f"masking failed: {type(error).__name__}; nothing is published") from None
-    return Outcome(masked.table, masked.crosswalk, masked.measures.as_dict())
+    declared = declared_schema(published_table(dataset, policy))
+    return Outcome(masked.table.cast(declared), masked.crosswalk, masked.measures.as_dict())
