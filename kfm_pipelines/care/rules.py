@@ -23,7 +23,8 @@ class Leave(Declared):
 
 
 class Generalise(Declared):
-    """The place becomes the H3 cell it lies in. Records in a cell with too few of them lose their place."""
+    """The place becomes the H3 cell it lies in. Records in a cell with too few of them lose their place, and of the
+    others so many that every cell has a multiple of the policy's minimum."""
 
     method: Literal["generalise"]
     resolution: Resolution

@@ -134,9 +134,9 @@ def _shown(release: Release) -> None:
 
 
 def _in_cells(release: Release) -> None:
-    """Two cells with six features each, and five features that are alone in theirs."""
+    """Two cells with ten features each, and five features that are alone in theirs."""
     for block in BLOCKS:
-        for row in _rows(release, "generalised", *near(*centre(block), 6, [5])):
+        for row in _rows(release, "generalised", *near(*centre(block), 10, [5])):
             release.publish([row], **cell_place(block))
     alone = [place for latitude, longitude in SCATTERED for place in near(latitude, longitude, 1, [5])]
     for row in _rows(release, "generalised", *alone):

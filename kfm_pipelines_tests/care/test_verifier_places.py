@@ -23,8 +23,8 @@ from kfm_pipelines_tests.care.honest import (
 from kfm_pipelines_tests.care.releases import Release, cell_place, centre, near
 from kfm_pipelines_tests.care.tampering import Change, rules_of
 
-IN_FIRST = slice(0, 6)  # records of the first cell
-ALONE = slice(12, 17)  # records that lost their place
+IN_FIRST = slice(0, 10)  # records of the first cell
+ALONE = slice(20, 25)  # records that lost their place
 
 
 def show(sensitivity: str, which: int, **values: Any) -> Change:
@@ -36,7 +36,7 @@ def finer(release: Release) -> None:
     for record in release.of("generalised")[IN_FIRST]:
         record.values.update(cell_place(cell))
         place = release.rows[record.rows[0]]
-        place.update(near(*centre(cell), 6, [5, 6])[record.rows[0] % 6])
+        place.update(near(*centre(cell), 10, [5, 6])[record.rows[0] % 10])
 
 
 def finer_group(release: Release) -> None:
@@ -97,9 +97,10 @@ REGISTER: dict[str, tuple[Change, str]] = {
     "no count": (show("withheld", 0, records=None), "record-counts"),
     "too high a count": (show("restricted", 0, records=15), "count-true"),
     "too low a count": (show("restricted", 0, records=5), "count-true"),
-    "four features in a cell": (same_features("generalised", slice(0, 3)), "cell-minimum"),
+    "four features in a cell": (same_features("generalised", slice(0, 7)), "cell-minimum"),
     "four features without a place": (same_features("withheld", slice(0, 3)), "placeless-minimum"),
-    "four features that lost theirs": (same_features("generalised", slice(12, 14)), "placeless-minimum"),
+    "eight features in a cell": (same_features("generalised", slice(0, 3)), "cell-steps"),
+    "four features that lost theirs": (same_features("generalised", slice(20, 22)), "placeless-minimum"),
     "two resolutions that tell one apart": (overlap, "combination-minimum"),
     "a remainder of one group": (lonely_together, "remainder"),
     "two remainders": (second_remainder, "remainder"),

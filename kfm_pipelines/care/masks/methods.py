@@ -58,11 +58,12 @@ def _generalised(selection: Selection, rule: Generalise) -> Piece:
     if selection.features.count() < selection.minimum:
         return _suppressed(selection)  # and not even counted
     cells, cell = _numbered(_cells(selection, rule.resolution))
-    counts, kept = cells_kept(selection.features, cell, len(cells), selection.minimum)
-    # Records without a cell are at the place after all cells, which is none.
-    place_of = np.where(kept, np.cumsum(kept) - 1, kept.sum())
+    counts, kept, placed = cells_kept(selection, cell, len(cells))
+    # Records without a place are at the one after all cells, which is none.
+    place = np.where(placed, (np.cumsum(kept) - 1)[cell], kept.sum())
     shown = and_nowhere(shown_as_cells(cells[kept[:-1]], geometries=selection.drawn))
-    return one_row_each(selection, place_of[cell], shown, tally_of(counts, kept[:-1]))
+    told = counts // selection.minimum * selection.minimum
+    return one_row_each(selection, place, shown, tally_of(told, kept[:-1]))
 
 
 def _cells(selection: Selection, resolution: int) -> "Cells":

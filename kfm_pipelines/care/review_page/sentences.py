@@ -76,7 +76,8 @@ def _sentence(rule: Rule, least: int) -> str:
         case Generalise(resolution=resolution):
             return (
                 f"The place becomes a hexagon of about {_area(resolution)} (H3 resolution {resolution}). "
-                f"Hexagons with fewer than {least} features are not shown; their records lose their place."
+                f"Hexagons with fewer than {least} features are not shown; their records lose their place. The others "
+                f"show a multiple of {least}; the records beyond that lose their place as well."
             )
         case Displace(min_m=nearest, max_m=farthest, reason=reason):
             return (

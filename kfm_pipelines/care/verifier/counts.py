@@ -33,6 +33,22 @@ def cells_have_enough(case: Case) -> Iterator[Breach]:
             yield Breach("cell-minimum", share.name, f"at least {case.k} features in a cell", f"{few} cells with fewer")
 
 
+def cells_have_whole_steps(case: Case) -> Iterator[Breach]:
+    """Else a release and the one before it tell in which cell the one record lies that came between."""
+    import numpy as np
+
+    for share in case.shares:
+        if isinstance(share.rule, Generalise):
+            shown = valid(case.values("cell", share.link_records))
+            _, cells = np.unique(
+                cells_of(case.values("cell", share.link_records[shown])).positions, return_inverse=True
+            )
+            counts = count_distinct(cells, case.origins.features[share.link_rows[shown]], 0)
+            if odd := int((counts % case.k > 0).sum()):
+                expected = f"a multiple of {case.k} features in a cell"
+                yield Breach("cell-steps", share.name, expected, f"{odd} cells with another number")
+
+
 def the_placeless_are_enough(case: Case) -> Iterator[Breach]:
     """Who knows all members of a class would find the few that lost their place by what is missing."""
     import numpy as np
@@ -140,3 +156,4 @@ RULES = (
     the_remainder_is_one_of_several,
     places_are_in_their_cells,
 )
+STEPS = (cells_have_whole_steps,)

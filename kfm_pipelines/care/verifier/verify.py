@@ -38,6 +38,7 @@ STAGES: tuple[tuple[Rule, ...], ...] = (
         *file_bytes.RULES,
         *catalog.RULES,
     ),
+    counts.STEPS,
 )
 
 

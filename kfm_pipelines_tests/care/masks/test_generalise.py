@@ -8,7 +8,7 @@ import pyproj
 import pytest
 import shapely
 
-from kfm_pipelines_tests.care.masks.given import around, generalise, mask, scattered, shapes, sites
+from kfm_pipelines_tests.care.masks.given import SECRET, around, generalise, mask, scattered, shapes, sites
 
 # Well inside of four cells of resolution 5.
 FOUR = [h3.cell_to_latlng(h3.latlng_to_cell(38.0 + step, -98.0, 5))[::-1] for step in (0.0, 0.5, 1.0, 1.5)]
@@ -25,8 +25,8 @@ def cell_at(place: tuple[float, float], resolution: int = 5) -> str:
 
 
 def test_a_record_shows_the_cell_its_coordinate_lies_in() -> None:
-    table = mask(sites(*around(FOUR[:2], [5, 7])), RULES).table
-    assert rows_by_cell(table) == {cell_at(FOUR[0]): 5, cell_at(FOUR[1]): 7}
+    table = mask(sites(*around(FOUR[:2], [5, 10])), RULES).table
+    assert rows_by_cell(table) == {cell_at(FOUR[0]): 5, cell_at(FOUR[1]): 10}
     for row in table.to_pylist():
         latitude, longitude = h3.cell_to_latlng(row["cell"])
         assert (row["longitude"], row["latitude"], row["records"]) == (longitude, latitude, 1)
@@ -63,9 +63,13 @@ def test_everything_in_a_cell_is_within_the_published_uncertainty() -> None:
     ("counts", "kept"),
     [
         ([5, 5, 5, 5], [5, 5, 5, 5]),
-        ([4, 4, 5, 6], [0, 0, 5, 6]),
-        ([4, 6, 5, 9], [0, 6, 0, 9]),  # four alone would be too few to hide among: the smallest joins them
-        ([1, 5, 5, 9], None),
+        ([4, 4, 5, 10], [0, 0, 5, 10]),
+        ([4, 4, 5, 6], [0, 0, 5, 5]),  # six would tell, together with the release before, who the sixth is
+        ([4, 6, 5, 9], [0, 5, 5, 5]),
+        ([4, 10, 5, 15], [0, 10, 0, 15]),  # four alone would be too few to hide among: the smallest joins them
+        ([6, 0, 0, 0], [0, 0, 0, 0]),
+        ([6, 5, 0, 0], [5, 0, 0, 0]),
+        ([1, 5, 5, 10], None),
         ([4, 5, 0, 0], [0, 0, 0, 0]),
     ],
 )
@@ -78,7 +82,7 @@ def test_a_cell_with_too_few_loses_them_and_those_that_lost_theirs_are_never_too
     if kept is None:
         # One of two equals goes; which one follows from the cells, not from the order.
         goes = min(cell_at(FOUR[1]), cell_at(FOUR[2]))
-        kept = [0, *(0 if cell_at(place) == goes else 5 for place in FOUR[1:3]), 9]
+        kept = [0, *(0 if cell_at(place) == goes else 5 for place in FOUR[1:3]), 10]
     assert {cell: count for cell, count in found.items() if cell} == {
         cell_at(place): count for place, count in zip(FOUR, kept, strict=True) if count
     }
@@ -98,12 +102,53 @@ def test_too_few_altogether_are_not_published() -> None:
 
 
 def test_records_of_one_feature_count_once() -> None:
-    longitudes, latitudes = around(FOUR[:2], [8, 8])
-    same = [*["INVENTED-1"] * 4, *(f"INVENTED-{number}" for number in range(2, 6)), *(f"OTHER-{n}" for n in range(8))]
+    longitudes, latitudes = around(FOUR[:2], [8, 10])
+    same = [*["INVENTED-1"] * 4, *(f"INVENTED-{number}" for number in range(2, 6)), *(f"OTHER-{n}" for n in range(10))]
     found = rows_by_cell(mask(sites(longitudes, latitudes, site_id=same), RULES).table)
-    assert found == {cell_at(FOUR[0]): 8, cell_at(FOUR[1]): 8}
+    assert found == {cell_at(FOUR[0]): 8, cell_at(FOUR[1]): 10}
     same[4] = "INVENTED-1"  # four features left in the first cell, so both go
-    assert rows_by_cell(mask(sites(longitudes, latitudes, site_id=same), RULES).table) == {None: 16}
+    assert rows_by_cell(mask(sites(longitudes, latitudes, site_id=same), RULES).table) == {None: 18}
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_who_loses_the_place_follows_from_the_secret_and_not_from_the_order(twice: bool) -> None:
+    """Thirteen features in one cell and thirteen in another: three of each lose it, others for another secret."""
+    longitudes, latitudes = around(FOUR[:2], [13, 13])
+    ids = [f"INVENTED-{number:02d}" for number in range(26)]
+    conditions = [f"c{number}" for number in range(26)]
+    if twice:
+        longitudes, latitudes, ids = longitudes * 2, latitudes * 2, ids * 2
+        conditions = conditions + conditions
+    table = sites(longitudes, latitudes, site_id=ids, condition=conditions)
+
+    def losers(given: pa.Table, secret: bytes = SECRET) -> list[str]:
+        masked = mask(given, RULES, secret=secret).table
+        return sorted(row["condition"] for row in masked.to_pylist() if row["cell"] is None)
+
+    assert len(losers(table)) == (12 if twice else 6)
+    shuffled = table.take(np.random.default_rng(3).permutation(table.num_rows))
+    assert losers(shuffled) == losers(table)
+    assert losers(table, b"another secret of sixteen bytes or more") != losers(table)
+
+
+def test_features_at_one_place_are_told_apart_by_their_ids() -> None:
+    longitude, latitude = around(FOUR[:1], [1])
+    table = sites(longitude * 13, latitude * 13, site_id=[f"INVENTED-{number:02d}" for number in range(13)])
+    other = sites(*around([FOUR[1]], [5]), site_id=[f"OTHER-{number}" for number in range(5)])
+    found = rows_by_cell(mask(pa.concat_tables([table, other]), RULES).table)
+    assert found == {cell_at(FOUR[0]): 10, None: 8}
+
+
+def test_one_record_more_or_less_moves_every_cell_by_none_or_by_the_minimum() -> None:
+    counts = [13, 9, 6, 25]
+    table = sites(*around(FOUR, counts), condition=[f"c{number}" for number in range(sum(counts))])
+    before = rows_by_cell(mask(table, RULES).table)
+    for row in range(table.num_rows):
+        without = pa.concat_tables([table.slice(0, row), table.slice(row + 1)])
+        after = rows_by_cell(mask(without, RULES).table)
+        changes = {before.get(cell, 0) - after.get(cell, 0) for cell in {*before, *after} if cell}
+        assert all(change % 5 == 0 for change in changes)
+        assert all(count >= 5 for cell, count in after.items())
 
 
 def test_the_geometry_is_the_outline_of_the_cell() -> None:

@@ -1,0 +1,89 @@
+"""Which records of a cell lose their place, so that a whole multiple of the minimum keeps it.
+
+Two releases that differ by one record then differ by none or by that many in every cell. Who loses it is drawn anew
+with every size of a cell, by the secret: the record that came is not the one that shows.
+"""
+
+import hmac
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.masks.order import joint_key, ranked
+from kfm_pipelines.care.masks.pieces import Selection
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from kfm_pipelines.care.masks.arrays import Flags, Ints
+
+    Draws = NDArray[np.uint64]
+
+
+def surplus(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -> "Flags":
+    """For each record whether it is one too many. `counts` has the features of each cell."""
+    import numpy as np
+
+    excess = np.where(kept, counts % selection.minimum, 0)
+    found = np.zeros(len(cell), dtype=bool)
+    concerned = np.flatnonzero(excess[cell] > 0)
+    if len(concerned) == 0:
+        return found
+    cells = cell[concerned]
+    sizes = counts[cells].astype(np.uint64)
+    draws = _mixed(_numbers(selection, concerned) ^ _mixed(sizes ^ np.uint64(_seed(selection))))
+    rank, tied = _ranks(cells, draws)
+    if tied and selection.features.once:  # several features at one place: their ids tell them apart
+        draws = _mixed(_ids(selection, concerned) ^ _mixed(sizes ^ np.uint64(_seed(selection))))
+        rank, _ = _ranks(cells, draws)
+    found[concerned] = rank < excess[cells]
+    return found
+
+
+def _ranks(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
+    """The rank of each record's draw among the distinct ones of its cell, and whether some were the same."""
+    import numpy as np
+
+    order = np.lexsort((draws, cells))
+    ordered_cells, ordered_draws = cells[order], draws[order]
+    other_cell = np.append(True, ordered_cells[1:] != ordered_cells[:-1])
+    other = other_cell | np.append(True, ordered_draws[1:] != ordered_draws[:-1])
+    number = np.cumsum(other) - 1
+    first = np.maximum.accumulate(np.where(other_cell, number, 0))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = number - first
+    return ranks, not bool(other.all())
+
+
+def _numbers(selection: Selection, concerned: "Ints") -> "Draws":
+    """A number for each feature that does not depend on where its records stood in the table. Coordinates are quicker
+    than ids, but a feature with several records may have several."""
+    import numpy as np
+
+    if not selection.features.once:
+        return _ids(selection, concerned)
+    places, rows = selection.source.places, selection.rows[concerned]
+    longitudes, latitudes = (np.ascontiguousarray(one[rows]) for one in (places.longitudes, places.latitudes))
+    return _mixed(longitudes.view(np.uint64)) ^ latitudes.view(np.uint64)
+
+
+def _ids(selection: Selection, concerned: "Ints") -> "Draws":
+    import numpy as np
+
+    source, rows = selection.source, selection.rows[concerned]
+    columns = [ranked(source.table.column(name).take(rows)) for name in source.policy.stable_id]
+    return joint_key(columns, len(rows)).astype(np.uint64)
+
+
+def _seed(selection: Selection) -> int:
+    source = selection.source
+    subject = f"kfm-surplus-1\n{source.policy.policy}\n{selection.sensitivity}\n{selection.kind}".encode()
+    return int.from_bytes(hmac.digest(source.secret, subject, "sha256")[:8], "big")
+
+
+def _mixed(numbers: "Draws") -> "Draws":
+    """Every bit of a number spread over all of them, one to one (the finish of SplitMix64)."""
+    import numpy as np
+
+    mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
