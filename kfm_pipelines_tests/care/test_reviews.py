@@ -49,7 +49,7 @@ def test_the_run_is_green_and_dagster_does_not_call_it_materialized(register: Re
     assert staged.asset_materialization is not None
     metadata = staged.asset_materialization.metadata
     assert metadata["care/policy"].value == "heritage-sites@1"
-    assert metadata["care/smallest_cell"].value == 8
+    assert metadata["care/smallest_cell"].value == 5
     assert str(metadata["care/map"].value).startswith("![what readers will see](data:image/png;base64,iVBOR")
 
 
