@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import rfc8785
 
-from kfm_pipelines.care.authorities import Authority
+from kfm_pipelines.care.authorities import Authority, authority_of
 from kfm_pipelines.care.policies import Policy, refuse_if_unfit, refuse_if_unsuited
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.care.signatures import Signed
@@ -87,9 +87,7 @@ def governance_of(workshop: Workshop, dataset: Dataset) -> Governance:
     policy = workshop.policy(dataset)
     refuse_if_unfit(policy, workshop.today())
     refuse_if_unsuited(policy, dataset)
-    authority = workshop.authorities.get(policy.authority)
-    if authority is None:
-        raise PolicyRefused(f"policy {policy.name} names the authority {policy.authority!r}, whom nobody declared")
+    authority = authority_of(policy, workshop.authorities)
     secret = workshop.care_secret(policy.key_id) if policy.key_id else b""
     recognise(workshop.database, used_policy(policy, secret), dataset.dataset)
     return Governance(workshop, dataset, policy, authority, secret, exemptions_of(workshop.database, dataset.dataset))
