@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from kfm_pipelines.local.stack import Stack, open_stack
-from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
+from kfm_pipelines.messaging.clients import s3_client, secrets_client, sns_client, sqs_client
 from kfm_pipelines_tests.homes import temporary_home
 from kfm_pipelines_tests.site import Site, create_template, opened_site
 
@@ -28,7 +28,7 @@ def stack() -> Iterator[Stack]:
         for name, value in opened.environment.items():
             patch.setenv(name, value)
         patch.delenv("AWS_PROFILE", raising=False)
-        for client in (s3_client, sns_client, sqs_client):
+        for client in (s3_client, secrets_client, sns_client, sqs_client):
             client.cache_clear()
         _let_postgres_forget(opened.environment["KFM_POSTGRES_URL"])
         yield opened

@@ -9,14 +9,17 @@ import binascii
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
 from kfm_pipelines.care.signatures import Signed, key_id_of, refuse_unless_signed
 from kfm_pipelines.datasets import describe, read_yaml
 from kfm_pipelines.declarations import Declared, KeyPart, Words
-from kfm_pipelines.errors import DeclarationInvalid, SignatureRefused
+from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused, SignatureRefused
+
+if TYPE_CHECKING:
+    from kfm_pipelines.care.policies import Policy
 
 
 def _is_public_key(text: str) -> str:
@@ -63,6 +66,16 @@ def load_authorities(resources: Path, more_keys: Path | None = None) -> Mapping[
             raise DeclarationInvalid(f"{more.authority}: is no authority in resources/authorities; it gets no keys")
         authorities[more.authority] = known.model_copy(update={"keys": [*known.keys, *more.keys]})
     return authorities
+
+
+def authority_of(policy: "Policy", authorities: Mapping[str, Authority]) -> Authority:
+    """Who decides under this policy; PolicyRefused when it names somebody unknown."""
+    try:
+        return authorities[policy.authority]
+    except KeyError:
+        raise PolicyRefused(
+            f"policy {policy.name} names the authority {policy.authority!r}, whom nobody declared"
+        ) from None
 
 
 def _read(folder: Path) -> list[Authority]:

@@ -66,11 +66,13 @@ def create_private_key(path: Path) -> "Ed25519PrivateKey":
 
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise SignatureRefused(f"{path.name} exists; a key is never overwritten") from None
+    except OSError as error:
+        if path.exists():
+            raise SignatureRefused(f"{path.name} exists; a key is never overwritten") from None
+        raise SignatureRefused(f"{path.name} cannot be written: {error.filename}: {error.strerror}") from None
     with os.fdopen(descriptor, "wb") as file:
         file.write(text)
     return key
@@ -78,6 +80,7 @@ def create_private_key(path: Path) -> "Ed25519PrivateKey":
 
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
     """The key in a file that nobody else can read."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -87,7 +90,7 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
         key = load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
         raise SignatureRefused(f"{path.name} cannot be read: {error.strerror}") from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise SignatureRefused(f"{path.name} holds no private key") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise SignatureRefused(f"{path.name} holds another kind of key than Ed25519")

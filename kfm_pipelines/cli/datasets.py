@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from kfm_pipelines.care.policies import load_policy
+from kfm_pipelines.care.authorities import authority_of, load_authorities
+from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
 from kfm_pipelines.settings import resources_directory
@@ -36,11 +37,14 @@ def list_datasets(as_json: bool) -> None:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def check(file: Path | None, as_json: bool) -> None:
-    """Check one declaration FILE, or all of them and that they agree with each other."""
+    """Check one declaration FILE, or all: that they agree with each other, their policies and those who decide."""
     resources = resources_directory()
     checked = [load_dataset(file)] if file else list(load_datasets(resources).values())
+    authorities = load_authorities(resources)
     for dataset in checked:
-        load_policy(resources, dataset.policy)
+        policy = load_policy(resources, dataset.policy)
+        refuse_if_unsuited(policy, dataset)
+        authority_of(policy, authorities)
     names = [dataset.dataset for dataset in checked]
     if as_json:
         print_json({"ok": True, "datasets": names})

@@ -12,7 +12,7 @@ from kfm_pipelines.operations.setup import set_up
 @click.option("--fix", is_flag=True, help="Create or put right: database schema, buckets, topics, queues, wiring.")
 @json_option
 def doctor(fix: bool, as_json: bool) -> None:
-    """Check declarations, database, clock, store, buckets, topics, subscriptions and queues."""
+    """Check declarations, database, clock, policies and their secrets, store, buckets, topics and queues."""
     with opened_workshop(prepared=False) as workshop:
         fixed = set_up(workshop, cloud=True) if fix else []
         findings = diagnose(workshop)

@@ -3,17 +3,20 @@
 import getpass
 import os
 import webbrowser
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import click
+import yaml
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, notes, print_json, shown_time
 from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations import exempting, reviewing
 from kfm_pipelines.operations.review_pages import review_page
 from kfm_pipelines.operations.workshop import Workshop
@@ -23,10 +26,29 @@ from kfm_pipelines.state.exemptions import Exemption, exemptions_of
 key_file = click.option(
     "--key", "key_path", required=True, type=click.Path(path_type=Path), help="File with your private key."
 )
-reason_option = click.option("--reason", type=Words(), required=True, help="Why; kept with the decision for ever.")
+
+
+class Reason(Words):
+    """Text that says something."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        reason = super().convert(value, param, ctx)
+        if not reason.strip():
+            self.fail("it is empty; whoever looks at the decision later has nothing else to go by", param, ctx)
+        return reason
+
+
+reason_option = click.option("--reason", type=Reason(), required=True, help="Why; kept with the decision for ever.")
 digest_option = click.option(
     "--digest", type=Words(), required=True, help="The release you looked at, as `kfm review show` names it."
 )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise click.UsageError("this machine does not know your name; say with --holder whose key it is") from None
 
 
 @click.group()
@@ -49,7 +71,7 @@ def list_reviews(dataset: str | None, as_json: bool) -> None:
 
 
 @review.command()
-@click.argument("key")
+@click.argument("key", type=Words())
 @click.option(
     "--key",
     "key_path",
@@ -62,8 +84,10 @@ def list_reviews(dataset: str | None, as_json: bool) -> None:
 def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_json: bool) -> None:
     """Write the page for one KEY: maps, policy, measures, and what is new since the last release."""
     with opened_workshop() as workshop:
-        page = review_page(workshop, key, key_path)
         digest = reviews.waiting_review(workshop.database, key).release_digest
+        page = review_page(workshop, key, key_path)
+        if digest not in page:
+            raise ReviewRefused(f"{key}: another release came while the page was made; look again")
         path = out or _page_path(workshop, key, restricted=key_path is not None)
     _write_private(path, page)
     if as_json:
@@ -79,7 +103,7 @@ def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_j
 
 
 @review.command()
-@click.argument("key")
+@click.argument("key", type=Words())
 @digest_option
 @key_file
 @reason_option
@@ -93,7 +117,7 @@ def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -
 
 
 @review.command()
-@click.argument("key")
+@click.argument("key", type=Words())
 @digest_option
 @key_file
 @reason_option
@@ -107,9 +131,9 @@ def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) ->
 
 
 @review.command()
-@click.argument("dataset")
+@click.argument("dataset", type=Words())
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), required=True, help="The last day it counts.")
-@click.option("--keys", default="", help="Only keys that begin like this.")
+@click.option("--keys", type=Words(), default="", help="Only keys that begin like this.")
 @key_file
 @reason_option
 @json_option
@@ -117,8 +141,9 @@ def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_
     """Let DATASET be published unmasked for a while. Once that is over, it is not published until somebody decides."""
     with opened_workshop() as workshop:
         given = exempting.exempt(workshop, dataset, keys, until.date(), key_path, reason)
+        line = _exemption_line(given, workshop.today())
     if as_json:
-        print_json(_exemption_line(given))
+        print_json(line)
     else:
         console.print(f"{given.id}: {dataset} is exempt from {given.policy} until {given.until}")
 
@@ -129,7 +154,8 @@ def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_
 def exemptions(dataset: str | None, as_json: bool) -> None:
     """List all exemptions that were ever given, the newest first."""
     with opened_workshop() as workshop:
-        rows = [_exemption_line(one) for one in exemptions_of(workshop.database, dataset)]
+        today = workshop.today()
+        rows = [_exemption_line(one, today) for one in exemptions_of(workshop.database, dataset)]
     if as_json:
         print_json({"exemptions": rows})
         return
@@ -138,7 +164,7 @@ def exemptions(dataset: str | None, as_json: bool) -> None:
 
 
 @review.command("end")
-@click.argument("exemption")
+@click.argument("exemption", type=Words())
 @key_file
 @reason_option
 @json_option
@@ -157,19 +183,21 @@ def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) ->
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the private key goes."
 )
-@click.option("--holder", default=getpass.getuser, show_default="you", help="Whose key it is.")
+@click.option("--holder", type=Words(), default=_user, show_default="you", help="Whose key it is.")
 @click.option("--days", default=730, show_default=True, type=click.IntRange(1, 3650), help="How long it counts.")
-def keygen(authority: str, out: Path, holder: str, days: int) -> None:
+@json_option
+def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> None:
     """Make a reviewer's key pair for AUTHORITY, and print what goes into resources/authorities."""
     from kfm_pipelines.care.signatures import create_private_key, public_key_of
 
-    today = date.today()  # noqa: DTZ011 - a key's validity is in days, wherever one is
-    public = public_key_of(create_private_key(out))
+    today = datetime.now(UTC).date()
+    valid = {"valid_from": today, "valid_until": today + timedelta(days=days)}
+    key = {"holder": holder, "public_key": public_key_of(create_private_key(out)), **valid}
+    if as_json:
+        print_json({"authority": authority, "private_key": str(out), "key": key})
+        return
     notes.print(f"the private key is in {out}; it is yours alone. Under keys: in {authority}.yaml goes")
-    console.print(f"  - holder: {holder}")
-    console.print(f"    public_key: {public}")
-    console.print(f"    valid_from: {today}")
-    console.print(f"    valid_until: {today + timedelta(days=days)}")
+    click.echo(indent(yaml.safe_dump([key], sort_keys=False, allow_unicode=True, width=1000), "  "), nl=False)
 
 
 def _line(workshop: Workshop, waiting: reviews.Waiting) -> dict[str, Any]:
@@ -186,8 +214,7 @@ def _line(workshop: Workshop, waiting: reviews.Waiting) -> dict[str, Any]:
     }
 
 
-def _exemption_line(one: Exemption) -> dict[str, Any]:
-    today = date.today()  # noqa: DTZ011 - shown to a person; what counts is checked by the run
+def _exemption_line(one: Exemption, today: date) -> dict[str, Any]:
     state = "ended" if one.ended_at else "run out, blocks" if one.until < today else "counts"
     return {
         "id": one.id,
@@ -222,11 +249,14 @@ def _page_path(workshop: Workshop, key: str, *, restricted: bool) -> Path:
 
 def _write_private(path: Path, page: str) -> None:
     """For the eyes of whoever asked; a page with true places is nobody else's."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.fchmod(descriptor, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(page)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.fchmod(descriptor, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(page)
+    except OSError as error:
+        raise ReviewRefused(f"the page cannot be written: {error.filename or path}: {error.strerror}") from None
 
 
 def _tell(as_json: bool, decision: str, key: str, digest: str, then: str) -> None:

@@ -1,6 +1,6 @@
-"""S3, SNS and SQS on one loopback port, by ministack; everything it knows is kept in {home}/aws.
+"""S3, SNS, SQS and Secrets Manager on one loopback port, by ministack; everything it knows is kept in {home}/aws.
 
-ministack writes buckets' settings, topics, queues and messages down when it ends, objects at once.
+ministack writes buckets' settings, topics, queues, messages and secrets down when it ends, objects at once.
 """
 
 import os
@@ -50,7 +50,7 @@ def _environ(state: Path) -> Mapping[str, str]:
     restart on another one, and without a fixed host each answer names the address the caller used.
     """
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
-        "SERVICES": "s3,sns,sqs",
+        "SERVICES": "s3,secretsmanager,sns,sqs",
         "PERSIST_STATE": "1",
         "STATE_DIR": str(state / "state"),
         "S3_PERSIST": "1",

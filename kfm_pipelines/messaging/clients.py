@@ -3,6 +3,7 @@
 Belongs here: how patient the clients are. Does not: any call, or what an error means (`aws_errors`).
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,8 @@ def sns_client() -> "SNSClient":
 def secrets_client() -> "SecretsManagerClient":
     import boto3
 
+    # botocore writes every answer to its debug log, and an answer of this service is a secret.
+    logging.getLogger("botocore.parsers").addFilter(lambda record: record.levelno > logging.DEBUG)
     with _usable_settings():
         return boto3.Session().client("secretsmanager", config=_config())
 

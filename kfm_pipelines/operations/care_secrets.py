@@ -13,10 +13,12 @@ SHORTEST = 32
 
 def secret_of(settings: Settings, key_id: str) -> bytes:
     """PolicyRefused when there is none, or one that could be guessed."""
-    secret = _from_aws(settings, key_id) if settings.care_secrets != "environment" else _given(settings, key_id)
-    if len(secret.encode()) < SHORTEST:
+    text = _from_aws(settings, key_id) if settings.care_secrets != "environment" else _given(settings, key_id)
+    # A variable may hold bytes that are no text; an error about them would carry the secret.
+    secret = text.encode(errors="surrogateescape")
+    if len(secret.strip()) < SHORTEST:
         raise PolicyRefused(f"the secret of key {key_id} is shorter than {SHORTEST} bytes; nothing is masked with it")
-    return secret.encode()
+    return secret
 
 
 def key_check(secret: bytes) -> str:
@@ -40,9 +42,12 @@ def _given(settings: Settings, key_id: str) -> str:
 def _from_aws(settings: Settings, key_id: str) -> str:
     name = settings.care_secrets.removeprefix("aws:") + key_id
     try:
-        with translated(f"reading the secret {name}"):
-            return secrets_client().get_secret_value(SecretId=name).get("SecretString", "")
+        with translated(f"reading {name} from Secrets Manager"):
+            secret = secrets_client().get_secret_value(SecretId=name).get("SecretString")
     except Retryable:
         raise
     except KfmError as error:
         raise PolicyRefused(f"the secret of key {key_id} cannot be had: {error}") from None
+    if secret is None:
+        raise PolicyRefused(f"the secret of key {key_id} is not text: keep it in {name} as a secret string, not binary")
+    return secret

@@ -4,6 +4,7 @@ from datetime import date
 from pathlib import Path
 from uuid import uuid4
 
+from kfm_pipelines.care.authorities import authority_of
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.reviewing import sign_for
@@ -47,6 +48,6 @@ def end(workshop: Workshop, identifier: str, private_key: Path, reason: str) -> 
     exemption = exemptions.read_exemption(workshop.database, identifier)
     policy = workshop.policy(workshop.datasets[exemption.dataset])
     statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}
-    signed = sign_for(workshop.authorities[policy.authority], statement, private_key, workshop)
+    signed = sign_for(authority_of(policy, workshop.authorities), statement, private_key, workshop)
     exemptions.end(workshop.database, exemption, signed)
     return exemption

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import rfc8785
 
-from kfm_pipelines.care.authorities import Authority
+from kfm_pipelines.care.authorities import Authority, authority_of
 from kfm_pipelines.care.policies import Policy, refuse_if_unfit, refuse_if_unsuited
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.care.signatures import Signed
@@ -49,10 +49,14 @@ class Governance:
 
     def of(self, key: str) -> Rules:
         """PolicyRefused when an exemption of this key has run out, or is not what was signed."""
-        exemption = next((one for one in self.exemptions if one.covers(key)), None)
+        exemption = self.exemption_of(key)
         if exemption is not None:
             self._refuse_if_unfit(exemption)
         return Rules(self.policy, self.secret, exemption)
+
+    def exemption_of(self, keys: str) -> Exemption | None:
+        """The one that decides about this key, or about all keys that begin like this: the newest."""
+        return next((one for one in self.exemptions if one.covers(keys)), None)
 
     def config_digest(self, key: str) -> str:
         """Changes with anything reviewed or decided that shapes the published bytes."""
@@ -83,15 +87,15 @@ def governance_of(workshop: Workshop, dataset: Dataset) -> Governance:
     policy = workshop.policy(dataset)
     refuse_if_unfit(policy, workshop.today())
     refuse_if_unsuited(policy, dataset)
-    authority = workshop.authorities.get(policy.authority)
-    if authority is None:
-        raise PolicyRefused(f"policy {policy.name} names the authority {policy.authority!r}, whom nobody declared")
+    authority = authority_of(policy, workshop.authorities)
     secret = workshop.care_secret(policy.key_id) if policy.key_id else b""
-    used = UsedPolicy(
-        policy.policy, policy.version, policy.digest, policy.key_id, key_check(secret) if policy.key_id else None
-    )
-    recognise(workshop.database, used, dataset.dataset)
+    recognise(workshop.database, used_policy(policy, secret), dataset.dataset)
     return Governance(workshop, dataset, policy, authority, secret, exemptions_of(workshop.database, dataset.dataset))
+
+
+def used_policy(policy: Policy, secret: bytes) -> UsedPolicy:
+    check = key_check(secret) if policy.key_id else None
+    return UsedPolicy(policy.policy, policy.version, policy.digest, policy.key_id, check)
 
 
 def _says(exemption: Exemption) -> bool:

@@ -1,5 +1,6 @@
 """Policy versions as they were first used. A version never changes its meaning, nor a key id its secret."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kfm_pipelines.errors import PolicyRefused
@@ -23,21 +24,31 @@ class UsedPolicy:
 
 def recognise(database: Database, used: UsedPolicy, dataset: str) -> None:
     """Record the version when it is new; refuse it when it is not what it was, or its secret is another one."""
+    known = known_versions(database, used)
+    refuse_changed_rules(used, known)
+    refuse_another_secret(used, known)
+    if all(one.name != used.name for one in known):
+        _insert(database, used, dataset)
+
+
+def known_versions(database: Database, used: UsedPolicy) -> list[UsedPolicy]:
+    """This version of the policy as it was first used, and whatever else goes by the same secret."""
     rows = database.fetch(
         "SELECT policy, version, digest, key_id, key_check FROM kfm.policy_versions"
         " WHERE (policy = %(policy)s AND version = %(version)s) OR key_id = %(key_id)s",
         {"policy": used.policy, "version": used.version, "key_id": used.key_id},
     )
-    for row in rows:
-        _refuse_change(used, UsedPolicy(**row))
-    if not any((row["policy"], row["version"]) == (used.policy, used.version) for row in rows):
-        _insert(database, used, dataset)
+    return [UsedPolicy(**row) for row in rows]
 
 
-def _refuse_change(used: UsedPolicy, known: UsedPolicy) -> None:
-    if used.name == known.name and used.digest != known.digest:
+def refuse_changed_rules(used: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
+    if any(one.name == used.name and one.digest != used.digest for one in known):
         raise PolicyRefused(f"policy {used.name} is not what it was when it was first used; give it a new version")
-    if used.key_id is not None and used.key_id == known.key_id and used.key_check != known.key_check:
+
+
+def refuse_another_secret(used: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
+    same_key = [one for one in known if used.key_id is not None and one.key_id == used.key_id]
+    if any(one.key_check != used.key_check for one in same_key):
         raise PolicyRefused(
             f"the secret of key {used.key_id} is not the one it was; a new secret is a new key_id and policy version"
         )

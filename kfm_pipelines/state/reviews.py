@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.database import Database
@@ -56,7 +57,7 @@ def waiting_review(database: Database, key: str) -> Waiting:
     for waiting in waiting_reviews(database):
         if waiting.key == key:
             return waiting
-    raise ReviewRefused(f"{key}: no release of this key awaits review")
+    raise ReviewRefused(f"{one_line(key, 200)}: no release of this key awaits review")
 
 
 def last_decision(database: Database, key: str, release_digest: str) -> Decision | None:

@@ -1,9 +1,18 @@
 """`kfm doctor` says what is wrong, and mends it when asked. Each setting is checked in operations/test_diagnosis.py."""
 
+import pytest
+
 from kfm_pipelines.messaging.clients import s3_client
+from kfm_pipelines_tests.care.register import with_reviewer
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.messaging.given import set_queue
 from kfm_pipelines_tests.site import Site
+
+
+@pytest.fixture
+def site(site: Site) -> Site:
+    """With somebody who can review: the shipped authorities have no keys, which would be a finding of its own."""
+    return with_reviewer(site).site
 
 
 def wrong(document: dict[str, list[dict[str, object]]]) -> list[object]:
@@ -39,3 +48,14 @@ def test_a_missing_queue_does_not_hide_the_other_findings(site: Site) -> None:
     assert "WRONG  queue nowhere: there is no queue 'nowhere'" in said.out
     assert f"ok     topic {site.workshop.settings.topic}" in said.out
     assert "ok     Postgres" in said.out
+
+
+def test_what_only_a_person_can_mend_is_not_called_mended(site: Site) -> None:
+    environment = {**site.environment, "KFM_CARE_KEY_HERITAGE_2026": "too short"}
+
+    said = kfm(environment, "doctor", "--fix")
+
+    assert said.code == 1
+    assert "mended" not in said.out
+    assert "WRONG  secret for heritage/sites: the secret of key heritage-2026 is shorter than 32 bytes" in said.out
+    assert "too short" not in said.out + said.err

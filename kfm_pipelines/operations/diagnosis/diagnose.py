@@ -6,6 +6,7 @@ from functools import partial
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.messaging.wiring import wiring
 from kfm_pipelines.operations.diagnosis.buckets import bucket_findings, store_findings
+from kfm_pipelines.operations.diagnosis.care import care_looks
 from kfm_pipelines.operations.diagnosis.finding import Finding
 from kfm_pipelines.operations.diagnosis.queues import queue_findings
 from kfm_pipelines.operations.diagnosis.surroundings import declarations, postgres, store
@@ -25,9 +26,15 @@ def _wiring(workshop: Workshop) -> Iterator[Finding]:
         yield from _looked(check, look)
 
 
+def _care(workshop: Workshop) -> Iterator[Finding]:
+    for check, look in care_looks(workshop):
+        yield from _looked(check, look)
+
+
 def _looks(workshop: Workshop) -> Iterator[tuple[str, Look]]:
     yield "declarations", partial(declarations, workshop)
     yield "Postgres", partial(postgres, workshop)
+    yield "care", partial(_care, workshop)
     yield "store", partial(store, workshop)
     yield "store bucket", partial(store_findings, workshop)
     yield "wiring", partial(_wiring, workshop)

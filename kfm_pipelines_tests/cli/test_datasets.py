@@ -1,0 +1,86 @@
+"""`kfm datasets check`: a declaration is right when its policy speaks about its columns and somebody decides."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfm_pipelines.settings import shipped
+from kfm_pipelines_tests.cli.command import Said, kfm
+
+
+@pytest.fixture
+def resources(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
+
+
+def check(resources: Path, *arguments: str) -> Said:
+    """Without a database or a cloud."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("KFM_", "AWS_"))}
+    return kfm({**environment, "KFM_RESOURCES": str(resources)}, "datasets", "check", *arguments)
+
+
+def change(path: Path, **changes: Any) -> None:
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+
+def with_column(resources: Path) -> None:
+    path = resources / "datasets/heritage-sites.yaml"
+    table = yaml.safe_load(path.read_text())["table"]
+    table["columns"].append({"name": "finder", "type": "string", "nullable": True, "description": "Who found it"})
+    change(path, table=table)
+
+
+WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a column the policy is silent about": (
+        with_column,
+        "policy heritage-sites@1 does not suit heritage/sites: it does not say whether 'finder' is kept or withheld",
+    ),
+    "no extent": (
+        lambda r: change(r / "datasets/heritage-sites.yaml", extent=None),
+        "policy heritage-sites@1 does not suit heritage/sites: the dataset has no extent to hold coordinates against",
+    ),
+    "a nation's data without labels": (
+        lambda r: change(r / "policies/tribal-areas.yaml", labels=[]),
+        "policy tribal-areas@1 does not suit drought/tribal-areas: the data is a nation's, so the policy needs labels",
+    ),
+    "nobody who decides": (
+        lambda r: change(r / "policies/heritage-sites.yaml", authority="nobody"),
+        "policy heritage-sites@1 names the authority 'nobody', whom nobody declared",
+    ),
+    "an authority that makes no sense": (
+        lambda r: change(r / "authorities/heritage-review-board.yaml", kind="king"),
+        "heritage-review-board.yaml: kind: Input should be 'steward', 'sovereign' or 'agency', not 'king'",
+    ),
+    "no policy": (
+        lambda r: (r / "policies/heritage-sites.yaml").unlink(),
+        "there is no masking policy 'heritage-sites' in resources/policies, so nothing may be published",
+    ),
+}
+
+
+def test_what_is_shipped_is_right(resources: Path) -> None:
+    assert check(resources).out == "3 right: drought/tribal-areas, heritage/sites, usgs/streamflow\n"
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_one_sentence(resources: Path, case: str) -> None:
+    breaks, says = WRONG[case]
+    breaks(resources)
+    said = check(resources)
+    assert (said.code, said.out, said.err) == (1, "", f"kfm: {says}\n")
+
+
+def test_a_file_is_held_against_its_policy_before_it_is_declared(resources: Path, tmp_path: Path) -> None:
+    draft = tmp_path / "draft.yaml"
+    shutil.copyfile(resources / "datasets/heritage-sites.yaml", draft)
+    assert check(resources, str(draft), "--json").json == {"ok": True, "datasets": ["heritage/sites"]}
+
+    change(draft, extent=None)
+    said = check(resources, str(draft))
+    assert said.code == 1
+    assert "the dataset has no extent" in said.err
