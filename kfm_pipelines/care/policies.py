@@ -18,6 +18,8 @@ from kfm_pipelines.datasets import Dataset, describe, read_yaml
 from kfm_pipelines.declarations import ColumnName, Declared, KeyPart
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
 
+# Columns of every masked table; `published` says what they mean.
+RESERVED = ("record", "cell", "uncertainty_m", "records")
 Sentence = Annotated[str, StringConstraints(min_length=3, strip_whitespace=True)]
 
 
@@ -150,6 +152,14 @@ def _misfits(policy: Policy, dataset: Dataset) -> "list[str]":
         for name in [*said, *policy.stable_id, *([policy.class_column] if policy.class_column else [])]
         if name not in names
     ]
+    misfits += [
+        f"{name!r} says what feature a record is of, so it cannot be kept"
+        for name in policy.stable_id
+        if name in policy.columns.keep
+    ]
+    misfits += [f"{name!r} is a name the published table needs for itself" for name in names if name in RESERVED]
+    if policy.class_column in said:
+        misfits.append(f"{policy.class_column!r} is the class, which is always kept; take it out of columns")
     misfits += [f"{name!r} tells a place, so it can be neither kept nor withheld" for name in said if name in places]
     misfits += [
         f"it does not say whether {name!r} is kept or withheld"

@@ -1,13 +1,10 @@
 """The table that a policy lets out: its columns follow from what comes in and what the policy says of it."""
 
-from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.policies import RESERVED, Policy
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Column, Table
 
-RECORD = "record"
-CELL = "cell"
-UNCERTAINTY = "uncertainty_m"
-RECORDS = "records"
+RECORD, CELL, UNCERTAINTY, RECORDS = RESERVED
 
 
 def published_table(dataset: Dataset, policy: Policy) -> Table:

@@ -1,6 +1,7 @@
 """What catalogs say about the care taken with a release: under which policy, on whose authority, how exact."""
 
 from dataclasses import dataclass
+from math import ceil, cos, radians
 
 METRES_IN_A_DEGREE = 111_320.0
 ANYWHERE_DEGREES = 360.0
@@ -28,7 +29,8 @@ class CareFacts:
     labels: tuple[str, ...]
     methods: tuple[str, ...]  # `restricted point: group`, …; none when all is open
     key_id: str | None
-    uncertainty_m: float | None  # the largest published; None when some or all places are withheld
+    uncertainty_m: float | None  # the largest published; None when no place is
+    farthest_latitude: float  # of the dataset's extent, where a degree of longitude is shortest
     exemption: ExemptionFacts | None
 
     @property
@@ -40,7 +42,8 @@ class CareFacts:
         """One side of a box that surely holds the true place of anything published with one."""
         if self.uncertainty_m is None:
             return ANYWHERE_DEGREES
-        return round(2 * self.uncertainty_m / METRES_IN_A_DEGREE, 3)
+        shortest = METRES_IN_A_DEGREE * max(cos(radians(self.farthest_latitude)), 0.01)
+        return ceil(1000 * 2 * self.uncertainty_m / shortest) / 1000
 
     @property
     def warning(self) -> str:

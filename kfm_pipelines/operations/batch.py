@@ -204,7 +204,9 @@ class Batch:
             return None
         with self._working(claim, "compute"):
             intent = transactions.close_abandoned(self.database, claim)
-            if intent is not None and release.finish(self._workshop, self._dataset, claim, intent):
+            if intent is not None and release.finish(
+                self._workshop, self._dataset, claim, intent, lambda: self._governance
+            ):
                 self.notes[key] = "an interrupted publication was completed"
                 return None
             clear_work(self._store, self._layout, key)
@@ -227,7 +229,7 @@ class Batch:
     def _waits(self, claim: Claim) -> bool:
         """Whether the staged release has to be seen by somebody first; then the key is let go until it has been."""
         staged = release.staged_release(self.database, claim)
-        if is_approved(self._governance, claim.key, staged.digest):
+        if is_approved(self._governance.oversight, claim.key, staged.digest):
             return False
         entry = asking_entry(self._dataset, claim, self._governance.policy, staged.digest)
         transactions.await_review(self.database, claim, staged.digest, entry)

@@ -9,7 +9,7 @@ from kfm_pipelines.state.exemptions import Exemption
 
 
 def care_facts(governance: Governance, rules: Rules, measures: Mapping[str, Any]) -> CareFacts:
-    policy = rules.policy
+    policy, extent = rules.policy, governance.oversight.dataset.extent
     methods = tuple(
         f"{sensitivity} {kind}: {rule.method}"
         for sensitivity, classes in sorted(policy.classes.items())
@@ -24,6 +24,7 @@ def care_facts(governance: Governance, rules: Rules, measures: Mapping[str, Any]
         methods=methods,
         key_id=policy.key_id,
         uncertainty_m=measures.get("uncertainty_m"),
+        farthest_latitude=max(abs(extent.south), abs(extent.north)) if extent else 0.0,
         exemption=_exemption_facts(rules.exemption) if rules.exemption else None,
     )
 

@@ -4,10 +4,9 @@ from datetime import date
 from pathlib import Path
 from uuid import uuid4
 
-from kfm_pipelines.care.authorities import authority_of
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations.governance import governance_of
-from kfm_pipelines.operations.reviewing import sign_for
+from kfm_pipelines.operations.oversight import oversight_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import exemptions
 from kfm_pipelines.state.exemptions import Exemption
@@ -37,7 +36,7 @@ def exempt(
         "until": until.isoformat(),
         "reason": reason,
     }
-    signed = sign_for(governance.authority, statement, private_key, workshop)
+    signed = governance.oversight.sign(statement, private_key)
     given = Exemption(identifier, dataset.dataset, policy.name, key_prefix, until, signed)
     exemptions.give(workshop.database, given)
     return given
@@ -46,8 +45,8 @@ def exempt(
 def end(workshop: Workshop, identifier: str, private_key: Path, reason: str) -> Exemption:
     """End one: from then on its keys are masked again."""
     exemption = exemptions.read_exemption(workshop.database, identifier)
-    policy = workshop.policy(workshop.datasets[exemption.dataset])
+    oversight = oversight_of(workshop, workshop.datasets[exemption.dataset])
     statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}
-    signed = sign_for(authority_of(policy, workshop.authorities), statement, private_key, workshop)
+    signed = oversight.sign(statement, private_key)
     exemptions.end(workshop.database, exemption, signed)
     return exemption

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import rfc8785
 
-from kfm_pipelines.care.authorities import Authority, authority_of
+from kfm_pipelines.care.authorities import Authority
 from kfm_pipelines.care.policies import Policy, refuse_if_unfit, refuse_if_unsuited
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.care.signatures import Signed
@@ -15,6 +15,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import PolicyRefused, SignatureRefused
 from kfm_pipelines.operations.care_secrets import key_check
+from kfm_pipelines.operations.oversight import Oversight, oversight_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.exemptions import Exemption, exemptions_of
 from kfm_pipelines.state.policy_versions import UsedPolicy, recognise
@@ -40,12 +41,17 @@ class Rules:
 class Governance:
     """Everything that may apply to the keys of one dataset, read once for a stage of a run."""
 
-    workshop: Workshop
-    dataset: Dataset
-    policy: Policy
-    authority: Authority
+    oversight: Oversight
     secret: bytes = field(repr=False)
     exemptions: Sequence[Exemption]
+
+    @property
+    def policy(self) -> Policy:
+        return self.oversight.policy
+
+    @property
+    def authority(self) -> Authority:
+        return self.oversight.authority
 
     def of(self, key: str) -> Rules:
         """PolicyRefused when an exemption of this key has run out, or is not what was signed."""
@@ -61,19 +67,18 @@ class Governance:
     def config_digest(self, key: str) -> str:
         """Changes with anything reviewed or decided that shapes the published bytes."""
         exemption = self.of(key).exemption
-        parts = ["kfm-config-2", self.dataset.digest, self.policy.digest, exemption.id if exemption else None]
+        parts = ["kfm-config-2", self.oversight.dataset.digest, self.policy.digest, exemption.id if exemption else None]
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
     def _refuse_if_unfit(self, exemption: Exemption) -> None:
-        signed = exemption.signed
-        given_on = exemption.at.date() if exemption.at else self.workshop.today()
+        signed, today = exemption.signed, self.oversight.workshop.today()
         try:
-            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), given_on)
+            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), today)
         except SignatureRefused as error:
             raise PolicyRefused(f"exemption {exemption.id} is not valid: {error}") from None
         if not _says(exemption):
             raise PolicyRefused(f"exemption {exemption.id} is not what was signed")
-        if self.workshop.today() > exemption.until:
+        if today > exemption.until:
             raise PolicyRefused(
                 f"exemption {exemption.id} from policy {exemption.policy} ran out on {exemption.until}; renew or end it"
             )
@@ -84,13 +89,13 @@ class Governance:
 
 
 def governance_of(workshop: Workshop, dataset: Dataset) -> Governance:
-    policy = workshop.policy(dataset)
+    oversight = oversight_of(workshop, dataset)
+    policy = oversight.policy
     refuse_if_unfit(policy, workshop.today())
     refuse_if_unsuited(policy, dataset)
-    authority = authority_of(policy, workshop.authorities)
     secret = workshop.care_secret(policy.key_id) if policy.key_id else b""
     recognise(workshop.database, used_policy(policy, secret), dataset.dataset)
-    return Governance(workshop, dataset, policy, authority, secret, exemptions_of(workshop.database, dataset.dataset))
+    return Governance(oversight, secret, exemptions_of(workshop.database, dataset.dataset))
 
 
 def used_policy(policy: Policy, secret: bytes) -> UsedPolicy:

@@ -1,10 +1,18 @@
 """A key's release: staged from the log's own facts, published under the key's lock, finished after any crash."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityBroken, PointerMoved, ReviewRefused
+from kfm_pipelines.errors import (
+    CareRefused,
+    GateRefused,
+    IntegrityBroken,
+    PointerMoved,
+    PolicyRefused,
+    ReviewRefused,
+    SignatureRefused,
+)
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
@@ -55,33 +63,52 @@ def staged_release(database: Database, claim: Claim) -> Release:
 def publish(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
     """Trust nobody: verdicts and reviews must be there, and about exactly the bytes that are staged."""
     release = staged_release(workshop.database, claim)
-    require_green(workshop.database, claim, TABLE_GATES, release.content_hash)
-    require_green(workshop.database, claim, RELEASE_GATES, release.digest, CareRefused)
-    if not is_approved(governance, claim.key, release.digest):
-        raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
+    _refuse_unless_allowed(workshop.database, claim, governance, release, claim.epoch)
     verify_staged(workshop.store, Layout(dataset.pipeline), release, claim.epoch)
     transactions.advance(workshop.database, claim, Step.PUBLISH, release.as_detail())
     _complete(workshop, dataset, claim, release, claim.epoch)
     return release
 
 
-def finish(workshop: Workshop, dataset: Dataset, claim: Claim, intent: Entry) -> bool:
-    """Roll a predecessor's publication forward: its intent is in the log, so it must become true. False when that is
-    impossible and readers have seen nothing of it, because somebody changed the staged files or the Item by hand."""
+def finish(
+    workshop: Workshop, dataset: Dataset, claim: Claim, intent: Entry, governance: Callable[[], Governance]
+) -> bool:
+    """Roll a predecessor's publication forward: its intent is in the log, so it must become true. False when readers
+    have seen nothing of it and it must not, or cannot: what allowed it does not any more, or was never there, or
+    somebody changed the staged files or the Item by hand."""
     release = Release.from_detail(dict(intent.detail))
+    item = Layout(dataset.pipeline).item(claim.key)
     try:
+        if workshop.store.digest(item) != release.item_hash:
+            _refuse_unless_allowed(workshop.database, claim, governance(), release, intent.txn)
         _complete(workshop, dataset, claim, release, intent.txn)
-    except (IntegrityBroken, PointerMoved) as error:
-        if workshop.store.digest(Layout(dataset.pipeline).item(claim.key)) == release.item_hash:
+    except (IntegrityBroken, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused) as error:
+        if workshop.store.digest(item) == release.item_hash:
             raise
         transactions.give_up_intent(workshop.database, claim, intent, str(error))
         return False
     return True
 
 
+def _refuse_unless_allowed(
+    database: Database, claim: Claim, governance: Governance, release: Release, txn: int
+) -> None:
+    """The policy and exemptions it was computed under still hold, every gate is green about it, and whoever has to has
+    said yes."""
+    computed = _entry_of(database, claim.key, txn, Step.COMPUTE)
+    if computed["config"] != governance.config_digest(claim.key):
+        raise GateRefused(f"{claim.key}: the policy, an exemption or the declaration has changed since it was computed")
+    require_green(database, claim.key, txn, TABLE_GATES, release.content_hash)
+    require_green(database, claim.key, txn, RELEASE_GATES, release.digest, CareRefused)
+    if not is_approved(governance.oversight, claim.key, release.digest):
+        raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
+
+
 def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int) -> None:
     with transactions.publishing(workshop.database, claim) as locked:
         promote(workshop.store, Layout(dataset.pipeline), release, txn)
+        for content_hash in locked.withdrawn(release.content_hash):
+            workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
         locked.commit(_revision(release, claim, txn), dataset.dataset, txn=txn)
 
 
@@ -117,8 +144,12 @@ def _next_revision(database: Database, key: str, inputs_hash: str, content_hash:
 
 
 def detail_of(database: Database, claim: Claim, step: Step) -> Mapping[str, Any]:
+    return _entry_of(database, claim.key, claim.epoch, step)
+
+
+def _entry_of(database: Database, key: str, txn: int, step: Step) -> Mapping[str, Any]:
     with database.transaction() as connection:
-        entry = wal.entry_of(connection, claim.key, claim.epoch, step)
+        entry = wal.entry_of(connection, key, txn, step)
     if entry is None:
-        raise GateRefused(f"{claim.key}: this transaction has not been through {step}; run the whole group of assets")
+        raise GateRefused(f"{key}: this transaction has not been through {step}; run the whole group of assets")
     return entry.detail

@@ -7,13 +7,14 @@ from kfm_pipelines.care.review_page import content
 from kfm_pipelines.care.review_page.page import render_page
 from kfm_pipelines.care.review_page.view import difference, measure_rows, rule_sentences, sample
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.operations.governance import Governance, governance_of
+from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.operations.oversight import Oversight, oversight_of
 from kfm_pipelines.operations.review_maps import map_of_original, map_of_release
-from kfm_pipelines.operations.reviewing import sign_for
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state import audit, reviews, wal
 from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.exemptions import exemptions_of
 from kfm_pipelines.state.reviews import Waiting
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.state.wal import Step
@@ -24,35 +25,46 @@ def review_page(workshop: Workshop, key: str, private_key: Path | None) -> str:
     """HTML. With a key of the authority it shows what the data was before masking, and the audit says who looked."""
     waiting = reviews.waiting_review(workshop.database, key)
     dataset = workshop.datasets[waiting.dataset]
-    governance = governance_of(workshop, dataset)
+    oversight = oversight_of(workshop, dataset)
+    _refuse_if_unmasked(oversight, key, private_key)
     before_map = None
     if private_key is not None:
-        _record_read(governance, waiting, private_key)
+        _record_read(oversight, waiting, private_key)
         original = workshop.store.read(Layout(dataset.pipeline).computed(key, waiting.txn))
         before_map = map_of_original(workshop, dataset, key, read_parquet(original, key))
-    return render_page(_view(governance, waiting, before_map))
+    return render_page(_view(oversight, waiting, before_map))
 
 
-def _record_read(governance: Governance, waiting: Waiting, private_key: Path) -> None:
+def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None) -> None:
+    """What an exemption would let out unmasked has not been let out yet."""
+    given = exemptions_of(oversight.workshop.database, oversight.dataset.dataset)
+    covering = [one.id for one in given if one.covers(key)]
+    if covering and private_key is None and not oversight.policy.is_open:
+        raise ReviewRefused(
+            f"{key}: under {covering[0]} it would go out unmasked; it takes a reviewer's --key to see it"
+        )
+
+
+def _record_read(oversight: Oversight, waiting: Waiting, private_key: Path) -> None:
     """Before anything is read: whoever asks has to prove that they may."""
     statement = {"statement": "restricted-read", "key": waiting.key, "release": waiting.release_digest}
-    signed = sign_for(governance.authority, statement, private_key, governance.workshop)
+    signed = oversight.sign(statement, private_key)
     entry = AuditEntry(
         Action.RESTRICTED_READ,
         signed.holder,
         waiting.dataset,
-        governance.policy.name,
+        oversight.policy.name,
         key=waiting.key,
         txn=waiting.txn,
         digest=waiting.release_digest,
         detail={"key_id": signed.key_id, "signature": signed.signature},
     )
-    with governance.workshop.database.transaction() as connection:
+    with oversight.workshop.database.transaction() as connection:
         audit.record(connection, entry)
 
 
-def _view(governance: Governance, waiting: Waiting, before_map: bytes | None) -> content.ReviewView:
-    workshop, dataset, policy = governance.workshop, governance.dataset, governance.policy
+def _view(oversight: Oversight, waiting: Waiting, before_map: bytes | None) -> content.ReviewView:
+    workshop, dataset, policy = oversight.workshop, oversight.dataset, oversight.policy
     layout = Layout(dataset.pipeline)
     published = read_parquet(workshop.store.read(layout.staged_data(waiting.key, waiting.txn)), waiting.key)
     current = current_revision(workshop.database, waiting.key)
@@ -65,7 +77,7 @@ def _view(governance: Governance, waiting: Waiting, before_map: bytes | None) ->
         revision=waiting.release["revision"],
         release_digest=waiting.release_digest,
         content_hash=waiting.release["content_hash"],
-        policy=_policy_view(policy, governance),
+        policy=_policy_view(policy, oversight),
         verification=_verification(workshop, waiting),
         measures=measure_rows(_measures(workshop, waiting)),
         sample=sample(published, wording=policy.wording),
@@ -76,11 +88,11 @@ def _view(governance: Governance, waiting: Waiting, before_map: bytes | None) ->
     )
 
 
-def _policy_view(policy: Policy, governance: Governance) -> content.PolicyView:
+def _policy_view(policy: Policy, oversight: Oversight) -> content.PolicyView:
     return content.PolicyView(
         name=policy.name,
         reason=policy.reason,
-        authority=governance.authority.name,
+        authority=oversight.authority.name,
         reviewed_on=policy.reviewed_on.isoformat(),
         review_by=policy.review_by.isoformat(),
         labels=tuple(policy.labels),
@@ -88,7 +100,7 @@ def _policy_view(policy: Policy, governance: Governance) -> content.PolicyView:
         minimum_count=policy.minimum_count,
         key_id=policy.key_id,
         kept=tuple(policy.columns.keep),
-        withheld=(*policy.columns.withhold, *_dropped(governance.dataset, policy)),
+        withheld=(*policy.columns.withhold, *_dropped(oversight.dataset, policy)),
         wording=policy.wording,
     )
 

@@ -64,6 +64,14 @@ def end(database: Database, exemption: Exemption, signed: Signature) -> None:
         ).rowcount
         if not ended:
             raise ReviewRefused(f"exemption {exemption.id} has ended already")
+        # What was published under it is masked from now on: its keys have to be done again.
+        connection.execute(
+            """
+            UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
+            WHERE dataset = %(dataset)s AND starts_with(key, %(prefix)s)
+            """,
+            {"dataset": exemption.dataset, "prefix": exemption.key_prefix},
+        )
         _audit(connection, Action.EXEMPTION_ENDED, exemption, signed)
 
 

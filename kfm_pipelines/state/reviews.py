@@ -9,6 +9,7 @@ from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.signed import Signature
 
@@ -37,42 +38,35 @@ class Decision:
     at: datetime
 
 
-def waiting_reviews(database: Database, dataset: str | None = None) -> list[Waiting]:
-    """The longest waiting first."""
+def waiting_reviews(database: Database, dataset: str | None = None, *, also_approved: bool = False) -> list[Waiting]:
+    """The longest waiting first; those that were approved and not yet taken up are left out, unless asked for."""
     rows = database.fetch(
         """
         SELECT k.key, k.dataset, k.awaiting, w.txn, w.at, w.detail
         FROM kfm.keys k CROSS JOIN LATERAL (
             SELECT txn, at, detail FROM kfm.wal WHERE key = k.key AND step = 'stage_atomic' ORDER BY id DESC LIMIT 1) w
-        WHERE k.awaiting IS NOT NULL AND k.owner IS NULL AND k.due_at IS NULL
+        WHERE k.awaiting IS NOT NULL AND k.owner IS NULL AND (k.due_at IS NULL OR %(also_approved)s)
           AND k.dataset = coalesce(%(dataset)s, k.dataset)
         ORDER BY w.at, k.key
         """,
-        {"dataset": dataset},
+        {"dataset": dataset, "also_approved": also_approved},
     )
     return [Waiting(r["key"], r["dataset"], r["txn"], r["awaiting"], r["at"], r["detail"]) for r in rows]
 
 
-def waiting_review(database: Database, key: str) -> Waiting:
-    for waiting in waiting_reviews(database):
+def waiting_review(database: Database, key: str, *, also_approved: bool = False) -> Waiting:
+    for waiting in waiting_reviews(database, also_approved=also_approved):
         if waiting.key == key:
             return waiting
     raise ReviewRefused(f"{one_line(key, 200)}: no release of this key awaits review")
 
 
-def last_decision(database: Database, key: str, release_digest: str) -> Decision | None:
+def decisions_about(database: Database, key: str, release_digest: str) -> list[Decision]:
+    """Everything that was decided about one release, in order."""
     rows = database.fetch(
-        """
-        SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s
-        ORDER BY id DESC LIMIT 1
-        """,
+        "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id",
         {"key": key, "digest": release_digest},
     )
-    return _decision(rows[0]) if rows else None
-
-
-def decisions_of_key(database: Database, key: str) -> list[Decision]:
-    rows = database.fetch("SELECT * FROM kfm.review_decisions WHERE key = %(key)s ORDER BY id", {"key": key})
     return [_decision(row) for row in rows]
 
 
@@ -88,12 +82,31 @@ def approve(database: Database, waiting: Waiting, signed: Signature, policy: str
             {"key": waiting.key, "digest": waiting.release_digest},
         ).rowcount
         if not freed:
-            raise ReviewRefused(f"{waiting.key}: this release does not await review any more; look again")
+            raise _gone(waiting)
 
 
-def reject(database: Database, waiting: Waiting, signed: Signature, policy: str) -> None:
+def reject(database: Database, waiting: Waiting, signed: Signature, policy: str, lease_seconds: int) -> Claim:
+    """Record the decision and take the key, if it still waits with this release; then nobody can publish it."""
+    owner = f"review {signed.key_id}"
     with database.transaction() as connection:
+        row = connection.execute(
+            """
+            UPDATE kfm.keys
+            SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1, due_at = NULL,
+                lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+            WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL
+            RETURNING epoch, attempts
+            """,
+            {"key": waiting.key, "digest": waiting.release_digest, "owner": owner, "lease": lease_seconds},
+        ).fetchone()
+        if row is None:
+            raise _gone(waiting)
         _decide(connection, waiting, "rejected", signed, policy)
+    return Claim(waiting.key, row["epoch"], row["attempts"], owner)
+
+
+def _gone(waiting: Waiting) -> ReviewRefused:
+    return ReviewRefused(f"{waiting.key}: this release does not await review any more; look again")
 
 
 def _decide(

@@ -152,6 +152,20 @@ class Publishing:
         )
         _settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
 
+    def withdrawn(self, content_hash: str) -> list[str]:
+        """Contents of this key that only an exemption let out unmasked, when what is published now is something else.
+        One that another key has as well is not only this key's to withdraw."""
+        rows = self._connection.execute(
+            """
+            SELECT DISTINCT r.content_hash FROM kfm.revisions r
+            JOIN kfm.audit a ON a.key = r.key AND a.action = 'exempted' AND a.digest = r.content_hash
+            WHERE r.key = %(key)s AND r.content_hash <> %(current)s
+              AND NOT EXISTS (SELECT FROM kfm.revisions o WHERE o.content_hash = r.content_hash AND o.key <> r.key)
+            """,
+            {"key": self._claim.key, "current": content_hash},
+        )
+        return [row["content_hash"] for row in rows]
+
     def _inputs(self, txn: int) -> list[Mapping[str, Any]]:
         """The objects of this transaction, with the ETags they were found to have."""
         begun = wal.entry_of(self._connection, self._claim.key, txn, Step.BEGIN)
@@ -175,6 +189,9 @@ def publishing(database: Database, claim: Claim) -> Iterator[Publishing]:
 
 def _settle(connection: "Connection[dict[str, Any]]", claim: Claim, outcome: Mapping[str, object]) -> None:
     _move_started(connection, claim.key, "succeeded")
+    connection.execute(
+        "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL", {"key": claim.key}
+    )
     dead_letters.close_key(connection, claim.key, {**outcome, "run": claim.owner})
     _let_go(connection, claim)
 

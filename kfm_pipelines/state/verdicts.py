@@ -32,7 +32,8 @@ def record_verdict(
 
 def require_green(
     database: Database,
-    claim: Claim,
+    key: str,
+    txn: int,
     gates: Iterable[str],
     content_hash: str,
     refusal: type[GateRefused] = GateRefused,
@@ -40,14 +41,14 @@ def require_green(
     """Refuse unless every gate passed exactly these bytes in exactly this transaction. No verdict is red."""
     rows = database.fetch(
         "SELECT gate, content_hash, passed FROM kfm.verdicts WHERE key = %(key)s AND txn = %(txn)s",
-        {"key": claim.key, "txn": claim.epoch},
+        {"key": key, "txn": txn},
     )
     by_gate = {row["gate"]: row for row in rows}
     for gate in gates:
         verdict = by_gate.get(gate)
         if verdict is None:
-            raise refusal(f"{claim.key}: the {gate} gate has given no verdict in this transaction")
+            raise refusal(f"{key}: the {gate} gate has given no verdict in this transaction")
         if verdict["content_hash"] != content_hash:
-            raise refusal(f"{claim.key}: the {gate} gate judged other bytes than the ones staged")
+            raise refusal(f"{key}: the {gate} gate judged other bytes than the ones staged")
         if not verdict["passed"]:
-            raise refusal(f"{claim.key}: the {gate} gate is red")
+            raise refusal(f"{key}: the {gate} gate is red")

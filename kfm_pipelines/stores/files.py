@@ -90,6 +90,9 @@ class FileStore:
         with suppress(FileNotFoundError):
             shutil.rmtree(self._at(prefix))
 
+    def discard(self, path: str) -> None:
+        self._at(path).unlink(missing_ok=True)
+
     def paths(self, prefix: str) -> list[str]:
         folder = self._at(prefix)
         found = (path for path in folder.rglob("*") if path.is_file())

@@ -34,6 +34,9 @@ class Store(Protocol):
     def remove(self, prefix: str) -> None:
         """Remove everything under the folder `prefix`; nothing there is fine."""
 
+    def discard(self, path: str) -> None:
+        """Take the bytes at `path` back; nothing there is fine."""
+
     def paths(self, prefix: str) -> list[str]:
         """Every path under the folder `prefix`, sorted."""
 

@@ -82,6 +82,10 @@ class S3Store:
             with translated(f"removing {path}"):
                 self._client.delete_object(Bucket=self._bucket, Key=self._name(path))
 
+    def discard(self, path: str) -> None:
+        with translated(f"removing {path}"):
+            self._client.delete_object(Bucket=self._bucket, Key=self._name(path))
+
     def paths(self, prefix: str) -> list[str]:
         with translated(f"listing {prefix}"):
             pages = self._client.get_paginator("list_objects_v2").paginate(

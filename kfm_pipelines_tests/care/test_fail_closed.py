@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations import exempting
 from kfm_pipelines.operations.governance import governance_of
+from kfm_pipelines.operations.review_pages import review_page
 from kfm_pipelines.state.verdicts import record_verdict
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.crash.given import kill_worker
 from kfm_pipelines_tests.site import Site
 
 pytestmark = pytest.mark.slow
@@ -212,11 +215,14 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     assert f"care: exemption {given.id} from policy heritage-sites@1 ran out on" in register.reason()
     assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
 
+    unmasked = site.fetch("SELECT content_hash FROM kfm.revisions")[0]["content_hash"]
+    assert site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
     exempting.end(site.workshop, given.id, register.private_key, "the case is over")
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     site.work()
     register.approve()
     assert site.work()["published"] == 1
+    # Not under the name people know, and not under the one of its bytes.
+    assert not site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
     }
@@ -232,6 +238,57 @@ def test_an_exemption_that_was_changed_in_the_database_is_none(register: Registe
     register.put(sites(register.dataset))
     assert site.work()["failed"] == 1
     _assert_refused(register, "is not what was signed")
+
+
+def test_what_an_exemption_would_let_out_is_shown_to_reviewers_only(register: Register) -> None:
+    site = register.site
+    exempting.exempt(site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court")
+    register.put(sites(register.dataset))
+    site.work()
+    with pytest.raises(ReviewRefused, match="it would go out unmasked; it takes a reviewer's --key to see it"):
+        review_page(site.workshop, KEY, None)
+    assert "14XX00000" in review_page(site.workshop, KEY, register.private_key)
+
+
+def test_an_exemption_that_ended_meanwhile_is_not_rolled_forward(register: Register) -> None:
+    """Its run was stopped after the intent to publish, and only then was it taken back."""
+    site = register.site
+    given = exempting.exempt(
+        site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court"
+    )
+    register.put(sites(register.dataset))
+    site.work()
+    register.approve()
+    kill_worker(site, "after", "publish", KEY, 1)
+    exempting.end(site.workshop, given.id, register.private_key, "not after all")
+
+    site.work()
+
+    assert site.tree("catalog", "objects", "processed") == {}
+    register.approve()
+    assert site.work()["published"] == 1
+    assert "14XX00000" not in register.published().column("site_id").to_pylist()
+
+
+def test_an_intent_written_into_the_log_publishes_nothing(register: Register) -> None:
+    """Whoever can write rows could write that it was about to be published."""
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
+        SELECT key, txn, epoch, 'publish', run_id, detail FROM kfm.wal WHERE step = 'stage_atomic'
+        """
+    )
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+
+    site.work()
+
+    assert site.tree("catalog", "objects", "processed") == {}
+    assert register.waiting().txn == 2
+    [given_up] = site.fetch("SELECT detail ->> 'reason' AS reason FROM kfm.wal WHERE txn = 1 AND step = 'fail'")
+    assert "nobody with authority has approved this release" in given_up["reason"]
 
 
 def _another_day(register: Register, day: date) -> None:

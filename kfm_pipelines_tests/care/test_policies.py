@@ -195,6 +195,8 @@ def test_the_shipped_policy_suits_its_dataset() -> None:
         ({"keep": ["longitude"]}, "'longitude' tells a place, so it can be neither kept nor withheld"),
         ({"keep": ["directions"]}, "'directions' tells a place, so it can be neither kept nor withheld"),
         ({"withhold": ["nothing"]}, "'nothing' is not one of the columns"),
+        ({"keep": ["site_id"]}, "'site_id' says what feature a record is of, so it cannot be kept"),
+        ({"keep": ["sensitivity"]}, "'sensitivity' is the class, which is always kept; take it out of columns"),
     ],
 )
 def test_what_a_policy_does_not_mention_is_not_published(columns: dict[str, list[str]], sentence: str) -> None:

@@ -1,11 +1,12 @@
 """A sensitive release waits for somebody with authority, who decides about exactly the bytes they saw."""
 
 import json
+from datetime import date
 
 import pytest
 
 from kfm_pipelines.care.signatures import create_private_key
-from kfm_pipelines.errors import ReviewRefused, SignatureRefused
+from kfm_pipelines.errors import PolicyRefused, ReviewRefused, SignatureRefused
 from kfm_pipelines.operations import reviewing
 from kfm_pipelines.operations.review_pages import review_page
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
@@ -82,7 +83,7 @@ def test_a_changed_byte_has_to_be_asked_about_again(register: Register) -> None:
     assert site.work()["published"] == 0
     second = register.waiting().release_digest
     assert second != first
-    with pytest.raises(ReviewRefused, match="awaits review, not"):
+    with pytest.raises(ReviewRefused, match="awaits it, not"):
         reviewing.approve(site.workshop, KEY, first, register.private_key, "as before")
     register.approve()
     assert site.work()["published"] == 1
@@ -149,6 +150,60 @@ def test_a_decision_written_into_the_database_is_no_decision(register: Register)
     assert register.site.work()["failed"] == 1
     assert "is none of heritage-review-board's" in register.reason()
     assert register.site.tree() == {}
+
+
+def test_a_no_is_final_for_these_bytes_also_when_an_old_yes_is_written_again(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    digest = register.waiting().release_digest
+    register.approve()
+    reviewing.reject(site.workshop, KEY, digest, register.private_key, "we have thought again")
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.review_decisions (key, release_digest, decision, statement, authority, holder, key_id, signature)
+        SELECT key, release_digest, decision, statement, authority, holder, key_id, signature
+        FROM kfm.review_decisions WHERE decision = 'approved'
+        """
+    )
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.work()
+    assert register.reason() == f"care: {KEY}: refused by A reviewer of the tests: we have thought again"
+    assert site.tree() == {}
+
+
+def test_a_release_that_was_replaced_cannot_be_refused(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    seen = register.waiting().release_digest
+    register.put(sites(register.dataset, condition=["poor"] * 60))
+    site.work()
+    newer = register.waiting().release_digest
+    with pytest.raises(ReviewRefused, match="look at it first"):
+        reviewing.reject(site.workshop, KEY, seen, register.private_key, "no")
+    assert register.waiting().release_digest == newer
+
+
+def test_a_no_can_be_said_when_the_policy_is_overdue_and_its_secret_gone(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    site.workshop._secrets.clear()
+    object.__setattr__(site.workshop, "today", lambda: date(2027, 8, 1))
+    digest = register.waiting().release_digest
+    with pytest.raises(PolicyRefused, match="was due for review"):
+        reviewing.approve(site.workshop, KEY, digest, register.private_key, "yes")
+    reviewing.reject(site.workshop, KEY, digest, register.private_key, "not under this policy")
+    assert site.tree() == {}
+
+
+def test_a_reason_that_tells_a_place_is_not_kept(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    with pytest.raises(ReviewRefused, match="the reason seems to tell a place"):
+        register.reject("the mound at 38.21034, -97.83012 can be found")
+    assert register.site.fetch("SELECT * FROM kfm.review_decisions") == []
 
 
 def test_the_audit_tells_the_whole_story(register: Register) -> None:

@@ -33,7 +33,7 @@ from kfm_pipelines_tests.site import START
 
 DATASET = declared()["usgs/streamflow"]
 KANSAS: BBox = (-102.05, 36.99, -94.59, 40.0)
-OPEN = CareFacts("not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, None)
+OPEN = CareFacts("not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, 0.0, None)
 FACTS = ItemFacts(
     key="usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0",
     window_start=START,

@@ -68,6 +68,9 @@ class StoppingStore:
     def remove(self, prefix: str) -> None:
         self._change(self._store.remove, prefix)
 
+    def discard(self, path: str) -> None:
+        self._change(self._store.discard, path)
+
     def _change(self, do: Callable[..., None], *arguments: Any) -> None:
         if self._left == 0:
             raise Stopped
@@ -91,7 +94,9 @@ def candidate(epoch: int = 1) -> Candidate:
         inputs_hash=f"{epoch:064x}",
         fingerprint="f" * 64,
         public_inputs_hash=f"{epoch:064x}",
-        care=CareFacts("not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, None),
+        care=CareFacts(
+            "not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, 0.0, None
+        ),
         table=DATASET.table,
         gates=("schema",),
     )

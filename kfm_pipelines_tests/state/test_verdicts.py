@@ -24,7 +24,7 @@ def judge(database: Database, claim: Claim, gate: str, *, content_hash: str = BY
 def test_all_gates_green_over_these_bytes_is_enough(database: Database, claim: Claim) -> None:
     for gate in GATES:
         judge(database, claim, gate)
-    require_green(database, claim, GATES, BYTES)
+    require_green(database, claim.key, claim.epoch, GATES, BYTES)
 
 
 @pytest.mark.parametrize("missing", GATES)
@@ -32,28 +32,28 @@ def test_no_verdict_is_red(database: Database, claim: Claim, missing: str) -> No
     for gate in set(GATES) - {missing}:
         judge(database, claim, gate)
     with pytest.raises(GateRefused, match=f"the {missing} gate has given no verdict"):
-        require_green(database, claim, GATES, BYTES)
+        require_green(database, claim.key, claim.epoch, GATES, BYTES)
 
 
 def test_a_verdict_on_other_bytes_is_red(database: Database, claim: Claim) -> None:
     judge(database, claim, "schema")
     judge(database, claim, "care", content_hash="b" * 64)
     with pytest.raises(GateRefused, match="the care gate judged other bytes"):
-        require_green(database, claim, GATES, BYTES)
+        require_green(database, claim.key, claim.epoch, GATES, BYTES)
 
 
 def test_one_red_verdict_is_red(database: Database, claim: Claim) -> None:
     judge(database, claim, "schema")
     judge(database, claim, "care", passed=False)
     with pytest.raises(GateRefused, match="the care gate is red"):
-        require_green(database, claim, GATES, BYTES)
+        require_green(database, claim.key, claim.epoch, GATES, BYTES)
 
 
 def test_a_verdict_of_an_earlier_transaction_is_none(database: Database, claim: Claim) -> None:
     for gate in GATES:
         judge(database, claim, gate)
     with pytest.raises(GateRefused, match="no verdict in this transaction"):
-        require_green(database, claimed(database, claim.key), GATES, BYTES)
+        require_green(database, claim.key, claimed(database, claim.key).epoch, GATES, BYTES)
 
 
 def test_a_verdict_of_another_key_is_none(database: Database, claim: Claim) -> None:
@@ -62,7 +62,7 @@ def test_a_verdict_of_another_key_is_none(database: Database, claim: Claim) -> N
     for gate in GATES:
         judge(database, other, gate)
     with pytest.raises(GateRefused, match="no verdict"):
-        require_green(database, claim, GATES, BYTES)
+        require_green(database, claim.key, claim.epoch, GATES, BYTES)
 
 
 @pytest.mark.parametrize("statement", ["UPDATE kfm.verdicts SET passed = true", "DELETE FROM kfm.verdicts"])

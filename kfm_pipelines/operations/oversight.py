@@ -1,0 +1,42 @@
+"""Who decides about a dataset, and under which policy: all that is needed to look at a release and to say no to it.
+
+Nothing here asks whether the policy still counts or what its secret is: a reviewer must be able to refuse in any case.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kfm_pipelines.care.authorities import Authority, authority_of
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.signatures import read_private_key, sign
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.events.quoting import without_places
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.signed import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Oversight:
+    workshop: Workshop
+    dataset: Dataset
+    policy: Policy
+    authority: Authority
+
+    def sign(self, statement: dict[str, Any], private_key: Path) -> Signature:
+        """Sign for the authority; SignatureRefused when the key is none of theirs. What is signed is kept and shown, so
+        its reason must not tell a place."""
+        reason = str(statement.get("reason", ""))
+        if without_places(reason) != reason:
+            raise ReviewRefused(
+                "the reason seems to tell a place; it is kept where many can read it, so leave that out"
+            )
+        signed = sign(statement, read_private_key(private_key))
+        holder = self.authority.holder_of(signed, self.workshop.today())
+        return Signature(signed.statement, self.authority.authority, holder, signed.key_id, signed.signature)
+
+
+def oversight_of(workshop: Workshop, dataset: Dataset) -> Oversight:
+    policy = workshop.policy(dataset)
+    return Oversight(workshop, dataset, policy, authority_of(policy, workshop.authorities))
