@@ -1,38 +1,65 @@
 """What masking and reviews need on a machine of one's own: a secret for every policy, and a reviewer's key for every
 authority. Made once, kept in {home}/care for its owner alone, and never used when somebody has given real ones."""
 
+import fcntl
 import os
 import secrets
-from collections.abc import Mapping
-from contextlib import suppress
-from datetime import date, timedelta
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import yaml
 
-from kfm_pipelines.care.authorities import load_authorities
+from kfm_pipelines.care.authorities import Authority, load_authorities
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.signatures import create_private_key, public_key_of, read_private_key
-from kfm_pipelines.errors import KfmError, SignatureRefused
+from kfm_pipelines.errors import KfmError, SettingsInvalid
 from kfm_pipelines.settings import care_variable, resources_directory
 
 YEARS = 10
 
 
 def care_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that nobody has given, and what they point to."""
     resources = resources_directory(environ)
-    folder = home / "care"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = {care_variable(key_id): _secret(folder / f"{key_id}.secret") for key_id in _key_ids(resources)}
-    if not environ.get("KFM_AUTHORITIES"):
-        _give_keys(resources, folder)
-        found["KFM_AUTHORITIES"] = str(folder / "authorities")
-    return {name: value for name, value in found.items() if not environ.get(name)}
+    try:
+        with _folder(home / "care") as folder:
+            found = _secrets(resources, folder, environ)
+            if not environ.get("KFM_AUTHORITIES"):
+                found["KFM_AUTHORITIES"] = str(_keys(resources, folder))
+    except OSError as error:
+        raise SettingsInvalid(f"{error.filename or home / 'care'} cannot be used: {error.strerror}") from None
+    return found
 
 
 def reviewer_key(home: Path, authority: str) -> Path:
     """The private key that stands for this authority on the embedded stack."""
     return home / "care" / "reviewers" / f"{authority}.pem"
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[Path]:
+    """The folder, closed to everybody else, and ours alone as long as we may write to it."""
+    _closed(folder)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        os.close(lock)
+
+
+def _closed(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
+def _secrets(resources: Path, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    if environ.get("KFM_CARE_SECRETS", "environment") not in ("", "environment"):
+        return {}
+    wanted = {care_variable(key_id): folder / f"{key_id}.secret" for key_id in _key_ids(resources)}
+    return {variable: _secret(path) for variable, path in wanted.items() if not environ.get(variable)}
 
 
 def _key_ids(resources: Path) -> list[str]:
@@ -45,31 +72,53 @@ def _key_ids(resources: Path) -> list[str]:
 
 
 def _secret(path: Path) -> str:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text()
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
+    if not path.exists():
+        _write(path, secrets.token_hex(32))
+    path.chmod(0o600)
     return path.read_text()
 
 
-def _give_keys(resources: Path, folder: Path) -> None:
-    (folder / "authorities").mkdir(mode=0o700, exist_ok=True)
-    for authority in load_authorities(resources).values():
-        public = folder / "authorities" / f"{authority.authority}.yaml"
-        if not public.is_file():
-            _write_key(public, folder / "reviewers" / f"{authority.authority}.pem", authority.model_dump())
+def _keys(resources: Path, folder: Path) -> Path:
+    """A folder with the public half of a key for every authority; the private ones are beside it."""
+    public, private = folder / "authorities", folder / "reviewers"
+    _closed(public)
+    _closed(private)
+    with suppress(KfmError):  # an authority that cannot be read is said when it is used
+        authorities = load_authorities(resources)
+        for authority in authorities.values():
+            _key(authority, public / f"{authority.authority}.yaml", private / f"{authority.authority}.pem")
+        for path in public.glob("*.yaml"):
+            if path.stem not in authorities:  # nobody may have keys whom the reviewed files do not name
+                path.unlink()
+    return public
 
 
-def _write_key(public: Path, private: Path, authority: dict[str, object]) -> None:
-    try:
-        key = create_private_key(private)
-    except SignatureRefused:
-        key = read_private_key(private)
-    today = date.today()  # noqa: DTZ011 - a key's validity is in days, wherever one is
+def _key(authority: Authority, public: Path, private: Path) -> None:
+    if private.exists():
+        private.chmod(0o600)
+    if private.exists() and public.exists():
+        return
+    keys = yaml.safe_load(public.read_text())["keys"] if public.exists() else []
+    if not private.exists():
+        _create(private)
+    today = datetime.now(UTC).date()
     valid = {"valid_from": today - timedelta(days=1), "valid_until": today + timedelta(days=365 * YEARS)}
-    keys = [{"holder": "Reviewer on this machine", "public_key": public_key_of(key), **valid}]
-    unfinished = public.with_suffix(".unfinished")
-    unfinished.write_text(yaml.safe_dump({**authority, "keys": keys}, sort_keys=False))
-    unfinished.replace(public)
+    key = {"holder": "Reviewer on this machine", "public_key": public_key_of(read_private_key(private)), **valid}
+    # What an earlier key has signed still counts.
+    _write(public, yaml.safe_dump({**authority.model_dump(), "keys": [*keys, key]}, sort_keys=False))
+
+
+def _create(private: Path) -> None:
+    unfinished = private.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    create_private_key(unfinished)
+    unfinished.replace(private)
+
+
+def _write(path: Path, text: str) -> None:
+    """In one step: whoever is stopped halfway leaves nothing that looks whole."""
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    unfinished.touch(mode=0o600)
+    unfinished.write_text(text)
+    unfinished.replace(path)
