@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from kfm_pipelines_tests.care.register import with_reviewer
+from kfm_pipelines_tests.care.register import KEY, sites, with_reviewer
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.messaging.given import set_queue
 from kfm_pipelines_tests.operations.given import refusing, too_large
@@ -119,6 +120,42 @@ def test_a_spike_of_duplicates_is_explained_by_the_book(site: Site) -> None:
     assert (outcomes, len(history["revisions"]), len(history["events"])) == (["APPLIED"], 1, 1)
 
 
+@pytest.mark.slow
+def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
+    """One that is approved, the next that is refused, and an exemption that is given and ended."""
+    register = with_reviewer(site)
+    register.put(sites(register.dataset))
+    site.work()
+    tomorrow = site.workshop.today() + timedelta(days=1)
+    names = {
+        "KEY": KEY,
+        "DIGEST": register.waiting().release_digest,
+        "MINE": str(register.private_key),
+        "TOMORROW": tomorrow.isoformat(),
+    }
+
+    def another_release() -> None:
+        register.put(sites(register.dataset, condition=["poor"] * 60))
+        site.work()
+        names["DIGEST"] = register.waiting().release_digest
+
+    def know_the_exemption() -> None:
+        names["EXEMPTION"] = site.fetch("SELECT id FROM kfm.exemptions")[0]["id"]
+
+    run(
+        site,
+        "review.md",
+        names,
+        {
+            'kfm review reject KEY --digest DIGEST --key MINE --reason "the spring is too near"': another_release,
+            "kfm review exemptions": know_the_exemption,
+        },
+    )
+
+    assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
+    assert not (site.root / "restricted").exists() or not list((site.root / "restricted").glob("*.html"))
+
+
 def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
     pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
     commands = [step.command for page in pages for step in steps_of(page)]
@@ -128,7 +165,7 @@ def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
 
 
 def test_every_runbook_is_run() -> None:
-    assert {path.name for path in RUNBOOKS.glob("*")} == {"dlq-redrive.md", "duplicate-spike.md"}
+    assert {path.name for path in RUNBOOKS.glob("*")} == {"dlq-redrive.md", "duplicate-spike.md", "review.md"}
 
 
 @pytest.mark.parametrize(

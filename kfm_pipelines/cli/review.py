@@ -62,6 +62,7 @@ def review() -> None:
 def list_reviews(dataset: str | None, as_json: bool) -> None:
     """List the releases that await review, the longest waiting first."""
     with opened_workshop() as workshop:
+        _remove_stale_pages(workshop)
         rows = [_line(workshop, waiting) for waiting in reviews.waiting_reviews(workshop.database, dataset)]
     if as_json:
         print_json({"waiting": rows})
@@ -84,6 +85,7 @@ def list_reviews(dataset: str | None, as_json: bool) -> None:
 def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_json: bool) -> None:
     """Write the page for one KEY: maps, policy, measures, and what is new since the last release."""
     with opened_workshop() as workshop:
+        _remove_stale_pages(workshop)
         digest = reviews.waiting_review(workshop.database, key).release_digest
         page = review_page(workshop, key, key_path)
         if digest not in page:
@@ -112,7 +114,7 @@ def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -
     """Say yes to one release of KEY: it is published, if its bytes come out the same."""
     with opened_workshop() as workshop:
         waiting = reviewing.approve(workshop, key, digest, key_path, reason)
-        _page_path(workshop, key, restricted=True).unlink(missing_ok=True)
+        _remove_stale_pages(workshop)
     _tell(as_json, "approved", key, waiting.release_digest, "it is published by the next run, or by `kfm work --once`")
 
 
@@ -126,7 +128,7 @@ def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) ->
     """Say no to one release of KEY: it is not published, and what was staged is removed."""
     with opened_workshop() as workshop:
         waiting = reviewing.reject(workshop, key, digest, key_path, reason)
-        _page_path(workshop, key, restricted=True).unlink(missing_ok=True)
+        _remove_stale_pages(workshop)
     _tell(as_json, "rejected", key, waiting.release_digest, "nothing is published; the reason is in `kfm dlq list`")
 
 
@@ -240,6 +242,14 @@ def _show_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
         values = (shown_time(row[c]) if c == "since" else str(row[c]) for c in columns)
         table.add_row(*(printable(value[:16] if len(value) == 64 else value) for value in values))
     console.print(table)
+
+
+def _remove_stale_pages(workshop: Workshop) -> None:
+    """Pages with true places are for as long as their release waits, wherever it was decided about."""
+    waiting = {_page_path(workshop, one.key, restricted=True) for one in reviews.waiting_reviews(workshop.database)}
+    for path in (workshop.settings.home / "restricted").glob("*.html"):
+        if path not in waiting:
+            path.unlink(missing_ok=True)
 
 
 def _page_path(workshop: Workshop, key: str, *, restricted: bool) -> Path:

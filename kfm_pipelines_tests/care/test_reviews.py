@@ -161,7 +161,8 @@ def test_a_no_is_final_for_these_bytes_also_when_an_old_yes_is_written_again(reg
     reviewing.reject(site.workshop, KEY, digest, register.private_key, "we have thought again")
     site.workshop.database.execute(
         """
-        INSERT INTO kfm.review_decisions (key, release_digest, decision, statement, authority, holder, key_id, signature)
+        INSERT INTO kfm.review_decisions
+            (key, release_digest, decision, statement, authority, holder, key_id, signature)
         SELECT key, release_digest, decision, statement, authority, holder, key_id, signature
         FROM kfm.review_decisions WHERE decision = 'approved'
         """

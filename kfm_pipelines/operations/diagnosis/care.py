@@ -10,6 +10,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError, PolicyRefused
 from kfm_pipelines.operations.diagnosis.finding import Finding
 from kfm_pipelines.operations.governance import Governance, used_policy
+from kfm_pipelines.operations.oversight import Oversight
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import is_current
 from kfm_pipelines.state.exemptions import Exemption, exemptions_of
@@ -112,7 +113,7 @@ def _secret(workshop: Workshop, dataset: Dataset, policy: Policy, *, recorded: b
 def _exemptions(workshop: Workshop, dataset: Dataset, policy: Policy, authority: Authority) -> Iterator[Finding]:
     """Those that decide about any key; one that a newer one has replaced does not."""
     given = exemptions_of(workshop.database, dataset.dataset)
-    governance = Governance(workshop, dataset, policy, authority, b"", given)
+    governance = Governance(Oversight(workshop, dataset, policy, authority), b"", given)
     for exemption in given:
         if governance.exemption_of(exemption.key_prefix) is exemption:
             yield _exemption(governance, exemption)
@@ -120,7 +121,7 @@ def _exemptions(workshop: Workshop, dataset: Dataset, policy: Policy, authority:
 
 def _exemption(governance: Governance, exemption: Exemption) -> Finding:
     check = f"exemption {exemption.id} of {exemption.dataset}"
-    soon = _soon(exemption.until, governance.workshop.today(), EXEMPTION_SOON_DAYS)
+    soon = _soon(exemption.until, governance.oversight.workshop.today(), EXEMPTION_SOON_DAYS)
     try:
         governance.of(exemption.key_prefix)
     except PolicyRefused as error:
