@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from kfm_pipelines.care.masks.arrays import Cells, Floats, Ints, Objects
 
 NO_CELL = 0
+# Of the average edge, at every resolution: next to the twelve pentagons, cells are the smallest.
+_SMALLEST_RADIUS = 0.7
 
 
 def cells_of(longitudes: "Floats", latitudes: "Floats", resolution: int) -> "Cells":
@@ -61,6 +63,13 @@ def radii_of(cells: "Cells") -> "Floats":
     np.maximum.at(farthest, cell, distances)
     # Edges are arcs on a sphere and distances are on the ellipsoid, so there is some room.
     return np.ceil(farthest * 1.001 + 1)
+
+
+def smallest_radius(resolution: int) -> float:
+    """In metres, what no cell of this resolution has a radius below, wherever it is."""
+    from h3.api.basic_int import average_hexagon_edge_length
+
+    return _SMALLEST_RADIUS * float(average_hexagon_edge_length(resolution, "m"))
 
 
 def _corners(cells: "Cells") -> "tuple[Floats, Floats, Ints]":

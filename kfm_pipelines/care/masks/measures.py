@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from kfm_pipelines.care.masks.arrays import Cells, Flags, Floats, Ints
 
 ENOUGH = 20  # features; a distribution of fewer is about single ones
+_FIT_STEPS = 20  # from none to all; there have to be so many features that a step is the minimum of them or more
 _FIT_RESOLUTION = 3
 _FIT_SAMPLE = 5_000  # records; of a million, all would take as long as the masking
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    rows_in: int | None  # rounded down to a multiple of the minimum count; none when there are fewer
+    # Of the rows that went into a record; rounded down to a multiple of the minimum count, none when there are fewer.
+    rows_in: int | None
     rows_out: int
     records_without_place: int
     cells_released: int
-    cells_suppressed: int
+    cells_suppressed: int  # rounded down to a multiple of the minimum count
     smallest_cell: int | None
     displacement_m: dict[str, float] | None
     spatial_fit: float | None
@@ -32,19 +34,30 @@ class Measures:
 
 
 def measured(source: Source, pieces: Sequence[Piece]) -> Measures:
-    minimum, rows = source.policy.minimum_count, source.table.num_rows
+    minimum = source.policy.minimum_count
+    suppressed = sum(piece.tally.suppressed for piece in pieces)
     smallest = [piece.tally.smallest for piece in pieces if piece.tally.smallest is not None]
     return Measures(
-        rows_in=rows // minimum * minimum or None,
+        rows_in=_rows_told(source, pieces) // minimum * minimum or None,
         rows_out=sum(len(piece.place) for piece in pieces),
         records_without_place=sum(_without_place(piece) for piece in pieces),
         cells_released=sum(piece.tally.released for piece in pieces),
-        cells_suppressed=sum(piece.tally.suppressed for piece in pieces),
+        cells_suppressed=suppressed // minimum * minimum,
         smallest_cell=min(smallest, default=None),
         displacement_m=_displacement(pieces),
         spatial_fit=_spatial_fit(source, pieces),
         uncertainty_m=_uncertainty(pieces),
     )
+
+
+def _rows_told(source: Source, pieces: Sequence[Piece]) -> int:
+    """Rows that were left out would be found by taking the others from all."""
+    import numpy as np
+
+    told = np.zeros(source.table.num_rows, np.bool_)
+    for piece in pieces:
+        told[piece.came_from] = True
+    return int(told.sum())
 
 
 def _somewhere(piece: Piece) -> "Flags":
@@ -74,36 +87,49 @@ def _displacement(pieces: Sequence[Piece]) -> dict[str, float] | None:
 
 
 def _spatial_fit(source: Source, pieces: Sequence[Piece]) -> float | None:
-    """Of the records that are published with a place, the share for which that is in the same large cell as the true
+    """Of the features that are published with a place, the share for which that is in the same large cell as the true
     one. Of many records, a part is looked at."""
+    placed, minimum = [_placed(piece) for piece in pieces], source.policy.minimum_count
+    one_in = max(1, -(-sum(len(rows) for rows, _ in placed) // _FIT_SAMPLE))
+    looked_at, strays = [], []
+    for piece, (rows, place) in zip(pieces, placed, strict=True):
+        part = _looked_at(source, rows, one_in)
+        looked_at.append(rows[part])
+        strays.append(rows[part][~_fits(source, piece, rows[part], place[part])])
+    features = _distinct(source, looked_at)
+    return _share(features, _distinct(source, strays), minimum) if features >= _FIT_STEPS * minimum else None
+
+
+def _distinct(source: Source, rows: "Sequence[Ints]") -> int:
+    """How many features; a record may be in two pieces."""
     import numpy as np
 
-    pairs = [_placed(piece) for piece in pieces]
-    rows = np.concatenate([np.empty(0, np.int64), *(row for row, _ in pairs)])
-    if source.features.of(rows).count() < ENOUGH:
-        return None
-    fits = [
-        _fits(source, piece, row[looked_at], place[looked_at])
-        for piece, (row, place) in zip(pieces, pairs, strict=True)
-        for looked_at in [_looked_at(source, row, len(rows))]
-    ]
-    found = np.concatenate(fits)
-    return round(float(found.mean()), 2) if len(found) >= ENOUGH else None
+    return len(np.unique(source.features.codes[np.concatenate([np.empty(0, np.int64), *rows])]))
+
+
+def _share(features: int, strays: int, minimum: int) -> float:
+    """In steps, and the strays rounded down: who knows all places but one must not see on which side that one lies of
+    the border of a large cell."""
+    told = strays // minimum * minimum
+    return round(_FIT_STEPS * (features - told) / features) / _FIT_STEPS
 
 
 def _placed(piece: Piece) -> "tuple[Ints, Ints]":
-    """The records that are published with a place, and the positions of these places."""
-    placed = _somewhere(piece)[piece.went_to]
+    """The records that are published with coordinates, and the positions of these places. An open place may be told
+    by its geometry only."""
+    import numpy as np
+
+    placed = (_somewhere(piece) & np.isfinite(piece.shown.longitudes)[piece.place])[piece.went_to]
     return piece.came_from[placed], piece.place[piece.went_to[placed]]
 
 
-def _looked_at(source: Source, rows: "Ints", of: int) -> "Flags":
-    """About as many as are enough, picked by what a coordinate says, not by where the record stands."""
+def _looked_at(source: Source, rows: "Ints", one_in: int) -> "Flags":
+    """One in so many, picked by what a coordinate says, not by where the record stands."""
     import numpy as np
 
     mixed = _bits(source.places.longitudes[rows]) * np.uint64(0x9E3779B97F4A7C15) ^ _bits(source.places.latitudes[rows])
     mixed *= np.uint64(0xC2B2AE3D27D4EB4F)
-    return np.asarray((mixed >> np.uint64(32)) % np.uint64(-(-of // _FIT_SAMPLE)) == 0, np.bool_)
+    return np.asarray((mixed >> np.uint64(32)) % np.uint64(one_in) == 0, np.bool_)
 
 
 def _bits(degrees: "Floats") -> "Cells":

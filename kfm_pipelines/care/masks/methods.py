@@ -9,7 +9,7 @@ from kfm_pipelines.care.masks.displacement import moved, offsets
 from kfm_pipelines.care.masks.generalising import cells_kept
 from kfm_pipelines.care.masks.order import ranked
 from kfm_pipelines.care.masks.pieces import Piece, Selection, one_row_each, tally_of
-from kfm_pipelines.care.masks.shapes import cells_around
+from kfm_pipelines.care.masks.shapes import REACH, cells_around
 from kfm_pipelines.care.masks.shown import and_nowhere, nowhere, shown_as_cells, shown_as_is, shown_as_points
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Omit, Rule, Suppress
 from kfm_pipelines.errors import PolicyRefused
@@ -61,7 +61,8 @@ def _generalised(selection: Selection, rule: Generalise) -> Piece:
     counts, kept, placed = cells_kept(selection, cell, len(cells))
     # Records without a place are at the one after all cells, which is none.
     place = np.where(placed, (np.cumsum(kept) - 1)[cell], kept.sum())
-    shown = and_nowhere(shown_as_cells(cells[kept[:-1]], geometries=selection.drawn))
+    reach = 1.0 if selection.kind == "point" else REACH
+    shown = and_nowhere(shown_as_cells(cells[kept[:-1]], geometries=selection.drawn, reach=reach))
     told = counts // selection.minimum * selection.minimum
     return one_row_each(selection, place, shown, tally_of(told, kept[:-1]))
 

@@ -1,11 +1,11 @@
-"""Rasters: what lies under a sensitive footprint becomes one value, or none. The hole is as wide as an H3 cell, because
-one with the footprint's own outline would show it."""
+"""Rasters: what lies under a sensitive footprint becomes one value, or none. The hole is the circle around an H3 cell
+that surely holds the footprint, because one with the footprint's own outline would show it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.masks.cells import NO_CELL, outlines_of
-from kfm_pipelines.care.masks.shapes import cells_around
+from kfm_pipelines.care.masks.cells import NO_CELL, centres_of, radii_of
+from kfm_pipelines.care.masks.shapes import REACH, cells_around
 from kfm_pipelines.care.rules import MaskRaster
 from kfm_pipelines.errors import PolicyRefused
 
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import shapely
 
-    from kfm_pipelines.care.masks.arrays import Cells, Flags
+    from kfm_pipelines.care.masks.arrays import Cells, Flags, Objects
 
 _TOUCH = 1e-9  # of a cell: what rounding may take from a border
+_CORNERS = 360  # of what is drawn for a circle, a bit larger, so that its straight edges stay outside
+_ROOM = 1.01
+_NORTHERNMOST = 85.0  # beyond that, and as far south, a circle on the ground is nothing like one in degrees
 Transform = tuple[float, float, float, float, float, float]
 
 
@@ -33,8 +36,8 @@ def masked_raster(
     _refuse_unfit(values, transform, nodata)
     published = values.copy()
     valid = (values != nodata) & ~np.isnan(values)
-    for outline in outlines_of(_cells(footprints, rule.resolution)):
-        under = _touching(outline, transform, values.shape[-2:])
+    for circle in _circles(_cells(footprints, rule.resolution)):
+        under = _touching(circle, transform, values.shape[-2:])
         if rule.method == "nodata":
             published[..., under] = nodata
         else:
@@ -70,21 +73,41 @@ def _cells(footprints: "Sequence[shapely.Geometry]", resolution: int) -> "Cells"
     return cells
 
 
-def _touching(outline: "shapely.Geometry", transform: Transform, shape: tuple[int, ...]) -> "Flags":
-    """Which raster cells touch the outline or lie within. It has no bays, so those in a row are next to each other."""
+def _circles(cells: "Cells") -> "Objects":
+    """Around each cell, everything that a shape with its middle in the cell can reach."""
+    import numpy as np
+    import shapely
+    from pyproj import Geod
+
+    longitudes, latitudes = (np.repeat(one, _CORNERS) for one in centres_of(cells))
+    angles = np.tile(np.arange(_CORNERS) * 360 / _CORNERS, len(cells))
+    reach = np.repeat(radii_of(cells) * REACH * _ROOM, _CORNERS)
+    east, north, _ = Geod(ellps="WGS84").fwd(longitudes, latitudes, angles, reach)
+    if (np.abs(north) > _NORTHERNMOST).any():
+        raise PolicyRefused("a footprint is too close to a pole")
+    # In one piece, also where it goes past 180°.
+    east = longitudes + (east - longitudes + 180) % 360 - 180
+    rings = np.stack([east, north], axis=-1).reshape(-1, _CORNERS, 2)
+    return np.asarray(shapely.polygons(rings), object)
+
+
+def _touching(circle: "shapely.Geometry", transform: Transform, shape: tuple[int, ...]) -> "Flags":
+    """Which raster cells touch the circle or lie within. It has no bays, so those in a row are next to each other."""
     import numpy as np
     import shapely
 
     width, _, west, _, height, north = transform
     rows, columns = shape
     north_edges = north + height * np.arange(rows)
-    west_end, _, east_end, _ = shapely.bounds(outline)
+    west_end, _, east_end, _ = shapely.bounds(circle)
     strips = shapely.box(west_end - 1, north_edges + height, east_end + 1, north_edges)
-    ends = shapely.bounds(shapely.intersection(outline, strips))  # NaN where they do not meet
-    first = np.floor((ends[:, 0] - west) / width - _TOUCH)
-    last = np.floor((ends[:, 2] - west) / width + _TOUCH)
-    column = np.arange(columns)
-    return np.asarray((column >= first[:, None]) & (column <= last[:, None]), np.bool_)
+    ends = shapely.bounds(shapely.intersection(circle, strips))  # NaN where they do not meet
+    found = np.zeros(shape, np.bool_)
+    for turn in (-360, 0, 360):  # what goes past 180° comes back on the other side
+        first = np.floor((ends[:, 0] + turn - west) / width - _TOUCH)
+        last = np.floor((ends[:, 2] + turn - west) / width + _TOUCH)
+        found |= (np.arange(columns) >= first[:, None]) & (np.arange(columns) <= last[:, None])
+    return found
 
 
 def _means(values: "npt.NDArray[Any]", chosen: "Flags", nodata: float) -> "npt.NDArray[Any]":

@@ -1,43 +1,37 @@
-"""Lines and polygons: each becomes one cell. Two cells would tell that a border between them is crossed."""
+"""Lines and polygons: each becomes one cell. Two cells would tell that a border between them is crossed.
+
+How coarse that cell is follows from the size of the shape alone. If it followed from whether the shape reaches over the
+edge, every shape in a coarser cell would be one that lies close to an edge.
+"""
 
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.cells import NO_CELL, cells_of, centres_of, radii_of
+from kfm_pipelines.care.masks.cells import NO_CELL, cells_of, smallest_radius
 
 if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.arrays import Cells, Flags, Floats, Objects
+    from kfm_pipelines.care.masks.arrays import Cells, Floats, Objects
 
+# A shape reaches at most half a radius from its middle, which is anywhere in the cell.
+REACH = 1.5
 # Between corners a line is straight in degrees, not on the ground: short pieces, and some room, make up for that.
 _STEP_DEGREES = 0.05
 _ROOM = 1.001
 
 
 def cells_around(shapes: "Objects", resolution: int) -> "Cells":
-    """For each shape the cell of its middle, at this resolution or the next coarser one at which the whole shape lies
-    within the cell's radius. NO_CELL for a shape that is larger than any cell."""
+    """For each shape the cell of its middle, at this resolution or the next coarser one at which the shape is small
+    enough: then all of it is within REACH radii of the cell's centre. NO_CELL for a shape too large for any cell."""
     import numpy as np
     import shapely
 
     middles = shapely.centroid(shapes)
     longitudes, latitudes = shapely.get_x(middles), shapely.get_y(middles)
+    sizes = _farthest(shapes, longitudes, latitudes) * _ROOM
     found = np.full(len(shapes), NO_CELL, np.uint64)
     for coarser in range(resolution, -1, -1):
-        left = np.flatnonzero(found == NO_CELL)
-        if not len(left):
-            break
-        cells = cells_of(longitudes[left], latitudes[left], coarser)
-        fits = _lie_within(shapes[left], cells)
-        found[left[fits]] = cells[fits]
+        fits = (found == NO_CELL) & (sizes <= (REACH - 1) * smallest_radius(coarser))
+        found[fits] = cells_of(longitudes[fits], latitudes[fits], coarser)
     return found
-
-
-def _lie_within(shapes: "Objects", cells: "Cells") -> "Flags":
-    import numpy as np
-
-    distinct, cell = np.unique(cells, return_inverse=True)
-    longitudes, latitudes = centres_of(distinct)
-    farthest = _farthest(shapes, longitudes[cell], latitudes[cell])
-    return np.asarray(farthest * _ROOM <= radii_of(distinct)[cell], np.bool_)
 
 
 def _farthest(shapes: "Objects", longitudes: "Floats", latitudes: "Floats") -> "Floats":

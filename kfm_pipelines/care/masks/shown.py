@@ -23,7 +23,8 @@ class Shown:
     geometries: "Objects"  # WKB
 
 
-def shown_as_cells(cells: "Cells", *, geometries: bool) -> Shown:
+def shown_as_cells(cells: "Cells", *, geometries: bool, reach: float = 1.0) -> Shown:
+    """What is in a cell is within so many radii of its centre."""
     import numpy as np
     import shapely
 
@@ -31,7 +32,7 @@ def shown_as_cells(cells: "Cells", *, geometries: bool) -> Shown:
     outlines = np.full(len(cells), None, object)
     if geometries:
         outlines[:] = shapely.to_wkb(outlines_of(cells))
-    return Shown(cells, longitudes, latitudes, radii_of(cells), outlines)
+    return Shown(cells, longitudes, latitudes, reach * radii_of(cells), outlines)
 
 
 def shown_as_points(longitudes: "Floats", latitudes: "Floats", uncertainty: float, *, geometries: bool) -> Shown:

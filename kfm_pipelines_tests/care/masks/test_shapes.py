@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 
 import h3
+import numpy as np
+import pyarrow.compute as pc
 import pyproj
 import pytest
 import shapely
 
 from kfm_pipelines.care.masks import mask_table
+from kfm_pipelines.care.masks.cells import smallest_radius
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines_tests.care.masks.given import SECRET, mask, policy, shapes
 from kfm_pipelines_tests.care.masks.given import SHAPES as DATASET
@@ -60,14 +63,54 @@ def test_the_whole_shape_is_within_the_uncertainty_around_one_cell(name: str) ->
     assert len(shapely.get_coordinates(outline)) == len(h3.cell_to_boundary(rows[0]["cell"])) + 1
 
 
-@pytest.mark.parametrize("side", [0.001, 0.1, 0.2, 0.8, 2.0])
-def test_a_cell_is_no_coarser_than_the_shape_needs(side: float) -> None:
+# Ground that many cells of resolution 7 lie on, and squares and lines that would fit into one of them.
+GEOD = pyproj.Geod(ellps="WGS84")
+MOVING = {"polygon": [(-100, -100), (100, -100), (100, 100), (-100, 100)], "line": [(-250, 0), (0, 40), (250, 0)]}
+
+
+def on_the_ground(kind: str, longitude: float, latitude: float) -> shapely.Geometry:
+    """The same shape in metres, wherever it is."""
+    corners = np.array(MOVING[kind], np.float64)
+    azimuths, distances = np.degrees(np.arctan2(corners[:, 0], corners[:, 1])), np.hypot(*corners.T)
+    east, north, _ = GEOD.fwd(np.full(len(corners), longitude), np.full(len(corners), latitude), azimuths, distances)
+    build = shapely.Polygon if kind == "polygon" else shapely.LineString
+    return build(np.column_stack([east, north]))
+
+
+@pytest.mark.parametrize("kind", MOVING)
+def test_how_coarse_a_cell_is_does_not_tell_where_in_it_the_shape_lies(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    moved = [
+        on_the_ground(kind, *at)
+        for at in zip(rng.uniform(-98.3, -98.2, 6000), rng.uniform(38.4, 38.5, 6000), strict=True)
+    ]
+    rules = {"generalised": {kind: {"method": "generalise", "resolution": 7}}}
+    masked = mask(shapes(moved), rules)
+    placed = masked.crosswalk.join(masked.table, "record").filter(pc.field("cell").is_valid()).to_pylist()
+    assert len(placed) > 5500
+    assert {h3.get_resolution(row["cell"]) for row in placed} == {7}
+    for row in placed:
+        reach = farthest(row["cell"], shapely.get_coordinates(moved[row["row"]]))
+        assert reach <= row["uncertainty_m"]
+        assert row["uncertainty_m"] == pytest.approx(1.5 * farthest(row["cell"], corners(row["cell"])), rel=0.003)
+
+
+@pytest.mark.parametrize("resolution", range(16))
+def test_no_cell_is_smaller_than_a_shape_is_measured_by(resolution: int) -> None:
+    """The smallest cells are next to the pentagons, wherever on Earth they are."""
+    near = {cell for pentagon in h3.get_pentagons(resolution) for cell in h3.grid_disk(pentagon, 2)}
+    smallest = min(farthest(cell, corners(cell)) for cell in near)
+    assert 0.8 * smallest < smallest_radius(resolution) < smallest
+
+
+@pytest.mark.parametrize("side", [0.001, 0.02, 0.1, 0.2, 0.8, 2.0])
+def test_a_cell_is_no_coarser_than_the_size_of_the_shape_needs(side: float) -> None:
     shape = square(side)
     resolution = h3.get_resolution(mask(shapes([shape] * 5), RULES).table.column("cell")[0].as_py())
-    assert (resolution == 6) == (side < 0.05)
-    if resolution < 6:
-        finer = h3.latlng_to_cell(MIDDLE[1], MIDDLE[0], resolution + 1)
-        assert farthest(finer, shapely.get_coordinates(shape)) > 0.99 * farthest(finer, corners(finer))
+    size = max(GEOD.inv(MIDDLE[0], MIDDLE[1], x, y)[2] for x, y in shapely.get_coordinates(shape))
+    assert (resolution == 6) == (side < 0.015)
+    assert size <= smallest_radius(resolution) / 2
+    assert resolution == 6 or size > 0.99 * smallest_radius(resolution + 1) / 2
 
 
 def corners(cell: str) -> list[tuple[float, float]]:
@@ -76,7 +119,8 @@ def corners(cell: str) -> list[tuple[float, float]]:
 
 def farthest(cell: str, coordinates: Iterable[tuple[float, float]]) -> float:
     latitude, longitude = h3.cell_to_latlng(cell)
-    return max(float(pyproj.Geod(ellps="WGS84").inv(longitude, latitude, x, y)[2]) for x, y in coordinates)
+    east, north = np.array(list(coordinates), np.float64).T
+    return float(max(GEOD.inv(np.full(len(east), longitude), np.full(len(east), latitude), east, north)[2]))
 
 
 WORLD = DATASET.model_copy(update={"extent": Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)})
@@ -100,7 +144,7 @@ def test_those_without_any_cell_are_enough_to_hide_among() -> None:
 def test_the_largest_cells_are_used_as_well() -> None:
     cell = h3.latlng_to_cell(MIDDLE[1], MIDDLE[0], 0)
     latitude, longitude = h3.cell_to_latlng(cell)
-    long = shapely.LineString([(longitude, latitude - 7), (longitude, latitude + 7)])
+    long = shapely.LineString([(longitude, latitude - 3.5), (longitude, latitude + 3.5)])
     table = mask_table(shapes([long] * 5), WORLD, policy(RULES), SECRET).table
     assert table.column("cell").to_pylist() == [cell] * 5
 
