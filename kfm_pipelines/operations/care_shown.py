@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.release import detail_of
-from kfm_pipelines.operations.review_maps import map_of_release
+from kfm_pipelines.operations.review_maps import DIALOG_WIDTH, map_of_release
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state.claims import Claim
@@ -27,7 +27,8 @@ def care_shown(workshop: Workshop, dataset: Dataset, claim: Claim, rules: Rules)
         return CareShown(rules.policy.name, {}, None)
     data = workshop.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
     table = read_parquet(data, claim.key)
-    return CareShown(rules.policy.name, _numbers(measures), map_of_release(workshop, dataset, claim.key, table))
+    picture = map_of_release(workshop, dataset, claim.key, table, DIALOG_WIDTH)
+    return CareShown(rules.policy.name, _numbers(measures), picture)
 
 
 def _numbers(measures: Mapping[str, object]) -> dict[str, int | float]:
