@@ -11,6 +11,7 @@ from kfm_pipelines.care.masks.order import Ranked, joint_key, ranked
 from kfm_pipelines.care.masks.pieces import NO_SAMPLE, Piece, Selection, tally_of
 from kfm_pipelines.care.masks.shown import and_nowhere, shown_as_cells
 from kfm_pipelines.care.rules import Group
+from kfm_pipelines.errors import PolicyRefused
 
 if TYPE_CHECKING:
     from kfm_pipelines.care.masks.arrays import Cells, Ints
@@ -23,11 +24,20 @@ def counted(selection: Selection, rule: Group) -> list[Piece]:
     by = [ranked(source.table.column(name).take(rows)) for name in rule.by]
     cells = [cells_of(longitudes, latitudes, resolution) for resolution in sorted(rule.resolutions)]
     groups = [_numbered(one, by) for one in cells]
-    choices = choose(selection.features, groups, selection.minimum)
+    choices = choose(selection.crowd(), groups, selection.minimum)
+    _refuse_a_single_spot(selection, choices)
     return [
         _piece(selection, rule, *found, choice)
         for found, choice in zip(zip(cells, groups, strict=True), choices, strict=False)
     ]
+
+
+def _refuse_a_single_spot(selection: Selection, choices: list[Choice]) -> None:
+    """Counted without a cell it would be that cell with its name off."""
+    if choices and choices[0].remainder and len(choices[0].counts) == 1:
+        raise PolicyRefused(
+            f"all records of class {selection.sensitivity!r} are in one group, at fewer places than the minimum count"
+        )
 
 
 def _numbered(cells: "Cells", by: list[Ranked]) -> "Ints":

@@ -18,7 +18,7 @@ def cells_kept(selection: Selection, cell: "Ints", nowhere: int) -> "tuple[Ints,
 
     features, minimum = selection.features, selection.minimum
     counts = features.count_by(cell, nowhere + 1)
-    kept = counts >= minimum
+    kept = selection.crowd().enough_by(cell, nowhere + 1, minimum)
     kept[nowhere] = False
     candidates = np.flatnonzero(kept)
     smallest_first = iter(candidates[np.argsort(counts[candidates], kind="stable")])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.care.masks.crowds import Crowd
 from kfm_pipelines.care.masks.features import Features
 
 if TYPE_CHECKING:
@@ -24,55 +25,55 @@ class Choice:
     remainder: int  # features of all other groups together, when that is published; else 0
 
 
-def choose(features: Features, groups: "Sequence[Ints]", minimum: int) -> list[Choice]:
+def choose(crowd: Crowd, groups: "Sequence[Ints]", minimum: int) -> list[Choice]:
     """`groups` has for each resolution, coarsest first, the group of each record; lower numbers go first among equals.
     Nothing is chosen when there are too few features altogether."""
     import numpy as np
 
-    if features.count() < minimum:
+    if crowd.features.count() < minimum:
         return []
-    choices = [_choose_coarsest(features, groups[0], minimum)]
-    parts = np.zeros(len(features.codes), np.int64)
+    choices = [_choose_coarsest(crowd, groups[0], minimum)]
+    parts = np.zeros(len(crowd.features.codes), np.int64)
     for coarser, finer in pairwise(groups):
         parts = _refined(parts, coarser, choices[-1].released)
-        choices.append(_choose_finer(features, finer, parts, minimum))
+        choices.append(_choose_finer(crowd, finer, parts, minimum))
     return choices
 
 
-def _choose_coarsest(features: Features, group: "Ints", minimum: int) -> Choice:
-    """What is too small is counted together. If that is too small as well, the smallest groups join it; so it is
-    always of two groups or more."""
+def _choose_coarsest(crowd: Crowd, group: "Ints", minimum: int) -> Choice:
+    """What is too small is counted together. If that is too small as well, or one group only, the smallest join it."""
     import numpy as np
 
-    counts = features.count_by(group, int(group.max()) + 1)
-    released = counts >= minimum
+    features, size = crowd.features, int(group.max()) + 1
+    counts = features.count_by(group, size)
+    released = crowd.enough_by(group, size, minimum)
     if released.all():
         return Choice(counts, released, 0)
     for smallest in _smallest_first(counts, np.flatnonzero(released)):
-        if _remains(features, group, released) >= minimum:
+        if _remains(features, group, released) >= minimum and size - released.sum() > 1:
             break
         released[smallest] = False
     return Choice(counts, released, _remains(features, group, released))
 
 
-def _choose_finer(features: Features, group: "Ints", parts: "Ints", minimum: int) -> Choice:
+def _choose_finer(crowd: Crowd, group: "Ints", parts: "Ints", minimum: int) -> Choice:
     """A group goes when it shares fewer than the minimum with any part of what is known already; then the smallest
     groups go, where they leave too few of such a part over. What goes is at least the minimum, so once is enough."""
     import numpy as np
 
     size, parts_size = int(group.max()) + 1, int(parts.max()) + 1
-    counts = features.count_by(group, size)
+    counts = crowd.features.count_by(group, size)
     atoms, atom = np.unique(group * parts_size + parts, return_inverse=True)
     atom_group, atom_part = atoms // parts_size, atoms % parts_size
     released = np.ones(size, np.bool_)
-    released[atom_group[features.count_by(atom, len(atoms)) < minimum]] = False
+    released[atom_group[~crowd.enough_by(atom, len(atoms), minimum)]] = False
     rest = ~released[group]
-    left_over = features.of(rest).count_by(parts[rest], parts_size)
+    too_few = ~crowd.of(rest).enough_by(parts[rest], parts_size, minimum)
     kept = released.copy()
-    for part in np.flatnonzero((left_over > 0) & (left_over < minimum)):
+    for part in np.intersect1d(parts[rest], np.flatnonzero(too_few)):
         within = atom_group[atom_part == part]
         within = within[kept[within]]
-        if released[within].all():
+        if len(within) and released[within].all():
             released[_smallest_first(counts, within)[0]] = False
     return Choice(counts, released, 0)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.care.masks.crowds import Crowd, crowd_at
 from kfm_pipelines.care.masks.features import Features
 from kfm_pipelines.care.masks.places import Places
 from kfm_pipelines.care.masks.shown import Shown
@@ -52,6 +53,10 @@ class Selection:
     @property
     def drawn(self) -> bool:
         return self.source.declared.geometry_column is not None
+
+    def crowd(self) -> Crowd:
+        places = self.source.places
+        return crowd_at(self.features, places.longitudes[self.rows], places.latitudes[self.rows])
 
     def none(self) -> "Selection":
         return self.source.select(self.sensitivity, self.kind, self.rows[:0])

@@ -7,16 +7,13 @@ with every size of a cell, by the secret: the record that came is not the one th
 import hmac
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.care.masks.mixing import mixed, mixed_coordinates
 from kfm_pipelines.care.masks.order import joint_key, ranked
 from kfm_pipelines.care.masks.pieces import Selection
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from kfm_pipelines.care.masks.arrays import Flags, Ints
-
-    Draws = NDArray[np.uint64]
+    from kfm_pipelines.care.masks.mixing import Draws
 
 
 def surplus(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -> "Flags":
@@ -30,10 +27,10 @@ def surplus(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -
         return found
     cells = cell[concerned]
     sizes = counts[cells].astype(np.uint64)
-    draws = _mixed(_numbers(selection, concerned) ^ _mixed(sizes ^ np.uint64(_seed(selection))))
+    draws = mixed(_numbers(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
     rank, tied = _ranks(cells, draws)
     if tied and selection.features.once:  # several features at one place: their ids tell them apart
-        draws = _mixed(_ids(selection, concerned) ^ _mixed(sizes ^ np.uint64(_seed(selection))))
+        draws = mixed(_ids(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
         rank, _ = _ranks(cells, draws)
     found[concerned] = rank < excess[cells]
     return found
@@ -57,13 +54,10 @@ def _ranks(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
 def _numbers(selection: Selection, concerned: "Ints") -> "Draws":
     """A number for each feature that does not depend on where its records stood in the table. Coordinates are quicker
     than ids, but a feature with several records may have several."""
-    import numpy as np
-
     if not selection.features.once:
         return _ids(selection, concerned)
     places, rows = selection.source.places, selection.rows[concerned]
-    longitudes, latitudes = (np.ascontiguousarray(one[rows]) for one in (places.longitudes, places.latitudes))
-    return _mixed(longitudes.view(np.uint64)) ^ latitudes.view(np.uint64)
+    return mixed_coordinates(places.longitudes[rows], places.latitudes[rows])
 
 
 def _ids(selection: Selection, concerned: "Ints") -> "Draws":
@@ -78,12 +72,3 @@ def _seed(selection: Selection) -> int:
     source = selection.source
     subject = f"kfm-surplus-1\n{source.policy.policy}\n{selection.sensitivity}\n{selection.kind}".encode()
     return int.from_bytes(hmac.digest(source.secret, subject, "sha256")[:8], "big")
-
-
-def _mixed(numbers: "Draws") -> "Draws":
-    """Every bit of a number spread over all of them, one to one (the finish of SplitMix64)."""
-    import numpy as np
-
-    mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -115,6 +115,11 @@ def around(places: Sequence[tuple[float, float]], counts: Sequence[int]) -> tupl
     return [one[0] for one in found], [one[1] for one in found]
 
 
+def beside(shape: shapely.Geometry, count: int) -> list[shapely.Geometry]:
+    """So many of this shape, each a centimetre from the one before."""
+    return [shapely.transform(shape, lambda xy, step=number: xy + step * 1e-7) for number in range(count)]
+
+
 def mask(table: pa.Table, rules: dict[str, dict[str, Any]], *, secret: bytes = SECRET, **changes: Any) -> Masked:
     dataset = SHAPES if "outline" in table.column_names else SITES
     return mask_table(table, dataset, policy(rules, **changes), secret)

@@ -41,7 +41,7 @@ def test_a_cell_comes_from_the_coordinate_and_never_from_a_finer_cell() -> None:
     ]
     assert strays, "there are such places all over"
     stray = strays[0]
-    table = mask(sites([stray[0]] * 5, [stray[1]] * 5), RULES).table
+    table = mask(sites([stray[0] + step * 1e-9 for step in range(5)], [stray[1]] * 5), RULES).table
     assert rows_by_cell(table) == {cell_at(stray): 5}
 
 
@@ -132,11 +132,22 @@ def test_who_loses_the_place_follows_from_the_secret_and_not_from_the_order(twic
 
 
 def test_features_at_one_place_are_told_apart_by_their_ids() -> None:
-    longitude, latitude = around(FOUR[:1], [1])
-    table = sites(longitude * 13, latitude * 13, site_id=[f"INVENTED-{number:02d}" for number in range(13)])
+    """Thirteen features at five places: three of them lose theirs, whoever else is there."""
+    longitudes, latitudes = around(FOUR[:1], [5])
+    ids = [f"INVENTED-{number:02d}" for number in range(13)]
+    table = sites([*longitudes, *longitudes[:1] * 8], latitudes[:1] * 13, site_id=ids)
     other = sites(*around([FOUR[1]], [5]), site_id=[f"OTHER-{number}" for number in range(5)])
     found = rows_by_cell(mask(pa.concat_tables([table, other]), RULES).table)
     assert found == {cell_at(FOUR[0]): 10, None: 8}
+
+
+@pytest.mark.parametrize(("spots", "shown"), [(1, False), (4, False), (5, True)])
+def test_many_features_at_too_few_places_do_not_show_their_cell(spots: int, shown: bool) -> None:
+    longitudes, latitudes = around(FOUR[:2], [spots, 10])
+    extra = 10 - spots
+    table = sites([*longitudes[:1] * extra, *longitudes], [*latitudes[:1] * extra, *latitudes])
+    elsewhere = {cell_at(FOUR[1]): 10}
+    assert rows_by_cell(mask(table, RULES).table) == elsewhere | {cell_at(FOUR[0]) if shown else None: 10}
 
 
 def test_one_record_more_or_less_moves_every_cell_by_none_or_by_the_minimum() -> None:

@@ -8,12 +8,14 @@ import h3
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.care.masks import Masked
+from kfm_pipelines.care.masks.crowds import Crowd
 from kfm_pipelines.care.masks.features import Features
 from kfm_pipelines.care.masks.grouping import choose
+from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines_tests.care.masks.given import around, group, mask, scattered, sites
 
 K = 5
@@ -81,6 +83,22 @@ def test_records_of_one_feature_count_once() -> None:
     assert counts(masked) == {cell_at(FOUR[0]): 5}
 
 
+@pytest.mark.parametrize(("spots", "published"), [(1, [None, None, 10]), (4, [None, None, 10]), (5, [5, 5, 10])])
+def test_many_features_at_too_few_places_do_not_show_their_cell(spots: int, published: list[int | None]) -> None:
+    """Nor may they be the only ones without: the smallest of the other cells joins them."""
+    longitudes, latitudes = around(FOUR[:3], [spots, 9, 12])
+    extra = 8 - spots
+    table = restricted([*longitudes[:1] * extra, *longitudes], [*latitudes[:1] * extra, *latitudes])
+    shown = {cell_at(place): number for place, number in zip(FOUR, published, strict=False) if number}
+    assert counts(grouped(table, 3)) == shown | ({None: 15} if None in published else {})
+
+
+def test_features_that_are_all_at_too_few_places_of_one_cell_are_refused() -> None:
+    [longitude], [latitude] = around(FOUR[:1], [1])
+    with pytest.raises(PolicyRefused, match=r"^all records of class 'restricted' are in one group, at fewer places"):
+        grouped(restricted([longitude] * 9, [latitude] * 9), 3, 4)
+
+
 def test_groups_by_a_column_keep_its_value() -> None:
     table = restricted(
         *around(FOUR[:2], [12, 7]), period=["archaic"] * 5 + ["woodland"] * 7 + ["woodland"] * 5 + ["historic"] * 2
@@ -112,6 +130,13 @@ def test_a_finer_cell_goes_when_what_it_leaves_of_a_coarser_one_is_too_little() 
     }
 
 
+def test_a_finer_cell_goes_when_what_it_leaves_of_a_coarser_one_is_at_too_few_places() -> None:
+    one, other = [h3.cell_to_latlng(cell)[::-1] for cell in list(h3.cell_to_children(cell_at(FOUR[0]), 5))[:2]]
+    longitudes, latitudes = around([one, other], [6, 1])
+    together = restricted([*longitudes, *longitudes[-1:] * 5], [*latitudes, *latitudes[-1:] * 5])
+    assert counts(grouped(together, 3, 5)) == {cell_at(FOUR[0]): 10}
+
+
 def test_a_finer_cell_that_crosses_a_border_goes_when_it_has_too_few_on_one_side() -> None:
     inside, outside, *_ = crossings(1)
     away = [h3.cell_to_latlng(cell_at(place))[::-1] for place in (inside, outside)]
@@ -129,7 +154,7 @@ def test_no_more_finer_groups_go_than_have_to() -> None:
     pairs = [(part, group) for part, groups in in_part.items() for group, many in groups.items() for _ in range(many)]
     parts, finer = (np.array(one) for one in zip(*pairs, strict=True))
     everyone = Features(np.arange(len(pairs)), len(pairs), once=True)
-    [coarse, fine] = choose(everyone, [parts, finer], K)
+    [coarse, fine] = choose(Crowd(everyone, everyone), [parts, finer], K)
     assert coarse.released.tolist() == [True, True]
     assert fine.released.tolist() == [False, True, True, False]
 
@@ -152,16 +177,20 @@ Records = list[tuple[tuple[float, float], str, int]]
 _PLACES = crossings(4)
 
 
-def records_of(counts: list[int], features: int) -> Records:
-    """So many records at each place and of each period; where there are more of them than features, some are shared."""
+def records_of(counts: list[int], features: int, spots: int) -> Records:
+    """So many records near each place and of each period; where there are more of them than features, some are shared,
+    and where there are more than spots, some lie at the same one."""
     where = [(place, period) for place in _PLACES for period in ("archaic", "woodland")]
     spread = [one for one, many in zip(where, counts, strict=True) for _ in range(many)]
-    return [(place, period, number % features) for number, (place, period) in enumerate(spread)]
+    return [
+        ((place[0] + number % spots * 1e-8, place[1]), period, number % features)
+        for number, (place, period) in enumerate(spread)
+    ]
 
 
 # Around the minimum, because that is where mistakes are.
 _COUNTS = st.lists(st.integers(0, K + 3), min_size=2 * len(_PLACES), max_size=2 * len(_PLACES))
-_RECORDS = st.builds(records_of, _COUNTS, st.sampled_from([1000, 23]))
+_RECORDS = st.builds(records_of, _COUNTS, st.sampled_from([1000, 23]), st.sampled_from([1000, 7, 3]))
 _BY = st.sampled_from([[], ["period"]])
 
 
@@ -174,6 +203,17 @@ def table_of(records: Records) -> pa.Table:
     )
 
 
+def grouped_if_possible(records: Records, *resolutions: int, by: Sequence[str]) -> Masked:
+    try:
+        return grouped(table_of(records), *resolutions, by=by)
+    except PolicyRefused:
+        reject()
+
+
+def spots_of(records: Records, rows: list[int]) -> int:
+    return len({records[row][0] for row in rows})
+
+
 def features_of(records: Records, rows: list[int]) -> int:
     return len({records[row][2] for row in rows})
 
@@ -183,11 +223,12 @@ def features_of(records: Records, rows: list[int]) -> int:
 def test_every_published_count_is_at_least_the_minimum_and_never_more_than_is_there(
     records: Records, by: list[str]
 ) -> None:
-    masked = grouped(table_of(records), 3, 4, 5, by=by)
+    masked = grouped_if_possible(records, 3, 4, 5, by=by)
     rows_of = rows_by_record(masked)
     for row in masked.table.to_pylist():
         there = features_of(records, rows_of[row["record"]])
         assert there >= K
+        assert row["cell"] is None or spots_of(records, rows_of[row["record"]]) >= K
         assert row["records"] == there // K * K
 
 
@@ -196,12 +237,14 @@ def test_every_published_count_is_at_least_the_minimum_and_never_more_than_is_th
 def test_whatever_can_be_told_apart_by_joining_all_resolutions_is_at_least_the_minimum(
     records: Records, by: list[str]
 ) -> None:
-    masked = grouped(table_of(records), 3, 4, 5, by=by)
+    masked = grouped_if_possible(records, 3, 4, 5, by=by)
     atoms: dict[tuple[int, ...], list[int]] = {}
     for row, into in records_by_row(masked, len(records)).items():
         atoms.setdefault(into, []).append(row)
     if masked.table.num_rows:
         assert all(features_of(records, rows) >= K for rows in atoms.values())
+        remainder = {(row["record"],) for row in masked.table.to_pylist() if row["cell"] is None}
+        assert all(spots_of(records, rows) >= K for into, rows in atoms.items() if into not in remainder)
         assert () not in atoms, "at the coarsest resolution everything is counted somewhere"
 
 
@@ -210,7 +253,7 @@ def test_whatever_can_be_told_apart_by_joining_all_resolutions_is_at_least_the_m
 def test_one_record_more_or_less_changes_no_count_by_anything_but_the_minimum(
     records: Records, by: list[str], one: tuple[tuple[float, float], str, int]
 ) -> None:
-    without, with_it = (published(grouped(table_of(some), 3, 4, by=by)) for some in (records, [*records, one]))
+    without, with_it = (published(grouped_if_possible(some, 3, 4, by=by)) for some in (records, [*records, one]))
     for key in without.keys() | with_it.keys():
         assert (with_it[key] - without[key]) % K == 0
     assert all(count >= K for count in [*without.values(), *with_it.values()])
@@ -221,7 +264,7 @@ def test_one_record_more_or_less_changes_no_count_by_anything_but_the_minimum(
 def test_the_order_of_the_records_makes_no_difference(records: Records, by: list[str], random: Any) -> None:
     shuffled = list(records)
     random.shuffle(shuffled)
-    one, other = grouped(table_of(records), 3, 4, by=by), grouped(table_of(shuffled), 3, 4, by=by)
+    one, other = (grouped_if_possible(some, 3, 4, by=by) for some in (records, shuffled))
     assert one.table.equals(other.table)
     assert one.measures == other.measures
 

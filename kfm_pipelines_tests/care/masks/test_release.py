@@ -21,6 +21,7 @@ from kfm_pipelines_tests.care.masks.given import (
     SITES,
     SUPPRESS,
     WORDING,
+    beside,
     displace,
     generalise,
     group,
@@ -132,7 +133,8 @@ def test_the_geometry_is_the_place_where_there_is_also_a_coordinate() -> None:
         }
     )
     point = shapely.Point(-95.0, 39.5)
-    table = sites([-98.0] * 5, [38.0] * 5).append_column("outline", pa.array([point.wkb] * 5, pa.binary()))
+    outlines = pa.array([one.wkb for one in beside(point, 5)], pa.binary())
+    table = sites([-98.0] * 5, [38.0] * 5).append_column("outline", outlines)
     for row in mask_table(table, both, policy(RULES), SECRET).table.to_pylist():
         assert shapely.from_wkb(row["outline"]).contains(point)
         assert shapely.from_wkb(row["outline"]).contains(shapely.Point(row["longitude"], row["latitude"]))

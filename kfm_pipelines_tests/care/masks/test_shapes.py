@@ -12,7 +12,7 @@ import shapely
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.masks.cells import smallest_radius
 from kfm_pipelines.declarations import Extent
-from kfm_pipelines_tests.care.masks.given import SECRET, mask, policy, shapes
+from kfm_pipelines_tests.care.masks.given import SECRET, beside, mask, policy, shapes
 from kfm_pipelines_tests.care.masks.given import SHAPES as DATASET
 
 RULES = {
@@ -48,7 +48,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_whole_shape_is_within_the_uncertainty_around_one_cell(name: str) -> None:
     shape = SHAPES[name]
-    [*rows] = mask(shapes([shape] * 5), RULES).table.to_pylist()
+    [*rows] = mask(shapes(beside(shape, 5)), RULES).table.to_pylist()
     assert len(rows) == 5
     assert len({row["cell"] for row in rows}) == 1
     latitude, longitude = h3.cell_to_latlng(rows[0]["cell"])
@@ -106,7 +106,7 @@ def test_no_cell_is_smaller_than_a_shape_is_measured_by(resolution: int) -> None
 @pytest.mark.parametrize("side", [0.001, 0.02, 0.1, 0.2, 0.8, 2.0])
 def test_a_cell_is_no_coarser_than_the_size_of_the_shape_needs(side: float) -> None:
     shape = square(side)
-    resolution = h3.get_resolution(mask(shapes([shape] * 5), RULES).table.column("cell")[0].as_py())
+    resolution = h3.get_resolution(mask(shapes(beside(shape, 5)), RULES).table.column("cell")[0].as_py())
     size = max(GEOD.inv(MIDDLE[0], MIDDLE[1], x, y)[2] for x, y in shapely.get_coordinates(shape))
     assert (resolution == 6) == (side < 0.015)
     assert size <= smallest_radius(resolution) / 2
@@ -128,13 +128,13 @@ WIDE = shapely.LineString([(-179, -60), (0, 0), (179, 60)])
 
 
 def test_a_shape_larger_than_any_cell_has_no_place() -> None:
-    table = mask_table(shapes([WIDE] * 5), WORLD, policy(RULES), SECRET).table
+    table = mask_table(shapes(beside(WIDE, 5)), WORLD, policy(RULES), SECRET).table
     assert table.column("cell").to_pylist() == [None] * 5
     assert table.column("outline").to_pylist() == [None] * 5
 
 
 def test_those_without_any_cell_are_enough_to_hide_among() -> None:
-    lines = [WIDE] * 5 + [line(0.01)] * 5 + [shapely.transform(line(0.01), lambda xy: xy + 1)] * 2
+    lines = [WIDE] * 5 + beside(line(0.01), 5) + [shapely.transform(line(0.01), lambda xy: xy + 1)] * 2
     table = mask_table(shapes(lines), WORLD, policy(RULES), SECRET).table
     assert table.column("cell").null_count == 7
     assert mask_table(shapes(lines[2:]), WORLD, policy(RULES), SECRET).table.column("cell").null_count == 5
@@ -145,7 +145,7 @@ def test_the_largest_cells_are_used_as_well() -> None:
     cell = h3.latlng_to_cell(MIDDLE[1], MIDDLE[0], 0)
     latitude, longitude = h3.cell_to_latlng(cell)
     long = shapely.LineString([(longitude, latitude - 3.5), (longitude, latitude + 3.5)])
-    table = mask_table(shapes([long] * 5), WORLD, policy(RULES), SECRET).table
+    table = mask_table(shapes(beside(long, 5)), WORLD, policy(RULES), SECRET).table
     assert table.column("cell").to_pylist() == [cell] * 5
 
 
