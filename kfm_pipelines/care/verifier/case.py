@@ -121,6 +121,14 @@ class Case:
     def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
         return _flat(self.origins.table.column(name).take(_indices(positions)))
 
+    def in_extent(self, one: float, other: float) -> bool:
+        """Whether two numbers can be read as a place of the dataset: in either order, with or without their signs."""
+        extent = self.dataset.extent
+        if extent is None:
+            return True
+        (west, east), (south, north) = _sizes(extent.west, extent.east), _sizes(extent.south, extent.north)
+        return any(west <= abs(x) <= east and south <= abs(y) <= north for x, y in ((one, other), (other, one)))
+
     def _shares(self) -> Iterator[Share]:
         import numpy as np
 
@@ -186,6 +194,12 @@ def _sound(crosswalk: "pa.Table") -> "pa.Table":
     if any(column.null_count for column in crosswalk.columns):
         raise Unreadable("crosswalk", "no nulls", "nulls")
     return crosswalk
+
+
+def _sizes(lowest: float, highest: float) -> tuple[float, float]:
+    """The least and the most that a number between the two can be without its sign."""
+    least = 0.0 if lowest < 0 < highest else min(abs(lowest), abs(highest))
+    return least, max(abs(lowest), abs(highest))
 
 
 def _indices(positions: "Numbers") -> "pa.Array":
