@@ -12,6 +12,7 @@ from kfm_pipelines.declarations import Sovereignty
 from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.care.releases import (
     GEOD,
+    PROVENANCE,
     K,
     Record,
     Release,
@@ -42,7 +43,7 @@ def register_release(**policy: Any) -> Release:
         "withheld": {"point": {"method": "suppress"}},
     }
     release = Release(policy_of(rules, **policy), register(sovereignty=NATIONS))
-    release.documents["provenance"] = {"@type": "care:Masking", "used": ["register-01"], "records": 6}
+    release.documents[PROVENANCE] = {"@type": "care:Masking", "used": ["register-01"], "records": 6}
     _shown(release)
     _in_cells(release)
     _counted(release)

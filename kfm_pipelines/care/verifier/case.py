@@ -56,14 +56,13 @@ class Share:
 class Case:
     policy: Policy
     dataset: Dataset
-    data: bytes
+    evidence: Evidence
     footer: "pq.FileMetaData"
     published: "pa.Table"
     origins: Origins
     crosswalk: "pa.Table"
     item: Mapping[str, Any]
     documents: tuple[object, ...]
-    document_names: tuple[str, ...]
 
     @property
     def k(self) -> int:
@@ -155,14 +154,13 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
     return Case(
         policy,
         dataset,
-        evidence.data,
+        evidence,
         footer,
         published,
         read_origins(policy, dataset, original, classes_of(policy, original, "original")),
         _sound(crosswalk),
         item,
         tuple(read_document(document) for document in evidence.documents.values()),
-        tuple(evidence.documents),
     )
 
 

@@ -62,7 +62,7 @@ def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
 
 
 def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
-    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.document_names])):
+    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.evidence.documents])):
         texts = [_MOMENT.sub(" ", text) for document in documents for text in texts_in(document)]
         yield from search(case, subject, texts, (number for one in documents for number in numbers_in(one)))
 
