@@ -4,6 +4,7 @@ from typing import Any
 
 import h3
 import shapely
+from pyproj import Proj
 
 from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.datasets import Dataset
@@ -11,6 +12,7 @@ from kfm_pipelines.declarations import Sovereignty
 from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.care.releases import (
     GEOD,
+    PROVENANCE,
     K,
     Record,
     Release,
@@ -21,6 +23,7 @@ from kfm_pipelines_tests.care.releases import (
     register,
 )
 
+ZONE_14 = Proj(proj="utm", zone=14, ellps="WGS84")
 NATIONS = Sovereignty(nations="Nations of the plains", notice="These records belong to the nations they are about.")
 
 COARSE = h3.latlng_to_cell(38.5, -98.5, 3)
@@ -40,7 +43,7 @@ def register_release(**policy: Any) -> Release:
         "withheld": {"point": {"method": "suppress"}},
     }
     release = Release(policy_of(rules, **policy), register(sovereignty=NATIONS))
-    release.documents["provenance"] = {"@type": "care:Masking", "used": ["register-01"], "records": 6}
+    release.documents[PROVENANCE] = {"@type": "care:Masking", "used": ["register-01"], "records": 6}
     _shown(release)
     _in_cells(release)
     _counted(release)
@@ -58,6 +61,23 @@ def displaced_release() -> Release:
     for feature, place in enumerate([*places, {**places[0], "longitude": -97.4451239}]):
         row = release.add({**place, "site_id": f"site-{feature % 24:04d}-of", "sensitivity": "generalised"})
         move(release, row, (feature % 24) * 47.3 + 11.1, 1200.0 + (feature % 24) * 150.0)
+    return release
+
+
+def scattered_release(number: int, kept: str = "float64") -> Release:
+    """Features all over the extent, none of which shows its place; `depth_m` is kept, and of the type asked for."""
+    dataset = register()
+    columns = [
+        column.model_copy(update={"type": kept}) if column.name == "depth_m" else column
+        for column in dataset.table.columns
+    ]
+    table = dataset.table.model_copy(update={"columns": columns})
+    policy = policy_of({"withheld": {"point": {"method": "suppress"}}}, **_single("withheld"))
+    release = Release(policy, register(table=table))
+    for step in range(number):
+        place = {"longitude": -101.8 + step * 0.6180339 % 1 * 7.0, "latitude": 37.0 + step * 0.7548777 % 1 * 3.0}
+        easting, northing = ZONE_14(place["longitude"], place["latitude"])
+        release.add({**place, "easting": easting + 0.123, "northing": northing + 0.123, "sensitivity": "withheld"})
     return release
 
 

@@ -1,7 +1,9 @@
 """Releases made by hand, record by record: honest ones, for tests to tamper with. Nothing here comes from the masks."""
 
+import hashlib
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +23,7 @@ from kfm_pipelines.declarations import Column
 from kfm_pipelines.settings import shipped
 
 K = 5
+PROVENANCE = "provenance.jsonld"
 WORDING = "Withheld; ask the board"
 GEOD = Geod(ellps="WGS84")
 TYPES = {
@@ -83,6 +86,7 @@ class Release:
             {name: json.dumps(document).encode() for name, document in self.documents.items()},
             parquet(original),
             parquet(pa.table(crosswalk, schema=pa.schema({"row": pa.int64(), "record": pa.int64()}))),
+            parquet(unparquet(parquet(table))),
         )
 
     def table(self) -> tuple[pa.Table, list[int]]:
@@ -103,12 +107,34 @@ class Release:
             "kfm:policy": self.policy.name,
             "kfm:labels": list(self.policy.labels),
             "anon:warning": "Places are masked",
+            "anon:size": size_of(self.dataset, table),
             "table:row_count": table.num_rows,
         }
         if self.dataset.sovereignty is not None:
             properties["kfm:sovereignty"] = {"notice": self.dataset.sovereignty.notice}
-        item = {"type": "Feature", "geometry": rectangle(box), "properties": {**properties, **self.properties}}
+        item: dict[str, Any] = {
+            "type": "Feature",
+            "geometry": rectangle(box),
+            "properties": {**properties, **self.properties},
+        }
+        item["assets"] = {"data": asset(parquet(table), "parquet")}
+        if PROVENANCE in self.documents:
+            item["assets"]["provenance"] = asset(json.dumps(self.documents[PROVENANCE]).encode(), "json")
         return item | ({"bbox": box} if box else {})
+
+
+def asset(data: bytes, ending: str) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    href = f"../../../objects/sha256/{digest[:2]}/{digest}.{ending}"
+    return {"href": href, "file:checksum": f"1220{digest}", "file:size": len(data)}
+
+
+def size_of(dataset: Dataset, table: pa.Table) -> float:
+    """Degrees of longitude in the far north of the extent, twice the largest uncertainty."""
+    largest = pc.max(table.column("uncertainty_m")).as_py()
+    if largest is None or dataset.extent is None:
+        return 360.0
+    return round(2 * float(largest) / (111_320 * math.cos(math.radians(dataset.extent.north))), 3)
 
 
 def parquet(table: pa.Table) -> bytes:

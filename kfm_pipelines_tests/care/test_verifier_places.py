@@ -1,5 +1,7 @@
 """The verifier on places and counts: each rule broken once, and nothing else found."""
 
+import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -172,6 +174,74 @@ def test_each_rule_of_displacement_is_found_broken(change: Change, rule: str) ->
     release = displaced_release()
     change(release)
     assert rules_of(release) == {rule}
+
+
+def few(release: Release, number: int) -> None:
+    """Only so many features."""
+    del release.rows[number:], release.records[number:]
+
+
+def far_apart(release: Release) -> None:
+    for place, row in enumerate(release.rows):
+        row.update(longitude=-101.2 + place * 0.6180339 % 1 * 6.0, latitude=37.2 + place * 0.7548777 % 1 * 2.6)
+
+
+@pytest.mark.parametrize("number", [3, 4, 7, 19])
+@pytest.mark.parametrize("bearing", [0.01, 33.0, 179.999])
+def test_one_move_for_all_is_found_from_three_features_on(number: int, bearing: float) -> None:
+    release = displaced_release()
+    few(release, number)
+    far_apart(release)
+    all_moved(bearing, 0.0, 2500.0, 0.0)(release)
+    assert rules_of(release) == {"displacement-pattern"}
+
+
+@pytest.mark.parametrize("number", [3, 4, 7, 19])
+def test_the_same_degrees_for_all_are_found_from_three_features_on(number: int) -> None:
+    release = displaced_release()
+    few(release, number)
+    far_apart(release)
+    for row, record in zip(release.rows, release.records, strict=True):
+        record.values.update(longitude=row["longitude"] + 0.021, latitude=row["latitude"] + 0.017)
+    assert rules_of(release) == {"displacement-pattern"}
+
+
+def test_two_features_may_happen_to_move_alike() -> None:
+    release = displaced_release()
+    few(release, 2)
+    all_moved(33.0, 0.0, 2500.0, 0.0)(release)
+    assert rules_of(release) == set()
+
+
+@pytest.mark.parametrize("number", [3, 5, 10, 19])
+def test_honest_moves_are_no_pattern(number: int) -> None:
+    chance = random.Random(20260601)
+    for _ in range(30):
+        release = displaced_release()
+        few(release, number)
+        for which in range(number):
+            moved(release, which, chance.uniform(0, 360), math.sqrt(chance.uniform(1000.0**2, 5000.0**2)))
+        assert rules_of(release) == set()
+
+
+@pytest.mark.parametrize(("factor", "rules"), [(1.49, set()), (2.09, set()), (2.15, {"place-uncertainty"})])
+def test_shapes_may_reach_out_of_their_cell_but_not_far(factor: float, rules: set[str]) -> None:
+    release = shapes_release()
+    for record in release.records:
+        if record.values.get("cell") and len(release.rows[record.rows[0]]["geometry"]) > 21:
+            record.values["uncertainty_m"] *= factor / 1.01
+    assert rules_of(release) == rules
+
+
+@pytest.mark.parametrize(
+    ("factor", "rules"), [(0.98, {"place-uncertainty"}), (1.0, set()), (1.02, {"place-uncertainty"})]
+)
+def test_a_point_is_as_uncertain_as_its_cell_is_wide(factor: float, rules: set[str]) -> None:
+    """A radius of one cell's own would be a message."""
+    release = register_release()
+    for record in release.of("generalised")[IN_FIRST]:
+        record.values["uncertainty_m"] *= factor
+    assert rules_of(release) == rules
 
 
 def test_both_tellings_of_a_displaced_point_agree() -> None:

@@ -43,5 +43,7 @@ def _of_shapes(case: Case) -> Box | None:
     if case.geometry is None:
         return None
     values = pc.unique(case.published.column(case.geometry)).to_numpy(zero_copy_only=False)
+    if not len(values):
+        return None
     west, south, east, north = shapely.total_bounds(shapely.from_wkb(values, on_invalid="ignore")).tolist()
     return None if np.isnan(west) else (west, south, east, north)

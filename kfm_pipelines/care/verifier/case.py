@@ -56,14 +56,13 @@ class Share:
 class Case:
     policy: Policy
     dataset: Dataset
-    data: bytes
+    evidence: Evidence
     footer: "pq.FileMetaData"
     published: "pa.Table"
     origins: Origins
     crosswalk: "pa.Table"
     item: Mapping[str, Any]
     documents: tuple[object, ...]
-    document_names: tuple[str, ...]
 
     @property
     def k(self) -> int:
@@ -121,6 +120,14 @@ class Case:
     def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
         return _flat(self.origins.table.column(name).take(_indices(positions)))
 
+    def in_extent(self, one: float, other: float) -> bool:
+        """Whether two numbers can be read as a place of the dataset: in either order, with or without their signs."""
+        extent = self.dataset.extent
+        if extent is None:
+            return True
+        (west, east), (south, north) = _sizes(extent.west, extent.east), _sizes(extent.south, extent.north)
+        return any(west <= abs(x) <= east and south <= abs(y) <= north for x, y in ((one, other), (other, one)))
+
     def _shares(self) -> Iterator[Share]:
         import numpy as np
 
@@ -147,14 +154,13 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
     return Case(
         policy,
         dataset,
-        evidence.data,
+        evidence,
         footer,
         published,
         read_origins(policy, dataset, original, classes_of(policy, original, "original")),
         _sound(crosswalk),
         item,
         tuple(read_document(document) for document in evidence.documents.values()),
-        tuple(evidence.documents),
     )
 
 
@@ -186,6 +192,12 @@ def _sound(crosswalk: "pa.Table") -> "pa.Table":
     if any(column.null_count for column in crosswalk.columns):
         raise Unreadable("crosswalk", "no nulls", "nulls")
     return crosswalk
+
+
+def _sizes(lowest: float, highest: float) -> tuple[float, float]:
+    """The least and the most that a number between the two can be without its sign."""
+    least = 0.0 if lowest < 0 < highest else min(abs(lowest), abs(highest))
+    return least, max(abs(lowest), abs(highest))
 
 
 def _indices(positions: "Numbers") -> "pa.Array":

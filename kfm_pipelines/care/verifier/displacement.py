@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Degrees = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
     Moves = tuple[Degrees, Degrees]  # bearings in degrees, distances in metres
 
 _ENOUGH_TO_SEE_A_PATTERN = 20
+_FEWEST = 3
+_CHANCE = 1e-7
+_CLOSE = 5e-4  # of the farthest that a point may move
+_METRES_IN_A_DEGREE = 111_320.0
 
 
 def distances_are_in_the_ring(case: Case) -> Iterator[Breach]:
@@ -31,15 +36,48 @@ def moves_have_no_pattern(case: Case) -> Iterator[Breach]:
     import numpy as np
 
     for share, rule in _displaced(case):
-        first = np.unique(case.origins.features[share.link_rows], return_index=True)[1]
+        moved = np.isfinite(_moves(case, share)[1])
+        first = np.unique(np.where(moved, case.origins.features[share.link_rows], -1), return_index=True)[1]
+        first = first[moved[first]]
         bearings, distances = (values[first] for values in _moves(case, share))
-        if len(first) < _ENOUGH_TO_SEE_A_PATTERN:
-            continue
-        together = abs(np.exp(1j * np.radians(bearings)).mean()) > 0.9
-        from_axis = np.abs((bearings + 45) % 90 - 45)
-        narrow = np.ptp(distances) < 0.05 * (rule.max_m - rule.min_m)
-        if together or np.mean(from_axis < 0.1) > 0.5 or narrow:
+        few = len(first) < _ENOUGH_TO_SEE_A_PATTERN
+        if (
+            _same_way(bearings)
+            or _same_degrees(case, share, rule, first)
+            or (not few and _pattern(bearings, distances, rule))
+        ):
             yield Breach("displacement-pattern", share.name, "bearings and distances all over the ring", "a pattern")
+
+
+def _same_way(bearings: "Degrees") -> bool:
+    """Whether all bearings are as close to the first as they would be by accident once in ten million times."""
+    import numpy as np
+
+    if len(bearings) < _FEWEST:
+        return False
+    turned = np.abs((bearings[1:] - bearings[0] + 180) % 360 - 180)
+    return bool((turned <= 180 * _CHANCE ** (1 / len(turned))).all())
+
+
+def _same_degrees(case: Case, share: Share, rule: Displace, first: "Numbers") -> bool:
+    """The same degrees are another bearing elsewhere; the box is so small that even a thin ring has few such moves."""
+    import numpy as np
+
+    if len(first) < _FEWEST:
+        return False
+    rows, (longitudes, latitudes) = share.link_rows[first], _published(case, share)
+    east = (longitudes[first] - case.origins.longitudes[rows]) * np.cos(np.radians(case.origins.latitudes[rows[0]]))
+    north = latitudes[first] - case.origins.latitudes[rows]
+    return bool(max(np.ptp(east), np.ptp(north)) * _METRES_IN_A_DEGREE <= _CLOSE * rule.max_m)
+
+
+def _pattern(bearings: "Degrees", distances: "Degrees", rule: Displace) -> bool:
+    import numpy as np
+
+    together = abs(np.exp(1j * np.radians(bearings)).mean()) > 0.9
+    from_axis = np.abs((bearings + 45) % 90 - 45)
+    narrow = np.ptp(distances) < 0.05 * (rule.max_m - rule.min_m)
+    return bool(together or np.mean(from_axis < 0.1) > 0.5 or narrow)
 
 
 def features_move_as_one(case: Case) -> Iterator[Breach]:

@@ -14,6 +14,7 @@ class Evidence:
     documents: Mapping[str, bytes]  # whatever else is staged, by name
     original: bytes  # Parquet, before masking
     crosswalk: bytes  # Parquet: which row of the original went into which published record
+    rewritten: bytes  # the table in `data`, read and written again by the one writer there is
 
     def __repr__(self) -> str:
         return f"Evidence({digest_of(self)})"  # the bytes must not get into a log

@@ -10,6 +10,7 @@ from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.leaks import search
 from kfm_pipelines.care.verifier.protected import bits, numbers_in, texts_in
+from kfm_pipelines.care.verifier.reading import read_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +55,9 @@ def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
 
 def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
     patterns = bits(case.places.all)
-    found = sum(int(_isin(words, patterns).sum()) for blob in (case.data, _schema(case)) for words in _words(blob))
+    found = sum(
+        int(_isin(words, patterns).sum()) for blob in (case.evidence.data, _schema(case)) for words in _words(blob)
+    )
     if found:
         yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
 
@@ -66,12 +69,22 @@ def footer_holds_no_text(case: Case) -> Iterator[Breach]:
     long = [text for value in case.texts if len(text := value.lower().encode()) >= _SHORTEST]
     starts = np.array([int.from_bytes(text[:_SHORTEST], "little") for text in long], dtype=np.uint64)
     found = 0
-    for blob in (case.data[_end_of_pages(case) :], _schema(case)):
+    for blob in (case.evidence.data[_end_of_pages(case) :], _schema(case)):
         folded = blob.lower()
         begun = np.unique(np.concatenate([words & np.uint64(_LOW) for words in _words(folded + bytes(8))]))
         found += sum(long[index] in folded for index in np.flatnonzero(_isin(starts, begun)))
     if found:
         yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
+
+
+def bytes_are_canonical(case: Case) -> Iterator[Breach]:
+    """What no row has (an unused entry of a dictionary, bytes between pages, a cut between rows) can say anything."""
+    if case.evidence.rewritten == case.evidence.data:
+        return
+    yield Breach("canonical-bytes", "data", "the bytes that writing its table again gives", "other bytes")
+    again, _ = read_table(case.evidence.rewritten, "rewritten")
+    if not again.equals(case.published, check_metadata=True):
+        yield Breach("canonical-bytes", "rewritten", "the table of the data", "another table")
 
 
 def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
@@ -134,3 +147,4 @@ RULES = (
     bytes_hold_no_coordinate,
     footer_holds_no_text,
 )
+CANONICAL = (bytes_are_canonical,)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CELL = re.compile(r"(?<![0-9a-z])8[0-9a-f]{14}(?![0-9a-z])")
+_METRES_FROM = 10_000  # below, a whole number is a shelf mark and no grid coordinate
 _MOMENT = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?")
 
 
@@ -61,7 +62,7 @@ def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
 
 
 def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
-    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.document_names])):
+    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.evidence.documents])):
         texts = [_MOMENT.sub(" ", text) for document in documents for text in texts_in(document)]
         yield from search(case, subject, texts, (number for one in documents for number in numbers_in(one)))
 
@@ -98,21 +99,9 @@ def _is_one_of(written: str, numbers: "npt.NDArray[np.float64]") -> bool:
 def _tells_a_place(case: Case, text: str) -> bool:
     """A pair of numbers that can be read as a place of this dataset, or one number that can only be a protected one."""
     found = decimals(text)
-    if _other_cells(case, text) or any(_in_extent(case, float(one), float(other)) for one, other in pairwise(found)):
+    if _other_cells(case, text) or any(case.in_extent(float(one), float(other)) for one, other in pairwise(found)):
         return True
     return any(not case.places.dense_at(number) and case.places.near(number) for number in found)
-
-
-def _in_extent(case: Case, one: float, other: float) -> bool:
-    extent = case.dataset.extent
-    if extent is None:
-        return True
-    return any(
-        extent.west <= sign * x <= extent.east and extent.south <= other_sign * y <= extent.north
-        for x, y in ((one, other), (other, one))
-        for sign in (1, -1)
-        for other_sign in (1, -1)
-    )
 
 
 def _own(case: Case, share: Share, name: str) -> int:
@@ -132,9 +121,14 @@ def _own_in_text(case: Case, share: Share, name: str) -> int:
     texts = case.values(name, share.link_records).to_pylist()
     found = 0
     for text, *places in zip(texts, *_row_places(case, share), strict=True):
-        for number in (*decimals(text), *metres(text)) if text else ():
-            found += any(abs(abs(float(number)) - abs(place)) < step_of(number) for place in places)
+        far = [place for place in places if abs(place) >= _METRES_FROM]
+        for numbers, held in ((decimals, places), (metres, far)) if text else ():
+            found += sum(_is_any(number, held) for number in numbers(text))
     return found
+
+
+def _is_any(written: str, places: Iterable[float]) -> bool:
+    return any(abs(abs(float(written)) - abs(place)) < step_of(written) for place in places)
 
 
 def _row_places(case: Case, share: Share) -> "Iterator[npt.NDArray[np.float64]]":

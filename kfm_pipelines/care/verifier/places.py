@@ -132,7 +132,8 @@ def _uncertain(case: Case, share: Share, records: "Numbers", cells: Cells) -> It
 
     found = case.values("uncertainty_m", records).to_numpy(zero_copy_only=False)
     radii = cells.radii[cells.positions]
-    wrong = int((~((found >= radii * 0.999) & (found <= radii * 3))).sum())
+    largest = radii * 1.01 + 2 if share.kind == "point" else radii * 2.1  # a shape may reach out of its cell
+    wrong = int((~((found >= radii * 0.999) & (found <= largest))).sum())
     several = len(np.unique(np.column_stack([cells.positions, found]), axis=0)) - len(np.unique(cells.positions))
     if wrong or several:
         expected = "one radius for each cell, that holds it"

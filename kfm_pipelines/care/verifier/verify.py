@@ -8,11 +8,13 @@ from kfm_pipelines.care.verifier import (
     columns,
     counts,
     crosswalk,
+    disguised,
     displacement,
     file_bytes,
     kept,
     leaks,
     places,
+    ties,
 )
 from kfm_pipelines.care.verifier.case import Case, open_case
 from kfm_pipelines.care.verifier.evidence import Breach, Evidence
@@ -35,10 +37,11 @@ STAGES: tuple[tuple[Rule, ...], ...] = (
         *displacement.RULES,
         *kept.RULES,
         *leaks.RULES,
+        *disguised.RULES,
         *file_bytes.RULES,
         *catalog.RULES,
     ),
-    counts.STEPS,
+    (*counts.STEPS, *file_bytes.CANONICAL, *ties.RULES),
 )
 
 
@@ -49,8 +52,12 @@ def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach
         if policy.is_open:
             return tuple(catalog.naming(policy, dataset, item))
         case = open_case(policy, dataset, evidence, item)
+        return _first_breaches(case)
     except Unreadable as unreadable:
         return (unreadable.breach,)
+
+
+def _first_breaches(case: Case) -> tuple[Breach, ...]:
     for stage in STAGES:
         breaches = tuple(breach for rule in stage for breach in rule(case))
         if breaches:

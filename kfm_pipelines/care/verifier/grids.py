@@ -1,0 +1,83 @@
+"""Places in other systems than degrees: UTM in metres, geohash, and the zones and bands of MGRS."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.declarations import Extent
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
+
+GEOHASH = "0123456789bcdefghjkmnpqrstuvwxyz"
+GEOHASH_LENGTH = 5  # five letters are a box of five kilometres
+_GEOHASH_BITS = (13, 12)  # of longitude and latitude in five letters
+_BANDS = "CDEFGHJKLMNPQRSTUVWX"  # of eight degrees each, from 80° south
+
+
+def utm(longitudes: "Floats", latitudes: "Floats", extent: Extent) -> "Iterator[tuple[Floats, Floats]]":
+    """Eastings and northings: each place in its own zone, and all in the one of the extent's middle."""
+    import numpy as np
+
+    middle = _zones(np.array([(extent.west + extent.east) / 2]))[0]
+    yield _projected(longitudes, latitudes, _zones(longitudes))
+    yield _projected(longitudes, latitudes, np.full(len(longitudes), middle))
+
+
+def geohashes(longitudes: "Floats", latitudes: "Floats") -> "Numbers":
+    """The first five letters, as a number."""
+    import numpy as np
+
+    wide, high = _GEOHASH_BITS
+    x = np.clip((longitudes + 180) / 360 * 2**wide, 0, 2**wide - 1).astype(np.int64)
+    y = np.clip((latitudes + 90) / 180 * 2**high, 0, 2**high - 1).astype(np.int64)
+    codes = np.zeros(len(longitudes), np.int64)
+    for bit in range(wide):
+        codes |= ((x >> bit) & 1) << (2 * bit)
+        codes |= ((y >> bit) & 1) << (2 * bit + 1)
+    return codes
+
+
+def geohash_number(letters: str) -> int:
+    """The same number, from letters."""
+    number = 0
+    for letter in letters[:GEOHASH_LENGTH]:
+        number = number * 32 + GEOHASH.index(letter)
+    return number
+
+
+def squares(extent: Extent) -> set[tuple[int, str]]:
+    """Zones and bands of MGRS that have a part of the extent."""
+    zones = range(_zone(extent.west), _zone(extent.east) + 1)
+    bands = _BANDS[_band(extent.south) : _band(extent.north) + 1]
+    return {(zone, band) for zone in zones for band in bands}
+
+
+def _zone(longitude: float) -> int:
+    return min(int((longitude + 180) // 6) + 1, 60)
+
+
+def _band(latitude: float) -> int:
+    return min(max(int((latitude + 80) // 8), 0), len(_BANDS) - 1)
+
+
+def _zones(longitudes: "Floats") -> "Numbers":
+    import numpy as np
+
+    zones: Numbers = np.clip((longitudes + 180) // 6 + 1, 1, 60).astype(np.int64)
+    return zones
+
+
+def _projected(longitudes: "Floats", latitudes: "Floats", zones: "Numbers") -> "tuple[Floats, Floats]":
+    import numpy as np
+    from pyproj import Proj
+
+    eastings, northings = np.full(len(zones), np.nan), np.full(len(zones), np.nan)
+    for zone in np.unique(zones).tolist():
+        mine = zones == zone
+        grid = Proj(proj="utm", zone=zone, ellps="WGS84")
+        eastings[mine], northings[mine] = grid(longitudes[mine], latitudes[mine])
+    return eastings, np.where(northings < 0, northings + 10_000_000, northings)

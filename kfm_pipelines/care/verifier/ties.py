@@ -1,0 +1,108 @@
+"""The Item is about these very bytes, says how exact they are, and leads nowhere else.
+
+Belongs here: checksums, sizes, counts and addresses. Does not: where the published places are (`catalog`).
+"""
+
+import base64
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kfm_pipelines.care.verifier.case import Case
+from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.protected import texts_in
+
+PROVENANCE = "provenance.jsonld"
+_SHA256 = "1220"  # how a multihash says that it is one
+_INSIDE = "work/"  # where no reader may be led
+_METRES_IN_A_DEGREE = 111_320.0
+_ANYWHERE = 360.0
+_ROUNDING = 0.0005
+_DIGESTS = ("sha256", "md5", "sha1", "sha512", "blake2b")
+
+
+def item_is_about_the_data(case: Case) -> Iterator[Breach]:
+    if not _describes(_asset(case, "data"), case.evidence.data, "parquet"):
+        yield Breach("item-data", "item: assets.data", "checksum, size and address of the data", "something else")
+    if case.item["properties"].get("table:row_count") != case.published.num_rows:
+        yield Breach("item-data", "item: table:row_count", "the number of published rows", "something else")
+
+
+def item_is_about_its_provenance(case: Case) -> Iterator[Breach]:
+    document, asset = case.evidence.documents.get(PROVENANCE), _asset(case, "provenance")
+    if document is None and not asset:
+        return
+    if document is None or not _describes(asset, document, "json"):
+        expected = "checksum, size and address of the staged provenance"
+        yield Breach("item-provenance", "item: assets.provenance", expected, "something else")
+
+
+def item_leads_to_nothing_unpublished(case: Case) -> Iterator[Breach]:
+    found = sum(_INSIDE in text for part in ("assets", "links") for text in texts_in(case.item.get(part)))
+    if found:
+        yield Breach("item-address", "item", "no address of what is not published", f"{found} of them")
+
+
+def item_tells_how_exact_places_are(case: Case) -> Iterator[Breach]:
+    size = case.item["properties"].get("anon:size")
+    if not _is_number(size) or not size + _ROUNDING >= _needed(case):
+        expected = "the side of a box that holds the true place of everything published with one, in degrees"
+        yield Breach("item-size", "item: anon:size", expected, "less" if _is_number(size) else "no number")
+
+
+def nothing_is_a_digest_of_the_original(case: Case) -> Iterator[Breach]:
+    """Who can guess the rest of the original can try out its secrets against its digest."""
+    digests = [text for part in (case.evidence.original, case.evidence.crosswalk) for text in _spellings(part)]
+    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.evidence.documents])):
+        texts = [text for document in documents for text in texts_in(document)]
+        found = sum(any(one in text or one in text.lower() for one in digests) for text in texts)
+        if found:
+            yield Breach("leak-digest", subject, "no digest of what is not published", f"{found} of them")
+
+
+def _asset(case: Case, name: str) -> Mapping[str, Any]:
+    assets = case.item.get("assets")
+    asset = assets.get(name) if isinstance(assets, dict) else None
+    return asset if isinstance(asset, dict) else {}
+
+
+def _describes(asset: Mapping[str, Any], data: bytes, ending: str) -> bool:
+    digest = hashlib.sha256(data).hexdigest()
+    href = asset.get("href")
+    named = isinstance(href, str) and href.endswith(f"/{digest}.{ending}")
+    return named and asset.get("file:checksum") == _SHA256 + digest and asset.get("file:size") == len(data)
+
+
+def _needed(case: Case) -> float:
+    """Degrees of longitude are shortest where the extent is farthest from the equator."""
+    import pyarrow.compute as pc
+
+    largest = pc.max(case.published.column("uncertainty_m")).as_py()
+    if largest is None:
+        return _ANYWHERE if case.published.num_rows else 0.0
+    extent = case.dataset.extent
+    farthest = max(abs(extent.south), abs(extent.north)) if extent is not None else 90.0
+    shortest = _METRES_IN_A_DEGREE * math.cos(math.radians(farthest))
+    return min(2 * float(largest) / max(shortest, 1.0), _ANYWHERE)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _spellings(data: bytes) -> Iterator[str]:
+    for name in _DIGESTS:
+        digest = hashlib.new(name, data, usedforsecurity=False).digest()
+        yield digest.hex()
+        yield base64.b64encode(digest).decode().rstrip("=")
+        yield base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+RULES = (
+    item_is_about_the_data,
+    item_is_about_its_provenance,
+    item_leads_to_nothing_unpublished,
+    item_tells_how_exact_places_are,
+    nothing_is_a_digest_of_the_original,
+)
