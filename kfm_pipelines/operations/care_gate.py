@@ -8,6 +8,7 @@ from kfm_pipelines.errors import CareRefused, KfmError
 from kfm_pipelines.gates import Finding, Severity, Verdict, judge_care
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stages.parquet import read_parquet, write_parquet
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.verdicts import record_verdict
@@ -38,8 +39,10 @@ def judge_staged(workshop: Workshop, dataset: Dataset, claim: Claim, rules: Rule
 
 def _evidence(workshop: Workshop, layout: Layout, claim: Claim, rules: Rules, release: Release) -> Evidence:
     store, place = workshop.store, (claim.key, claim.epoch)
+    data = store.read(layout.staged_data(*place))
     return Evidence(
-        data=store.read(layout.staged_data(*place)),
+        data=data,
+        rewritten=write_parquet(read_parquet(data, claim.key)) if rules.masks else data,
         item=store.read(layout.staged_item(*place)),
         documents={name: store.read(layout.staged_document(*place, name)) for name in release.documents},
         original=store.read(layout.computed(*place)) if rules.masks else b"",

@@ -51,11 +51,13 @@ def read_parquet(data: bytes, name: str) -> "pa.Table":
 
 
 def write_parquet(table: "pa.Table") -> bytes:
-    """The same table always gives the same bytes."""
+    """The same table always gives the same bytes, however it came to lie in memory."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", compression_level=3, row_group_size=128 * 1024, version="2.6")
+    pq.write_table(
+        table.combine_chunks(), sink, compression="zstd", compression_level=3, row_group_size=128 * 1024, version="2.6"
+    )
     return sink.getvalue()
 
 

@@ -215,7 +215,7 @@ def png_with(kind: bytes, content: bytes) -> bytes:
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
-    "gzip inside other bytes": lambda data: among_bytes(gzip.compress(data)),
+    "gzip inside other bytes": lambda data: among_bytes(gzip.compress(data, mtime=0)),
     "zip": zipped,
     "zstd": lambda data: pa.compress(data, codec="zstd", asbytes=True),
     "zstd inside other bytes": lambda data: among_bytes(pa.compress(data, codec="zstd", asbytes=True)),
@@ -229,7 +229,7 @@ PACKINGS: dict[str, Callable[[bytes], bytes]] = {
         + base64.b64encode(png_with(b"zTXt", b"Comment\x00\x00" + zlib.compress(data)))
         + b'">'
     ),
-    "gzip in zip in base64": lambda data: base64.b64encode(zipped(gzip.compress(data))),
+    "gzip in zip in base64": lambda data: base64.b64encode(zipped(gzip.compress(data, mtime=0))),
 }
 
 
@@ -286,7 +286,7 @@ def test_statistics_tell_what_the_rows_no_longer_do() -> None:
 
 def test_every_file_and_every_name_below_a_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "deep" / "down").mkdir(parents=True)
-    (tmp_path / "deep" / "down" / "a.bin").write_bytes(gzip.compress(struct.pack("<dd", LON, LAT)))
+    (tmp_path / "deep" / "down" / "a.bin").write_bytes(gzip.compress(struct.pack("<dd", LON, LAT), mtime=0))
     (tmp_path / f"{NUMBER}.txt").write_text("nothing")
     (tmp_path / "link").symlink_to(f"/nowhere/{NUMBER}")
     (tmp_path / "restricted").mkdir()
@@ -310,7 +310,7 @@ def test_every_file_and_every_name_below_a_folder_is_read(tmp_path: Path) -> Non
         ("json", json.dumps({"name": NAME})),
         ("text", json.dumps(json.dumps(json.dumps({"name": NAME})))),
         ("bytea", struct.pack("<d", LON)),
-        ("bytea", gzip.compress(NAME.encode())),
+        ("bytea", gzip.compress(NAME.encode(), mtime=0)),
         ("bytea", parquet(column([LAT, 37.5], pa.float64()), compression="snappy")),
     ],
 )
