@@ -179,8 +179,8 @@ def test_cells_of_each_class_stand_by_themselves() -> None:
     assert np.all(found.column("record").to_numpy() == np.arange(1, 6))
 
 
-@pytest.mark.parametrize(("stable_id", "rows"), [(["site_id"], 0), (["period"], 0), (["site_id", "period"], 6)])
+@pytest.mark.parametrize(("stable_id", "rows"), [(["site_id"], 0), (["site_type"], 0), (["site_id", "site_type"], 6)])
 def test_a_feature_is_what_all_parts_of_its_id_say(stable_id: list[str], rows: int) -> None:
-    names, periods = ["b", "a", "b", "a", "c", "c"], ["x", "x", "y", "y", "x", "y"]
-    table = sites(*around(FOUR[:1], [6]), site_id=names, period=periods)
+    names, kinds = ["b", "a", "b", "a", "c", "c"], ["x", "x", "y", "y", "x", "y"]
+    table = sites(*around(FOUR[:1], [6]), site_id=names, site_type=kinds)
     assert mask(table, RULES, stable_id=stable_id).table.num_rows == rows
