@@ -40,7 +40,9 @@ def _ranks(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
     """The rank of each record's draw among the distinct ones of its cell, and whether some were the same."""
     import numpy as np
 
-    order = np.lexsort((draws, cells))
+    # By draw, then by cell: several times as quick as by both at once, most of all with small numbers for cells.
+    by_draw = np.argsort(draws)
+    order = by_draw[np.argsort(cells[by_draw].astype(np.min_scalar_type(cells.max())), kind="stable")]
     ordered_cells, ordered_draws = cells[order], draws[order]
     other_cell = np.append(True, ordered_cells[1:] != ordered_cells[:-1])
     other = other_cell | np.append(True, ordered_draws[1:] != ordered_draws[:-1])
