@@ -179,8 +179,9 @@ def count_distinct(groups: "Numbers", features: "Numbers", number: int) -> "Numb
     """How many features each of `number` groups has; the arrays say which feature is in which group."""
     import numpy as np
 
-    pairs = np.unique(np.column_stack([groups, features]), axis=0) if len(groups) else np.empty((0, 2), np.int64)
-    return np.bincount(pairs[:, 0], minlength=number)
+    width = int(features.max(initial=0)) + 1
+    pairs = np.unique(groups.astype(np.int64) * width + features)  # sorting one number is far faster than sorting two
+    return np.bincount(pairs // width, minlength=number)
 
 
 def _sound(crosswalk: "pa.Table") -> "pa.Table":

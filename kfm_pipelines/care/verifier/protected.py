@@ -16,6 +16,7 @@ from kfm_pipelines.datasets import Dataset
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
 
     Degrees = npt.NDArray[np.float64]
 
@@ -87,16 +88,26 @@ def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> Plac
 
 def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: Iterable[str]) -> Phrases:
     """Values of withheld and place columns, except what the declarations, or released cells, say in public anyway."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     names = {*policy.columns.withhold, *dataset.table.place_columns}
-    values: list[str] = []
-    for column in dataset.table.columns:
-        if column.name in names and (column.type == "string" or column.name in policy.stable_id):
-            distinct = pc.unique(origins.table.column(column.name)).to_pylist()
-            values += (str(value) for value in distinct if value is not None)
+    chunks = [
+        _as_texts(pc.unique(origins.table.column(column.name).drop_null()))
+        for column in dataset.table.columns
+        if column.name in names and (column.type == "string" or column.name in policy.stable_id)
+    ]
     declared = (dataset.model_dump(mode="json"), policy.model_dump(mode="json"))
-    return Phrases(values).without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
+    phrases = Phrases(pa.chunked_array(chunks, pa.string()))
+    return phrases.without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
+
+
+def _as_texts(values: "pa.Array") -> "pa.Array":
+    import pyarrow as pa
+
+    if pa.types.is_string(values.type):
+        return values
+    return pa.array([str(value) for value in values.to_pylist()], pa.string())
 
 
 def texts_in(document: object) -> Iterator[str]:
