@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
+from kfm_pipelines.care.verifier.distinct import distinct
 from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
 from kfm_pipelines.care.verifier.phrases import Phrases
@@ -141,7 +142,7 @@ class Case:
                     kind,
                     rule,
                     np.flatnonzero(mine),
-                    np.unique(records),
+                    distinct(records),
                     self.link_rows[links],
                     records,
                 )
@@ -173,15 +174,6 @@ def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "npt
         raise Unreadable(subject, "the column with the class", "no such column")
     found: npt.NDArray[np.object_] = table.column(policy.class_column).to_numpy(zero_copy_only=False).astype(object)
     return found
-
-
-def count_distinct(groups: "Numbers", features: "Numbers", number: int) -> "Numbers":
-    """How many features each of `number` groups has; the arrays say which feature is in which group."""
-    import numpy as np
-
-    width = int(features.max(initial=0)) + 1
-    pairs = np.unique(groups.astype(np.int64) * width + features)  # sorting one number is far faster than sorting two
-    return np.bincount(pairs // width, minlength=number)
 
 
 def _sound(crosswalk: "pa.Table") -> "pa.Table":

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.verifier.case import Case
+from kfm_pipelines.care.verifier.distinct import is_among
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.leaks import search
 from kfm_pipelines.care.verifier.protected import bits, numbers_in, texts_in
@@ -55,7 +56,7 @@ def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
 def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
     patterns = bits(case.places.all)
     found = sum(
-        int(_isin(words, patterns).sum()) for blob in (case.evidence.data, _schema(case)) for words in _words(blob)
+        int(is_among(words, patterns).sum()) for blob in (case.evidence.data, _schema(case)) for words in _words(blob)
     )
     if found:
         yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
@@ -100,16 +101,6 @@ def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
         length = (len(blob) - offset) // 8
         if length > 0:
             yield np.frombuffer(blob, dtype="<u8", count=length, offset=offset)
-
-
-def _isin(words: "npt.NDArray[np.uint64]", patterns: "npt.NDArray[np.uint64]") -> "npt.NDArray[np.bool_]":
-    """`patterns` are sorted."""
-    import numpy as np
-
-    if not len(patterns):
-        return np.zeros(len(words), np.bool_)
-    found: npt.NDArray[np.bool_] = patterns[np.minimum(np.searchsorted(patterns, words), len(patterns) - 1)] == words
-    return found
 
 
 def _end_of_pages(case: Case) -> int:

@@ -12,6 +12,7 @@ from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.boxes import published_numbers
 from kfm_pipelines.care.verifier.case import Case, Share
 from kfm_pipelines.care.verifier.cells import is_cell
+from kfm_pipelines.care.verifier.distinct import is_among
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.phrases import is_number
 from kfm_pipelines.care.verifier.protected import decimals, metres, numbers_in, step_of, texts_in
@@ -34,7 +35,7 @@ def numbers_are_not_places(case: Case) -> Iterator[Breach]:
     hidden = _hidden_records(case)
     for name in _of_type(case, "double", "int64"):
         values = case.values(name, hidden).to_numpy(zero_copy_only=False).astype(np.float64)
-        found = int(np.isin(values, telling).sum()) + sum(_own(case, share, name) for share in _row_by_row(case))
+        found = int(is_among(values, telling).sum()) + sum(_own(case, share, name) for share in _row_by_row(case))
         if found:
             yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
 

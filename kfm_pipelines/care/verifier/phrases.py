@@ -24,7 +24,8 @@ class Phrases:
         import pyarrow as pa
 
         column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, pa.string())])
-        self._table = _words(column)
+        starts = range(0, max(len(column), 1), _AT_ONCE)  # in pieces, for the memory that each step takes
+        self._table = pa.concat_tables([_words(column.slice(start, _AT_ONCE)) for start in starts])
 
     @property
     def written(self) -> "pa.ChunkedArray":
