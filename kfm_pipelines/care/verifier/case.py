@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
+from kfm_pipelines.care.verifier.distinct import distinct
 from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
 from kfm_pipelines.care.verifier.phrases import Phrases
@@ -141,7 +142,7 @@ class Case:
                     kind,
                     rule,
                     np.flatnonzero(mine),
-                    np.unique(records),
+                    distinct(records),
                     self.link_rows[links],
                     records,
                 )
@@ -173,14 +174,6 @@ def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "npt
         raise Unreadable(subject, "the column with the class", "no such column")
     found: npt.NDArray[np.object_] = table.column(policy.class_column).to_numpy(zero_copy_only=False).astype(object)
     return found
-
-
-def count_distinct(groups: "Numbers", features: "Numbers", number: int) -> "Numbers":
-    """How many features each of `number` groups has; the arrays say which feature is in which group."""
-    import numpy as np
-
-    pairs = np.unique(np.column_stack([groups, features]), axis=0) if len(groups) else np.empty((0, 2), np.int64)
-    return np.bincount(pairs[:, 0], minlength=number)
 
 
 def _sound(crosswalk: "pa.Table") -> "pa.Table":

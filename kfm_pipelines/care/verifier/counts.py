@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.rules import Generalise, Group, Suppress
-from kfm_pipelines.care.verifier.case import Case, Share, count_distinct
+from kfm_pipelines.care.verifier.case import Case, Share
 from kfm_pipelines.care.verifier.cells import cells_at, cells_of, metres, valid
+from kfm_pipelines.care.verifier.distinct import count_distinct, distinct
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.places import placed
 
@@ -51,12 +52,11 @@ def cells_have_whole_steps(case: Case) -> Iterator[Breach]:
 
 def the_placeless_are_enough(case: Case) -> Iterator[Breach]:
     """Who knows all members of a class would find the few that lost their place by what is missing."""
-    import numpy as np
 
     for share in case.shares:
         if isinstance(share.rule, Generalise | Suppress | Group):
             bare = ~placed(case, share.records)[share.link_positions]
-            number = len(np.unique(case.origins.features[share.link_rows[bare]]))
+            number = len(distinct(case.origins.features[share.link_rows[bare]]))
             if 0 < number < case.k:
                 expected = f"none or at least {case.k} features without a place"
                 yield Breach("placeless-minimum", share.name, expected, "fewer")
@@ -76,19 +76,29 @@ def counts_are_true(case: Case) -> Iterator[Breach]:
 
 def combinations_have_enough(case: Case) -> Iterator[Breach]:
     """Laying all published groups over each other gives pieces; each has to have enough features too."""
-    import numpy as np
-
     for share in _grouped(case):
-        order = np.lexsort((share.link_records, share.link_rows))
-        rows, starts = np.unique(share.link_rows[order], return_index=True)
-        told = np.split(share.link_records[order], starts[1:]) if len(rows) else []
-        pieces: dict[bytes, int] = {}
-        piece = np.array([pieces.setdefault(records.tobytes(), len(pieces)) for records in told], dtype=np.int64)
-        counts = count_distinct(piece, case.origins.features[rows], len(pieces))
+        rows, pieces = _pieces(share)
+        counts = count_distinct(pieces, case.origins.features[rows], 0)
         few = int((counts < case.k).sum())
         if few:
             expected = f"at least {case.k} features wherever published groups overlap"
             yield Breach("combination-minimum", share.name, expected, f"{few} overlaps with fewer")
+
+
+def _pieces(share: Share) -> "tuple[Numbers, Numbers]":
+    """Rows, and for each a number that it shares with the rows that are in exactly the same records."""
+    import numpy as np
+
+    order = np.lexsort((share.link_records, share.link_rows))
+    records = share.link_records[order]
+    rows, starts, counts = np.unique(share.link_rows[order], return_index=True, return_counts=True)
+    pieces, width = np.zeros(len(rows), np.int64), int(records.max(initial=0)) + 2
+    for place in range(int(counts.max(initial=0))):
+        more = counts > place
+        pieces *= width
+        pieces[more] += records[starts[more] + place] + 1
+        pieces = np.unique(pieces, return_inverse=True)[1]
+    return rows, pieces
 
 
 def the_remainder_is_one_of_several(case: Case) -> Iterator[Breach]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.rules import Generalise, Group, Omit, Suppress
 from kfm_pipelines.care.verifier.case import Case, Share
 from kfm_pipelines.care.verifier.cells import resolutions_of
+from kfm_pipelines.care.verifier.distinct import distinct, is_among
 from kfm_pipelines.care.verifier.evidence import Breach
 
 if TYPE_CHECKING:
@@ -22,9 +23,8 @@ def links_lead_somewhere(case: Case) -> Iterator[Breach]:
 
 
 def links_are_complete(case: Case) -> Iterator[Breach]:
-    import numpy as np
 
-    missing = case.published.num_rows - len(np.intersect1d(case.link_records, np.arange(case.published.num_rows)))
+    missing = case.published.num_rows - len(distinct(case.link_records))
     if missing:
         yield Breach("crosswalk-complete", "crosswalk", "every record comes from a row", f"{missing} do not")
 
@@ -56,18 +56,17 @@ def rows_are_told_once(case: Case) -> Iterator[Breach]:
             level = _levels(case, share, share.rule)
         elif len(share.link_records) != len(share.records):
             yield Breach("crosswalk-once", share.name, "one row for each record", "records with several")
-        told = np.column_stack([share.link_rows, level])
-        again = len(told) - len(np.unique(told, axis=0))
+        told = share.link_rows * 16 + level  # there are 16 resolutions
+        again = len(told) - len(distinct(told))
         if again:
             yield Breach("crosswalk-once", share.name, "every row at most once at a resolution", f"{again} again")
 
 
 def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
     """Too few to be shown are left out together or not at all; what is to be omitted is."""
-    import numpy as np
 
     for share in case.shares:
-        linked = np.isin(share.rows, _counted(case, share))
+        linked = is_among(share.rows, distinct(_counted(case, share)))
         out = int((~linked).sum())
         if isinstance(share.rule, Omit):
             if len(share.link_rows):
@@ -77,9 +76,8 @@ def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
 
 
 def _may_be_left_out(case: Case, share: Share) -> bool:
-    import numpy as np
 
-    features = len(np.unique(case.origins.features[share.rows]))
+    features = len(distinct(case.origins.features[share.rows]))
     return isinstance(share.rule, Generalise | Group | Suppress) and features < case.k
 
 

@@ -47,10 +47,16 @@ class Hidden:
 
     @cached_property
     def degrees(self) -> "tuple[Floats, Floats]":
+        """Of shapes, their middles."""
+        import numpy as np
         import shapely
 
-        middles = shapely.centroid(self.case.origins.shapes[self.rows])
-        return shapely.get_x(middles), shapely.get_y(middles)
+        origins = self.case.origins
+        longitudes, latitudes = origins.longitudes[self.rows], origins.latitudes[self.rows]
+        shapes = np.isnan(longitudes)
+        middles = shapely.centroid(origins.shapes[self.rows[shapes]])
+        longitudes[shapes], latitudes[shapes] = shapely.get_x(middles), shapely.get_y(middles)
+        return longitudes, latitudes
 
     @cached_property
     def grid(self) -> "list[tuple[Floats, Floats]]":

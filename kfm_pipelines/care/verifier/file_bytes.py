@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.verifier.case import Case
+from kfm_pipelines.care.verifier.distinct import is_among
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.leaks import search
 from kfm_pipelines.care.verifier.protected import bits, numbers_in, texts_in
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _SCHEMA = b"ARROW:schema"
 _SHORTEST = 6  # bytes; shorter texts come up by accident
-_LOW = 0xFFFFFFFFFFFF  # so many of a word
 
 
 def statistics_are_of_the_published(case: Case) -> Iterator[Breach]:
@@ -56,7 +56,7 @@ def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
 def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
     patterns = bits(case.places.all)
     found = sum(
-        int(_isin(words, patterns).sum()) for blob in (case.evidence.data, _schema(case)) for words in _words(blob)
+        int(is_among(words, patterns).sum()) for blob in (case.evidence.data, _schema(case)) for words in _words(blob)
     )
     if found:
         yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
@@ -64,17 +64,23 @@ def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
 
 def footer_holds_no_text(case: Case) -> Iterator[Breach]:
     """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
-    import numpy as np
-
-    long = [text for value in case.texts if len(text := value.lower().encode()) >= _SHORTEST]
-    starts = np.array([int.from_bytes(text[:_SHORTEST], "little") for text in long], dtype=np.uint64)
-    found = 0
-    for blob in (case.evidence.data[_end_of_pages(case) :], _schema(case)):
-        folded = blob.lower()
-        begun = np.unique(np.concatenate([words & np.uint64(_LOW) for words in _words(folded + bytes(8))]))
-        found += sum(long[index] in folded for index in np.flatnonzero(_isin(starts, begun)))
+    found = sum(_texts_in(case, blob.lower()) for blob in (case.evidence.data[_end_of_pages(case) :], _schema(case)))
     if found:
         yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
+
+
+def _texts_in(case: Case, folded: bytes) -> int:
+    """First those whose first bytes are there at all: there are millions of texts, and the bytes are few."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    begun = {folded[start : start + _SHORTEST] for start in range(len(folded) - _SHORTEST + 1)}
+    found = 0
+    for chunk in case.texts.written.chunks:
+        texts = pc.utf8_lower(chunk).cast(pa.binary())
+        starts = pc.is_in(pc.binary_slice(texts, 0, _SHORTEST), value_set=pa.array(sorted(begun), pa.binary()))
+        found += sum(text in folded for text in texts.filter(starts).to_pylist())
+    return found
 
 
 def bytes_are_canonical(case: Case) -> Iterator[Breach]:
@@ -95,16 +101,6 @@ def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
         length = (len(blob) - offset) // 8
         if length > 0:
             yield np.frombuffer(blob, dtype="<u8", count=length, offset=offset)
-
-
-def _isin(words: "npt.NDArray[np.uint64]", patterns: "npt.NDArray[np.uint64]") -> "npt.NDArray[np.bool_]":
-    """`patterns` are sorted."""
-    import numpy as np
-
-    if not len(patterns):
-        return np.zeros(len(words), np.bool_)
-    found: npt.NDArray[np.bool_] = patterns[np.minimum(np.searchsorted(patterns, words), len(patterns) - 1)] == words
-    return found
 
 
 def _end_of_pages(case: Case) -> int:

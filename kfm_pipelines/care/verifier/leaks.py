@@ -12,6 +12,7 @@ from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.boxes import published_numbers
 from kfm_pipelines.care.verifier.case import Case, Share
 from kfm_pipelines.care.verifier.cells import is_cell
+from kfm_pipelines.care.verifier.distinct import is_among
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.phrases import is_number
 from kfm_pipelines.care.verifier.protected import decimals, metres, numbers_in, step_of, texts_in
@@ -34,7 +35,7 @@ def numbers_are_not_places(case: Case) -> Iterator[Breach]:
     hidden = _hidden_records(case)
     for name in _of_type(case, "double", "int64"):
         values = case.values(name, hidden).to_numpy(zero_copy_only=False).astype(np.float64)
-        found = int(np.isin(values, telling).sum()) + sum(_own(case, share, name) for share in _row_by_row(case))
+        found = int(is_among(values, telling).sum()) + sum(_own(case, share, name) for share in _row_by_row(case))
         if found:
             yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
 
@@ -43,9 +44,8 @@ def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
     import pyarrow.compute as pc
 
     for name in _kept_texts(case):
-        held = sum(
-            bool(case.texts.found_in(text)) for text in pc.unique(case.published.column(name)).to_pylist() if text
-        )
+        texts = [text for text in pc.unique(case.published.column(name)).to_pylist() if text]
+        held = sum(map(bool, case.texts.found_in_each(texts)))
         if held:
             yield Breach("leak-text", name, "no text that holds a withheld value", f"{held} different texts")
 
@@ -70,7 +70,7 @@ def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
 def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[float]) -> Iterator[Breach]:
     """Everything but numbers that the published table itself gives: its outermost coordinates."""
     texts = list(texts)
-    held = sum(any(_is_telling(phrase) for phrase in case.texts.found_in(text)) for text in texts)
+    held = sum(any(map(_is_telling, phrases)) for phrases in case.texts.found_in_each(texts))
     if held:
         yield Breach("leak-text", subject, "no withheld value", f"{held} texts with one")
     written = [number for text in texts for number in decimals(text)]
@@ -87,9 +87,9 @@ def _other_cells(case: Case, text: str) -> int:
     return sum(is_cell(found) and found not in case.cells for found in _CELL.findall(text.lower()))
 
 
-def _is_telling(phrase: tuple[str, ...]) -> bool:
+def _is_telling(phrase: str) -> bool:
     """A short number in a document is a year or a count."""
-    return not is_number(phrase) or len(phrase[0]) >= 6
+    return not is_number(phrase) or len(phrase) >= 6
 
 
 def _is_one_of(written: str, numbers: "npt.NDArray[np.float64]") -> bool:
@@ -118,12 +118,18 @@ def _own(case: Case, share: Share, name: str) -> int:
 
 def _own_in_text(case: Case, share: Share, name: str) -> int:
     """How many numbers in texts are a place of the very row they come from: degrees from three decimals, or metres."""
-    texts = case.values(name, share.link_records).to_pylist()
+    import numpy as np
+
+    encoded = case.values(name, share.link_records).dictionary_encode()
+    numbers = [(decimals(text), metres(text)) for text in encoded.dictionary.to_pylist()]
+    some = np.array([bool(degrees or grid) for degrees, grid in numbers] + [False], dtype=np.bool_)
+    which = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    told = np.flatnonzero(some[which])
     found = 0
-    for text, *places in zip(texts, *_row_places(case, share), strict=True):
+    for text, *places in zip(which[told], *(places[told] for places in _row_places(case, share)), strict=True):
+        degrees, grid = numbers[text]
         far = [place for place in places if abs(place) >= _METRES_FROM]
-        for numbers, held in ((decimals, places), (metres, far)) if text else ():
-            found += sum(_is_any(number, held) for number in numbers(text))
+        found += sum(_is_any(number, places) for number in degrees) + sum(_is_any(number, far) for number in grid)
     return found
 
 

@@ -117,8 +117,10 @@ def _features(policy: Policy, table: "pa.Table") -> "Numbers":
     if any(column.null_count for column in columns):
         raise Unreadable("original", "a stable id in every row", "nulls")
     codes = [column.combine_chunks().dictionary_encode() for column in columns]
-    stacked = np.column_stack([_indices(code) for code in codes])
-    features: Numbers = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    features = np.zeros(table.num_rows, np.int64)
+    for code in map(_indices, codes):
+        combined = features * (int(code.max(initial=0)) + 1) + code
+        features = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     return features
 
 

@@ -134,7 +134,8 @@ def _uncertain(case: Case, share: Share, records: "Numbers", cells: Cells) -> It
     radii = cells.radii[cells.positions]
     largest = radii * 1.01 + 2 if share.kind == "point" else radii * 2.1  # a shape may reach out of its cell
     wrong = int((~((found >= radii * 0.999) & (found <= largest))).sum())
-    several = len(np.unique(np.column_stack([cells.positions, found]), axis=0)) - len(np.unique(cells.positions))
+    first = np.unique(cells.positions, return_index=True)[1]
+    several = int((found != found[first][cells.positions]).sum())
     if wrong or several:
         expected = "one radius for each cell, that holds it"
         yield Breach("place-uncertainty", share.name, expected, f"{max(wrong, several)} records with another")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
+from kfm_pipelines.care.verifier.distinct import distinct, without
 from kfm_pipelines.care.verifier.origins import Origins
 from kfm_pipelines.care.verifier.phrases import Phrases
 from kfm_pipelines.datasets import Dataset
@@ -16,6 +17,7 @@ from kfm_pipelines.datasets import Dataset
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
 
     Degrees = npt.NDArray[np.float64]
 
@@ -35,7 +37,7 @@ class Places:
     def all(self) -> "Degrees":
         import numpy as np
 
-        return np.unique(np.concatenate([self.longitudes, self.latitudes, self.others]))
+        return distinct(np.concatenate([self.longitudes, self.latitudes, self.others]))
 
     @cached_property
     def telling(self) -> "Degrees":
@@ -80,23 +82,31 @@ def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> Plac
     shown = np.array([pair in left for pair in zip(origins.classes, origins.kinds, strict=True)], dtype=np.bool_)
     hidden, public = _degrees(dataset, origins, ~shown), _degrees(dataset, origins, shown)
     others, public_others = _others(dataset, origins, ~shown), _others(dataset, origins, shown)
-    return Places(
-        np.setdiff1d(hidden[0], public[0]), np.setdiff1d(hidden[1], public[1]), np.setdiff1d(others, public_others)
-    )
+    return Places(without(hidden[0], public[0]), without(hidden[1], public[1]), without(others, public_others))
 
 
 def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: Iterable[str]) -> Phrases:
     """Values of withheld and place columns, except what the declarations, or released cells, say in public anyway."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     names = {*policy.columns.withhold, *dataset.table.place_columns}
-    values: list[str] = []
-    for column in dataset.table.columns:
-        if column.name in names and (column.type == "string" or column.name in policy.stable_id):
-            distinct = pc.unique(origins.table.column(column.name)).to_pylist()
-            values += (str(value) for value in distinct if value is not None)
+    chunks = [
+        _as_texts(pc.unique(origins.table.column(column.name).drop_null()))
+        for column in dataset.table.columns
+        if column.name in names and (column.type == "string" or column.name in policy.stable_id)
+    ]
     declared = (dataset.model_dump(mode="json"), policy.model_dump(mode="json"))
-    return Phrases(values).without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
+    phrases = Phrases(pa.chunked_array(chunks, pa.string()))
+    return phrases.without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
+
+
+def _as_texts(values: "pa.Array") -> "pa.Array":
+    import pyarrow as pa
+
+    if pa.types.is_string(values.type):
+        return values
+    return pa.array([str(value) for value in values.to_pylist()], pa.string())
 
 
 def texts_in(document: object) -> Iterator[str]:
@@ -155,7 +165,7 @@ def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") 
         holds = main.get(column.name, column.holds)
         if holds in found and column.type == "float64":
             found[holds].append(_numbers(origins, column.name, rows))
-    return np.unique(np.concatenate(found["longitude"])), np.unique(np.concatenate(found["latitude"]))
+    return distinct(np.concatenate(found["longitude"])), distinct(np.concatenate(found["latitude"]))
 
 
 def _others(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "Degrees":
@@ -163,7 +173,7 @@ def _others(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -
 
     columns = [column for column in dataset.table.columns if column.holds == "place"]
     numeric = [column.name for column in columns if column.type in ("float64", "int64")]
-    return np.unique(np.concatenate([np.empty(0), *(_numbers(origins, name, rows) for name in numeric)]))
+    return distinct(np.concatenate([np.empty(0), *(_numbers(origins, name, rows) for name in numeric)]))
 
 
 def _numbers(origins: Origins, name: str, rows: "npt.NDArray[np.bool_]") -> "Degrees":
