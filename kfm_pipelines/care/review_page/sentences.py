@@ -10,17 +10,20 @@ NOT_TOLD = "not told"
 _TOO_FEW = "There are too few records to tell it safely."
 
 _MEASURES: Mapping[str, tuple[str, str]] = {
-    "rows_in": ("Records received", "Rounded down to a multiple of the minimum count."),
+    "rows_in": ("Records that went in", "Those behind the release, rounded down to a multiple of the minimum count."),
     "rows_out": ("Rows published", "Rows of the released table."),
     "records_without_place": ("Records without a place", "Published, but nothing says where they are."),
     "cells_released": ("Cells released", "Hexagons that appear in the release."),
     "cells_suppressed": (
         "Cells held back",
-        "Hexagons that lost their place or were counted together, as too few records lie in them.",
+        "Hexagons that were not shown or counted together, as too few records lie in them; rounded down as well.",
     ),
     "smallest_cell": ("Smallest released cell", "No released cell stands for fewer records than this."),
     "displacement_m": ("Distance points were moved", "Half of the points were moved less far than this."),
-    "spatial_fit": ("Still in the same region", "Share of features published in the same large hexagon as the truth."),
+    "spatial_fit": (
+        "Still in the same region",
+        "Share of features published in the same large hexagon as the truth, in steps of 5 %.",
+    ),
     "uncertainty_m": ("Largest uncertainty", "A true place is at most this far from where it is shown."),
 }
 
