@@ -4,11 +4,10 @@ A key that fails, has nothing new, or is somebody else's drops out, and the othe
 in the database, so every stage can run in a process of its own.
 """
 
-import hashlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_gate import judge_staged
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
 from kfm_pipelines.operations.governance import Governance, Rules, governance_of
+from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
@@ -48,36 +48,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-
-
-class Handoff:
-    """A key's table on its way from one stage to the next, as Parquet bytes, read when they are needed."""
-
-    def __init__(self, claim: Claim, read: Callable[[], bytes]) -> None:
-        self.claim = claim
-        self._read = read
-
-    @classmethod
-    def of(cls, claim: Claim, data: bytes) -> "Handoff":
-        return cls(claim, lambda: data)
-
-    @cached_property
-    def data(self) -> bytes:
-        return self._read()
-
-    @cached_property
-    def content_hash(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-
-# One at a time, so that a large batch needs little memory. What becomes of one is thrown back into the generator.
-HandoffStream = Generator[Handoff, None, None]
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    key: str
-    verdict: Verdict
 
 
 class Batch:

@@ -7,8 +7,9 @@ import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
-from kfm_pipelines.operations.batch import Batch, HandoffStream
+from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.collections import refresh_stale
+from kfm_pipelines.operations.handoff import HandoffStream
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of, pool_of

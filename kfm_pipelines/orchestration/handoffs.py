@@ -5,7 +5,8 @@ from functools import partial
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.operations.batch import Batch, Handoff, HandoffStream
+from kfm_pipelines.operations.batch import Batch
+from kfm_pipelines.operations.handoff import Handoff, HandoffStream
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state.claims import Claim

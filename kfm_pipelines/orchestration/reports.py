@@ -8,8 +8,9 @@ import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.events.quoting import one_line
-from kfm_pipelines.operations.batch import Batch, Judgement
+from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.care_shown import CareShown
+from kfm_pipelines.operations.handoff import Judgement
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 

@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 
 from kfm_pipelines.gates import GATES
-from kfm_pipelines.operations.batch import Batch, Handoff
+from kfm_pipelines.operations.batch import Batch
+from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.verdicts import record_verdict
