@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 _FEWEST = 5
+_SPOTS = 3  # so many different values: all rows of one spot may share one that happens to be near
 _CHANCE = 1e-9  # hundreds of comparisons are made for each column
 _FEWEST_IN_ORDER = 20
 _IN_ORDER = 0.95
@@ -26,11 +27,11 @@ def agree(values: "Floats", places: "Floats", tolerance: float) -> bool:
     near = np.abs(values - places) <= tolerance
     if near.sum() < _FEWEST:
         return False
-    ordered = np.sort(places)
-    if near.mean() >= 0.5 and _is_no_accident(near, values, ordered, tolerance):
+    ordered, once = np.sort(places), np.unique(values, return_index=True)[1]
+    several = near[once].sum()
+    if near.mean() >= 0.5 and several >= _SPOTS and _is_no_accident(near, values, ordered, tolerance):
         return True
-    once = np.unique(values, return_index=True)[1]
-    return bool(near[once].sum() >= _FEWEST) and _is_no_accident(near[once], values[once], ordered, tolerance)
+    return bool(several >= _FEWEST) and _is_no_accident(near[once], values[once], ordered, tolerance)
 
 
 def in_order(values: "Floats", places: "Floats") -> bool:
