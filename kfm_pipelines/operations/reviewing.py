@@ -61,9 +61,8 @@ def refusal(decision: Decision) -> ReviewRefused:
 def _named(waiting: Waiting, digest: str) -> Waiting:
     """The waiting release, if it is the one that was looked at."""
     if len(digest) < SHORTEST_DIGEST or not waiting.release_digest.startswith(digest.lower()):
-        raise ReviewRefused(
-            f"{waiting.key}: release {waiting.release_digest[:16]}… awaits it, not {digest[:16]!r}; look at it first"
-        )
+        known = waiting.release_digest[:16]
+        raise ReviewRefused(f"{waiting.key}: release {known}… awaits review, not {digest[:16]!r}; look at it first")
     return waiting
 
 

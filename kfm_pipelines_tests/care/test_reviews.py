@@ -83,7 +83,7 @@ def test_a_changed_byte_has_to_be_asked_about_again(register: Register) -> None:
     assert site.work()["published"] == 0
     second = register.waiting().release_digest
     assert second != first
-    with pytest.raises(ReviewRefused, match="awaits it, not"):
+    with pytest.raises(ReviewRefused, match="awaits review, not"):
         reviewing.approve(site.workshop, KEY, first, register.private_key, "as before")
     register.approve()
     assert site.work()["published"] == 1
