@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,8 +16,9 @@ from pystac.validation import validate_dict
 from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
 import kfm_pipelines_tests
-from kfm_pipelines.catalogs.care_facts import CareFacts
+from kfm_pipelines.catalogs.care_facts import CareFacts, ExemptionFacts
 from kfm_pipelines.catalogs.stac import (
+    ANONYMIZED_EXTENSION,
     FILE_EXTENSION,
     TABLE_EXTENSION,
     BBox,
@@ -54,6 +56,22 @@ FACTS = ItemFacts(
 )
 WITHOUT_PLACES = declared()["drought/tribal-areas"]
 EMPTY = dataclasses.replace(FACTS, bbox=None, rows=0)
+HERITAGE = declared()["heritage/sites"]
+MASKED = CareFacts(
+    "heritage-sites@1",
+    "d" * 64,
+    "Looting follows published locations.",
+    "Heritage review board",
+    ("care:ethics", "tk:culturally-sensitive"),
+    ("generalised point: generalise", "withheld point: suppress"),
+    "heritage-2026",
+    10_474.0,
+    40.05,
+    None,
+)
+EXEMPTED = dataclasses.replace(
+    MASKED, exemption=ExemptionFacts("exempt-1", "A reviewer", "2026-12-31", "for the court", "c2lnbmVk")
+)
 MEMBERS = [
     Member(f"key-{hour}", START + timedelta(hours=hour), START + timedelta(hours=hour + 1), box)
     for hour, box in enumerate([KANSAS, None, (-103.0, 38.0, -100.0, 41.0)])
@@ -65,6 +83,11 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "collection of an empty table": lambda: collection_document(DATASET, MEMBERS[1:2]),
     "item without a place": lambda: item_document(WITHOUT_PLACES, dataclasses.replace(FACTS, bbox=None)),
     "collection without a place": lambda: collection_document(WITHOUT_PLACES, MEMBERS[1:2]),
+    "masked item": lambda: item_document(HERITAGE, dataclasses.replace(FACTS, care=MASKED)),
+    "item with all places withheld": lambda: item_document(
+        HERITAGE, dataclasses.replace(EMPTY, care=dataclasses.replace(MASKED, uncertainty_m=None))
+    ),
+    "item under an exemption": lambda: item_document(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)),
     "root": lambda: root_document([DATASET]),
     "empty root": lambda: root_document([]),
 }
@@ -82,7 +105,11 @@ def official() -> JsonSchemaSTACValidator:
     if not folder.is_dir():
         pytest.skip("the official extension schemas are not on this machine; set KFM_STAC_SCHEMAS")
     validator = JsonSchemaSTACValidator()
-    for uri, name in ((FILE_EXTENSION, "file-v2.1.0.json"), (TABLE_EXTENSION, "table-v1.2.0.json")):
+    for uri, name in (
+        (FILE_EXTENSION, "file-v2.1.0.json"),
+        (TABLE_EXTENSION, "table-v1.2.0.json"),
+        (ANONYMIZED_EXTENSION, "anonymized-location-v1.0.0.json"),
+    ):
         validator.schema_cache[uri] = json.loads((folder / name).read_text())
     return validator
 
@@ -107,6 +134,34 @@ def test_every_document_is_valid_by_the_schemas_of_its_extensions(
 @pytest.mark.parametrize("facts", [FACTS, EMPTY])
 def test_an_item_says_which_extensions_it_uses(facts: ItemFacts) -> None:
     assert json.loads(item_document(DATASET, facts))["stac_extensions"] == [FILE_EXTENSION, TABLE_EXTENSION]
+
+
+def test_a_masked_item_warns_and_says_how_large_a_box_holds_the_truth() -> None:
+    item = json.loads(item_document(HERITAGE, dataclasses.replace(FACTS, care=MASKED)))
+    properties = item["properties"]
+    assert ANONYMIZED_EXTENSION in item["stac_extensions"]
+    # As far east and west as north and south, where degrees are shortest.
+    assert properties["anon:size"] * 111_320 * math.cos(math.radians(40.05)) >= 2 * 10_474
+    assert "do not use them to find anything" in properties["anon:warning"]
+    assert properties["kfm:labels"] == ["care:ethics", "tk:culturally-sensitive"]
+    assert "kfm:exemption" not in properties
+
+
+def test_an_item_under_an_exemption_says_whose_it_is_and_until_when() -> None:
+    properties = json.loads(item_document(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)))["properties"]
+    assert properties["kfm:exemption"] == {
+        "id": "exempt-1", "by": "A reviewer", "until": "2026-12-31", "reason": "for the court"
+    }  # fmt: skip
+    assert "anon:warning" not in properties
+
+
+def test_a_nations_data_carries_its_notice_everywhere() -> None:
+    facts = dataclasses.replace(FACTS, bbox=None, care=dataclasses.replace(OPEN, labels=("bc:provenance",)))
+    item = json.loads(item_document(WITHOUT_PLACES, facts))
+    collection = json.loads(collection_document(WITHOUT_PLACES, MEMBERS[1:2]))
+    assert WITHOUT_PLACES.sovereignty is not None
+    notice = WITHOUT_PLACES.sovereignty.notice
+    assert item["properties"]["kfm:sovereignty"]["notice"] == collection["kfm:sovereignty"]["notice"] == notice
 
 
 def test_the_extension_schemas_do_refuse_a_wrong_field(official: JsonSchemaSTACValidator) -> None:
