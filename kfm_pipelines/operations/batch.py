@@ -147,13 +147,18 @@ class Batch:
         return published
 
     def care_shown(self, keys: Iterable[str]) -> dict[str, CareShown]:
-        """What may be shown of the masking of staged keys; nothing where nothing is masked."""
-        if self._governance.policy.is_open:
-            return {}
-        return {
-            claim.key: care_shown(self._workshop, self._dataset, claim, self._governance.of(claim.key))
-            for claim in self.held(keys)
-        }
+        """What may be shown of the masking of staged keys; nothing where nothing is masked, or where it cannot be
+        drawn: a picture is no reason to stop."""
+        shown: dict[str, CareShown] = {}
+        with self.claims.kept_alive():
+            for claim in self.held(keys):
+                try:
+                    rules = self._governance.of(claim.key)
+                    if rules.masks:
+                        shown[claim.key] = care_shown(self._workshop, self._dataset, claim, rules)
+                except Exception as error:  # noqa: BLE001 - what it is may quote the data
+                    log.warning("no picture of %s: %s\n%s", claim.key, type(error).__name__, trace_of(error))
+        return shown
 
     @property
     def store_url(self) -> str:

@@ -18,13 +18,11 @@ from kfm_pipelines.stores import Layout
 class CareShown:
     policy: str
     numbers: Mapping[str, int | float]
-    png: bytes | None
+    png: bytes
 
 
 def care_shown(workshop: Workshop, dataset: Dataset, claim: Claim, rules: Rules) -> CareShown:
     measures = detail_of(workshop.database, claim, Step.MASK)["measures"]
-    if not rules.masks:
-        return CareShown(rules.policy.name, {}, None)
     data = workshop.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
     table = read_parquet(data, claim.key)
     picture = map_of_release(workshop, dataset, claim.key, table, DIALOG_WIDTH)

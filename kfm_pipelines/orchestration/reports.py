@@ -96,9 +96,8 @@ def settle_run(
 def _care_metadata(shown: CareShown) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"care/{name}": value for name, value in shown.numbers.items()}
     metadata["care/policy"] = shown.policy
-    if shown.png:
-        picture = base64.b64encode(shown.png).decode()
-        metadata["care/map"] = dg.MetadataValue.md(f"![what readers will see](data:image/png;base64,{picture})")
+    picture = base64.b64encode(shown.png).decode()
+    metadata["care/map"] = dg.MetadataValue.md(f"![what readers will see](data:image/png;base64,{picture})")
     return metadata
 
 

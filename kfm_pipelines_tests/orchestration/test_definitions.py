@@ -31,6 +31,13 @@ import kfm_pipelines.definitions
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 HEAVY = {
+    "cryptography",
+    "h3",
+    "jinja2",
+    "matplotlib",
+    "numpy",
+    "pyproj",
+    "shapely",
     "alembic",
     "boto3",
     "botocore",
