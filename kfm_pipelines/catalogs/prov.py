@@ -19,27 +19,28 @@ CONTEXT = {
 }
 
 
-def care_provenance(key: str, revision: int, inputs: Sequence[str], content_hash: str, care: CareFacts) -> bytes:
-    """One activity: the masking, or the decision not to mask, with what it used and what came out."""
+def care_provenance(key: str, inputs: Sequence[str], content_hash: str, care: CareFacts) -> bytes:
+    """One activity: the masking, or the decision not to mask, with what it used and what came out. Which revision it is
+    depends on what came before, so it is not said here: the same release has the same document."""
     return document_bytes(
         {
             "@context": CONTEXT,
             "@graph": [
                 *({"@id": uri, "@type": "prov:Entity"} for uri in inputs),
-                _activity(key, revision, inputs, care),
+                _activity(key, inputs, content_hash, care),
                 _plan(care),
                 _authority(care),
                 {"@id": "kfm:agent:kfm-pipelines", "@type": ["prov:Agent", "prov:SoftwareAgent"]},
-                _output(key, revision, inputs, content_hash, care),
+                _output(key, inputs, content_hash, care),
             ],
         }
     )
 
 
-def _activity(key: str, revision: int, inputs: Sequence[str], care: CareFacts) -> dict[str, Any]:
+def _activity(key: str, inputs: Sequence[str], content_hash: str, care: CareFacts) -> dict[str, Any]:
     kind = "care:Masking" if care.masked else "care:Exemption" if care.exemption else "care:LeftOpen"
     activity: dict[str, Any] = {
-        "@id": _activity_id(key, revision),
+        "@id": _activity_id(key, content_hash),
         "@type": ["prov:Activity", kind],
         "prov:used": [{"@id": uri} for uri in inputs],
         "prov:wasAssociatedWith": [{"@id": "kfm:agent:kfm-pipelines"}],
@@ -78,18 +79,18 @@ def _authority(care: CareFacts) -> dict[str, Any]:
     return {"@id": _authority_id(care), "@type": ["prov:Agent", "prov:Organization"], "rdfs:label": care.authority}
 
 
-def _output(key: str, revision: int, inputs: Sequence[str], content_hash: str, care: CareFacts) -> dict[str, Any]:
+def _output(key: str, inputs: Sequence[str], content_hash: str, care: CareFacts) -> dict[str, Any]:
     return {
         "@id": f"kfm:sha256:{content_hash}",
         "@type": "prov:Entity",
-        "prov:wasGeneratedBy": {"@id": _activity_id(key, revision)},
+        "prov:wasGeneratedBy": {"@id": _activity_id(key, content_hash)},
         "prov:wasDerivedFrom": [{"@id": uri} for uri in inputs],
         "prov:wasAttributedTo": {"@id": _authority_id(care)},
     }
 
 
-def _activity_id(key: str, revision: int) -> str:
-    return f"kfm:activity:{key}:{revision}:care"
+def _activity_id(key: str, content_hash: str) -> str:
+    return f"kfm:activity:{key}:{content_hash[:16]}:care"
 
 
 def _plan_id(care: CareFacts) -> str:

@@ -78,7 +78,7 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     table = read_parquet(data, candidate.key)
     bbox = bounding_box(table, candidate.table)
-    provenance = care_provenance(candidate.key, candidate.revision, candidate.inputs, content_hash, candidate.care)
+    provenance = care_provenance(candidate.key, candidate.inputs, content_hash, candidate.care)
     described = _Described(content_hash, len(data), table.num_rows, bbox, provenance)
     item = item_document(dataset, _facts(layout, candidate, described))
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)

@@ -13,7 +13,7 @@ INPUT = "s3://kfm-ingest/heritage/sites/2026/05/register-01.parquet"
 
 
 def graph(care: CareFacts) -> dict[str, dict[str, Any]]:
-    document = json.loads(care_provenance(KEY, 2, (INPUT,), "a" * 64, care))
+    document = json.loads(care_provenance(KEY, (INPUT,), "a" * 64, care))
     assert document["@context"]["prov"] == "http://www.w3.org/ns/prov#"
     return {node["@id"]: node for node in document["@graph"]}
 
@@ -57,8 +57,8 @@ def test_to_mask_nothing_is_a_decision_too() -> None:
 
 
 def test_the_same_release_has_the_same_document() -> None:
-    first, again = (care_provenance(KEY, 1, (INPUT,), "a" * 64, MASKED) for _ in range(2))
-    other = care_provenance(KEY, 1, (INPUT,), "a" * 64, dataclasses.replace(MASKED, policy="heritage-sites@2"))
+    first, again = (care_provenance(KEY, (INPUT,), "a" * 64, MASKED) for _ in range(2))
+    other = care_provenance(KEY, (INPUT,), "a" * 64, dataclasses.replace(MASKED, policy="heritage-sites@2"))
     assert first == again != other
 
 

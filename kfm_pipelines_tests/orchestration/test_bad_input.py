@@ -238,7 +238,7 @@ def _assert_one_sentence(reason: str) -> None:
 def _assert_nothing_is_published_of(site: Site, key: str) -> None:
     assert [path for path in site.tree("catalog", "processed") if key in path] == []
     assert key not in (site.data / "catalog/usgs-streamflow/collection.json").read_text()
-    assert len(site.tree("objects")) == 2
+    assert len([path for path in site.tree("objects") if path.endswith(".parquet")]) == 2
     assert site.tree("work") == {}
 
 
@@ -261,8 +261,7 @@ def _check_evaluations() -> list[tuple[bool, str | None]]:
     with dg.DagsterInstance.get() as instance:
         events = [record.event_log_entry.dagster_event for record in instance.get_event_records(wanted, ascending=True)]
     evaluations = [event.asset_check_evaluation_data for event in events if event]
-    assert {evaluation.asset_check_key for evaluation in evaluations} == {CHECK}
-    return [(evaluation.passed, evaluation.description) for evaluation in evaluations]
+    return [(one.passed, one.description) for one in evaluations if one.asset_check_key == CHECK]
 
 
 def _sample() -> pa.Table:
