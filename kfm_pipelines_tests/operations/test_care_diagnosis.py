@@ -291,6 +291,7 @@ def test_a_missing_schema_is_one_finding(register: Register, bare_database: str)
     assert list(wrong(findings(register, KFM_POSTGRES_URL=bare_database))) == ["schema"]
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_does_not_hide_what_the_files_say(register: Register) -> None:
     changed_policy(register, columns={"keep": ["period"]})
     found = wrong(findings(register, KFM_POSTGRES_URL="postgresql://nobody@127.0.0.1:9/none"))
