@@ -3,6 +3,7 @@
 import getpass
 import os
 import webbrowser
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import indent
@@ -42,6 +43,13 @@ reason_option = click.option("--reason", type=Reason(), required=True, help="Why
 digest_option = click.option(
     "--digest", type=Words(), required=True, help="The release you looked at, as `kfm review show` names it."
 )
+
+
+def decision_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What a yes and a no both need."""
+    for option in (json_option, reason_option, key_file, digest_option, click.argument("key", type=Words())):
+        command = option(command)
+    return command
 
 
 def _user() -> str:
@@ -105,11 +113,7 @@ def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_j
 
 
 @review.command()
-@click.argument("key", type=Words())
-@digest_option
-@key_file
-@reason_option
-@json_option
+@decision_options
 def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Say yes to one release of KEY: it is published, if its bytes come out the same."""
     with opened_workshop() as workshop:
@@ -119,11 +123,7 @@ def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -
 
 
 @review.command()
-@click.argument("key", type=Words())
-@digest_option
-@key_file
-@reason_option
-@json_option
+@decision_options
 def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Say no to one release of KEY: it is not published, and what was staged is removed."""
     with opened_workshop() as workshop:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import (
@@ -35,7 +36,7 @@ from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.mask import Outcome, mask
-from kfm_pipelines.stages.parquet import declared_schema, read_parquet, write_parquet
+from kfm_pipelines.stages.parquet import read_parquet, write_parquet
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claim, Claims

@@ -10,7 +10,6 @@ import rfc8785
 from kfm_pipelines.care.authorities import Authority
 from kfm_pipelines.care.policies import Policy, refuse_if_unfit, refuse_if_unsuited
 from kfm_pipelines.care.published import published_table
-from kfm_pipelines.care.signatures import Signed
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import PolicyRefused, SignatureRefused
@@ -71,14 +70,11 @@ class Governance:
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
     def _refuse_if_unfit(self, exemption: Exemption) -> None:
-        signed, today = exemption.signed, self.oversight.workshop.today()
         try:
-            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), today)
+            self.oversight.refuse_forged(exemption.signed, _said(exemption), f"exemption {exemption.id}")
         except SignatureRefused as error:
-            raise PolicyRefused(f"exemption {exemption.id} is not valid: {error}") from None
-        if not _says(exemption):
-            raise PolicyRefused(f"exemption {exemption.id} is not what was signed")
-        if today > exemption.until:
+            raise PolicyRefused(str(error)) from None
+        if self.oversight.workshop.today() > exemption.until:
             raise PolicyRefused(
                 f"exemption {exemption.id} from policy {exemption.policy} ran out on {exemption.until}; renew or end it"
             )
@@ -103,10 +99,9 @@ def used_policy(policy: Policy, secret: bytes) -> UsedPolicy:
     return UsedPolicy(policy.policy, policy.version, policy.digest, policy.key_id, check)
 
 
-def _says(exemption: Exemption) -> bool:
-    """Whether the columns that are searched say what the signed statement says."""
-    statement = exemption.signed.statement
-    columns = {
+def _said(exemption: Exemption) -> dict[str, str]:
+    """The columns that are searched, as the signed statement has to say them."""
+    return {
         "statement": "exemption",
         "exemption": exemption.id,
         "dataset": exemption.dataset,
@@ -114,4 +109,3 @@ def _says(exemption: Exemption) -> bool:
         "keys": exemption.key_prefix,
         "until": exemption.until.isoformat(),
     }
-    return all(statement.get(name) == value for name, value in columns.items())

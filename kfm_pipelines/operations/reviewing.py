@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from kfm_pipelines.care.authorities import Authority
 from kfm_pipelines.care.policies import refuse_if_unfit
-from kfm_pipelines.care.signatures import Signed
-from kfm_pipelines.errors import ReviewRefused, SignatureRefused
+from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations.oversight import Oversight, oversight_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.publish import clear_work
@@ -79,16 +77,10 @@ def _signed(oversight: Oversight, waiting: Waiting, decision: str, private_key: 
 
 
 def _refuse_forged(decision: Decision, oversight: Oversight) -> None:
-    """The row must be what was signed, by a key of the authority that still counts. When it was written does not
-    matter: whoever writes rows could write any day."""
-    signed = decision.signed
     said = {
         "statement": "review",
         "decision": decision.decision,
         "key": decision.key,
         "release": decision.release_digest,
     }
-    if any(signed.statement.get(name) != value for name, value in said.items()):
-        raise SignatureRefused(f"{decision.key}: the recorded review is not what was signed")
-    authority: Authority = oversight.authority
-    authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), oversight.workshop.today())
+    oversight.refuse_forged(decision.signed, said, f"{decision.key}: the recorded review")

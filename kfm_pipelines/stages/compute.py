@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import rfc8785
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.stages.parquet import declared_schema, read_parquet
+from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stages.reference_system import refuse_unless_wgs84
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import PolicyRefused
-from kfm_pipelines.stages.parquet import declared_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

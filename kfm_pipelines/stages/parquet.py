@@ -3,7 +3,6 @@
 import io
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.declarations import Column, ColumnType, Table
 from kfm_pipelines.errors import InputUnreadable
 
 if TYPE_CHECKING:
@@ -13,28 +12,6 @@ if TYPE_CHECKING:
 # A small file can unpack into more memory than the machine has.
 UNPACKED_LIMIT = 4 * 1024**3
 MAGIC = b"PAR1"
-
-
-def declared_schema(table: Table) -> "pa.Schema":
-    """The Arrow schema of a declared table, with units and descriptions on the fields."""
-    import pyarrow as pa
-
-    return pa.schema([_field(column) for column in table.columns])
-
-
-def arrow_type(name: ColumnType) -> "pa.DataType":
-    import pyarrow as pa
-
-    types: dict[ColumnType, pa.DataType] = {
-        "string": pa.string(),
-        "int64": pa.int64(),
-        "float64": pa.float64(),
-        "bool": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "date": pa.date32(),
-        "geometry": pa.binary(),
-    }
-    return types[name]
 
 
 def read_parquet(data: bytes, name: str) -> "pa.Table":
@@ -73,12 +50,3 @@ def _unpacked(file: "pq.ParquetFile", name: str) -> "pa.Table":
             raise InputUnreadable(f"{name} unpacks to more than {UNPACKED_LIMIT} bytes")
         batches.append(batch)
     return pa.Table.from_batches(batches, schema=file.schema_arrow)
-
-
-def _field(column: Column) -> "pa.Field":
-    import pyarrow as pa
-
-    metadata = {"description": column.description}
-    if column.unit:
-        metadata["unit"] = column.unit
-    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=metadata)

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.care.signatures import create_private_key, public_key_of
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.operations import reviewing
-from kfm_pipelines.stages.parquet import declared_schema
 from kfm_pipelines.state import reviews
 from kfm_pipelines_tests.site import Site
 

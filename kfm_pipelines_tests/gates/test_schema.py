@@ -5,8 +5,8 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.gates import Finding, Severity, Verdict, judge_schema
-from kfm_pipelines.stages.parquet import declared_schema
 from kfm_pipelines_tests.site import START
 from kfm_pipelines_tests.stages.given import DATASET, WINDOW, minute, rows
 

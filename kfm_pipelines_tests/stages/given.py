@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.stages.compute import SourceObject, compute
-from kfm_pipelines.stages.parquet import declared_schema
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.site import START
 

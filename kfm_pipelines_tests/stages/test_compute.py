@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates import judge_schema
 from kfm_pipelines.stages.compute import SourceObject, inputs_hash
-from kfm_pipelines.stages.parquet import declared_schema, write_parquet
+from kfm_pipelines.stages.parquet import write_parquet
 from kfm_pipelines_tests.stages.given import COLUMNS, DATASET, WINDOW, computed, minute, rows, stored
 
 NAN = float("nan")

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.stages import parquet
-from kfm_pipelines.stages.parquet import declared_schema, read_parquet, write_parquet
+from kfm_pipelines.stages.parquet import read_parquet, write_parquet
 from kfm_pipelines_tests.stages.given import COLUMNS, DATASET, rows
 
 GOOD = write_parquet(rows())

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import kfm_pipelines_tests
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
 from kfm_pipelines.errors import LocationUndeclared
 from kfm_pipelines.gates import Verdict, judge_schema
 from kfm_pipelines.settings import shipped
 from kfm_pipelines.stages.compute import SourceObject, compute
-from kfm_pipelines.stages.parquet import declared_schema
 from kfm_pipelines.stages.stage import bounding_box
 from kfm_pipelines_tests.events.given import declared, event
 

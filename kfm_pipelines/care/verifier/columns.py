@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.arrow_schemas import arrow_type
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
-from kfm_pipelines.care.verifier.origins import arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.arrow_schemas import arrow_type
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind
 from kfm_pipelines.care.verifier.reading import Unreadable
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.declarations import ColumnType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,21 +46,6 @@ def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table", classes: "
     _refuse_unruled(policy, classes, kinds)
     longitudes, latitudes = shapely.get_x(shapes), shapely.get_y(shapes)  # NaN unless a point
     return Origins(table, classes, kinds, _features(policy, table), shapes, longitudes, latitudes)
-
-
-def arrow_type(name: ColumnType) -> "pa.DataType":
-    import pyarrow as pa
-
-    types: dict[ColumnType, pa.DataType] = {
-        "string": pa.string(),
-        "int64": pa.int64(),
-        "float64": pa.float64(),
-        "bool": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "date": pa.date32(),
-        "geometry": pa.binary(),
-    }
-    return types[name]
 
 
 def _refuse_other_columns(dataset: Dataset, table: "pa.Table") -> None:

@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.events import fold, normalise
 from kfm_pipelines.events.messages import s3_notification
 from kfm_pipelines.gates import judge_schema
 from kfm_pipelines.local.samples import SAMPLES
 from kfm_pipelines.local.samples.sample import hours, months, tuesdays
 from kfm_pipelines.stages.compute import SourceObject, compute
-from kfm_pipelines.stages.parquet import declared_schema
 from kfm_pipelines_tests.events.given import declared
 
 AT_03 = datetime(2025, 12, 4, 3, tzinfo=UTC)
