@@ -15,6 +15,7 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from kfm_pipelines.declarations import (
+    Canary,
     Concurrency,
     Declared,
     Extent,
@@ -24,6 +25,7 @@ from kfm_pipelines.declarations import (
     Licence,
     Owner,
     Provider,
+    Quality,
     Sovereignty,
     Table,
     Tag,
@@ -60,6 +62,8 @@ class Dataset(Declared):
     extent: Extent | None = None
     table: Table
     concurrency: Concurrency = Concurrency()
+    quality: Quality = Quality()
+    canary: Canary | None = None
 
     @model_validator(mode="after")
     def _limits_name_own_keys(self) -> Self:
@@ -67,6 +71,25 @@ class Dataset(Declared):
         for limit in self.concurrency.limits:
             if not (limit.prefix.startswith(start) or start.startswith(limit.prefix)):
                 raise ValueError(f"concurrency.limits: no key of this dataset begins with {limit.prefix!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _quality_names_columns(self) -> Self:
+        for name in self.quality.columns:
+            try:
+                self.table.column(name)
+            except ValueError as error:
+                raise ValueError(f"quality: {error}") from None
+        for limited in (*self.quality.ranges, *self.quality.statistics):
+            counted = getattr(limited, "measure", None) == "distinct"
+            if not counted and self.table.column(limited.column).type not in ("int64", "float64"):
+                raise ValueError(f"quality: {limited.column!r} must be of type int64 or float64 to have bounds")
+        return self
+
+    @model_validator(mode="after")
+    def _candidate_is_another_version(self) -> Self:
+        if self.canary and self.canary.transform_version == self.key.transform_version:
+            raise ValueError("canary.transform_version must differ from key.transform_version")
         return self
 
     @model_validator(mode="after")

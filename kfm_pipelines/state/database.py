@@ -111,7 +111,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0003"
+HEAD = "0004"
 
 
 def is_current(database: Database) -> bool:

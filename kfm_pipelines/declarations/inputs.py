@@ -1,0 +1,70 @@
+"""What goes into a dataset: the objects, and which events stand for which object."""
+
+import re
+from string import Formatter
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from kfm_pipelines.declarations.words import EVENT_SOURCE, Declared
+
+
+class EventTemplate(Declared):
+    """Which object is meant by an event of this source that names none, in terms of what its payload says.
+
+    `{name}` is a field of the payload, `{event_time:%Y/%m/%d}` the time of the event. Nothing else of Python's format
+    language passes, so a declaration can reach no attribute and no index of what it is filled with.
+    """
+
+    source: Annotated[str, StringConstraints(pattern=rf"^{EVENT_SOURCE}$")]
+    object_key: str
+
+    @field_validator("object_key")
+    @classmethod
+    def _reads(cls, template: str) -> str:
+        for literal, field, spec, conversion in Formatter().parse(template):
+            if not re.fullmatch(r"[A-Za-z0-9_./-]*", literal):
+                raise ValueError(f"may have letters, digits and _ . / - between fields, not {literal!r}")
+            if field is not None and not _is_plain(field, spec or "", conversion):
+                raise ValueError(f"has a field {field!r} that is neither {{name}} nor {{event_time:%Y…}}")
+        return template
+
+    @property
+    def payload_fields(self) -> frozenset[str]:
+        named = (field for _, field, _, _ in Formatter().parse(self.object_key) if field)
+        return frozenset(named) - {"event_time"}
+
+
+def _is_plain(field: str, spec: str, conversion: str | None) -> bool:
+    wanted = r"(%[YmdHMSj]|[A-Za-z0-9_./-])+" if field == "event_time" else r""
+    return bool(conversion is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field) and re.fullmatch(wanted, spec))
+
+
+class Input(Declared):
+    """Where objects of this dataset may come from, how a path names its window, and which events stand for a path."""
+
+    bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+    prefix: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_.-]+/)+$")]
+    object_pattern: str
+    format: Literal["parquet"]
+    max_bytes: Annotated[int, Field(gt=0)]
+    events: list[EventTemplate] = Field(default_factory=list)
+
+    @field_validator("object_pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from error
+        return pattern
+
+    @model_validator(mode="after")
+    def _events_agree(self) -> Self:
+        sources = [event.source for event in self.events]
+        if len(set(sources)) != len(sources):
+            raise ValueError("events has the same source twice")
+        for event in self.events:
+            if not event.object_key.startswith(self.prefix):
+                raise ValueError(f"events: object_key {event.object_key!r} must begin with the prefix {self.prefix!r}")
+        return self

@@ -1,0 +1,136 @@
+"""Findings of the gates, approved schemas, the kill switch, red bytes kept for inspection, canaries, scans."""
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+FINDINGS = r"""
+CREATE TABLE kfm.qa_findings (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    run_id   text NOT NULL,
+    dataset  text NOT NULL,
+    key      text,
+    txn      bigint,
+    gate     text NOT NULL,
+    rule     text NOT NULL,
+    severity text NOT NULL CHECK (severity IN ('info', 'warn', 'error')),
+    subject  text NOT NULL,
+    expected text NOT NULL,
+    measured text NOT NULL,
+    sample   text NOT NULL DEFAULT ''
+);
+COMMENT ON COLUMN kfm.qa_findings.txn IS 'the transaction that was judged; null for a scan of what is published';
+CREATE INDEX qa_findings_of_dataset ON kfm.qa_findings (dataset, at);
+CREATE INDEX qa_findings_of_key ON kfm.qa_findings (key, id) WHERE key IS NOT NULL;
+
+CREATE TABLE kfm.scans (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id     text NOT NULL,
+    kind       text NOT NULL CHECK (kind IN ('nightly', 'deep', 'extents')),
+    dataset    text NOT NULL,
+    started_at timestamptz NOT NULL,
+    ended_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    keys       integer NOT NULL CHECK (keys >= 0),
+    errors     integer NOT NULL CHECK (errors >= 0),
+    warnings   integer NOT NULL CHECK (warnings >= 0),
+    detail     jsonb NOT NULL DEFAULT '{}'
+);
+CREATE INDEX scans_of_dataset ON kfm.scans (dataset, kind, id);
+"""
+
+SCHEMAS = r"""
+CREATE TABLE kfm.schema_versions (
+    dataset     text NOT NULL,
+    version     integer NOT NULL CHECK (version > 0),
+    digest      text NOT NULL CHECK (digest ~ '^[0-9a-f]{64}$'),
+    columns     jsonb NOT NULL,
+    approved_by text NOT NULL,
+    reason      text NOT NULL,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (dataset, version)
+);
+COMMENT ON TABLE kfm.schema_versions IS 'the first is what the dataset began with; each later one somebody approved';
+"""
+
+KILLS = r"""
+CREATE TABLE kfm.kill_moves (
+    id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    dataset text NOT NULL,
+    killed  boolean NOT NULL,
+    actor   text NOT NULL,
+    reason  text NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX kill_moves_of_dataset ON kfm.kill_moves (dataset, id);
+CREATE VIEW kfm.killed AS
+    SELECT dataset, actor, reason, at
+    FROM (SELECT DISTINCT ON (dataset) * FROM kfm.kill_moves ORDER BY dataset, id DESC) AS last
+    WHERE killed;
+COMMENT ON VIEW kfm.killed IS 'datasets of which nothing is published until somebody says so';
+"""
+
+RED = r"""
+CREATE TABLE kfm.inspections (
+    key        text NOT NULL REFERENCES kfm.keys,
+    txn        bigint NOT NULL,
+    until      timestamptz NOT NULL,
+    removed_at timestamptz,
+    PRIMARY KEY (key, txn)
+);
+COMMENT ON TABLE kfm.inspections IS 'red bytes that are kept in the restricted tier for a while, to look at';
+CREATE INDEX inspections_kept ON kfm.inspections (until) WHERE removed_at IS NULL;
+"""
+
+CANARY = r"""
+CREATE TABLE kfm.comparisons (
+    dataset           text NOT NULL,
+    key               text NOT NULL REFERENCES kfm.keys,
+    candidate_version text NOT NULL,
+    candidate_digest  text NOT NULL,
+    content_hash      text NOT NULL,
+    good              boolean NOT NULL,
+    report            jsonb NOT NULL,
+    run_id            text NOT NULL,
+    at                timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (key, candidate_digest, content_hash)
+);
+COMMENT ON TABLE kfm.comparisons IS 'what a candidate transform made of a key, next to what is published of it';
+CREATE INDEX comparisons_of_candidate ON kfm.comparisons (dataset, candidate_digest);
+
+CREATE TABLE kfm.promotions (
+    id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    dataset          text NOT NULL,
+    from_version     text NOT NULL,
+    to_version       text NOT NULL,
+    candidate_digest text NOT NULL,
+    actor            text NOT NULL,
+    reason           text NOT NULL,
+    report           jsonb NOT NULL,
+    at               timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+"""
+
+APPEND_ONLY = ("qa_findings", "schema_versions", "kill_moves", "promotions")
+
+
+def upgrade() -> None:
+    for statements in (FINDINGS, SCHEMAS, KILLS, RED, CANARY):
+        op.execute(statements)
+    for table in APPEND_ONLY:
+        op.execute(
+            f"CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON kfm.{table}"
+            " FOR EACH ROW EXECUTE FUNCTION kfm.refuse_change()"
+        )
+        op.execute(f"CREATE TRIGGER never_emptied BEFORE TRUNCATE ON kfm.{table} EXECUTE FUNCTION kfm.refuse_change()")
+
+
+def downgrade() -> None:
+    op.execute("DROP VIEW kfm.killed")
+    op.execute(
+        "DROP TABLE kfm.promotions, kfm.comparisons, kfm.inspections, kfm.kill_moves, kfm.schema_versions, kfm.scans,"
+        " kfm.qa_findings"
+    )
