@@ -21,7 +21,10 @@ KfmError
 │   ├── ReviewRefused           somebody with authority said no, or nobody is asked
 │   ├── SignatureRefused        not signed by whoever may decide
 │   ├── GateRefused             no green verdict for exactly these bytes
+│   │   ├── QualityRefused      the data is not as good as was declared
+│   │   ├── IntegrityRefused    what is staged, or what it was made of, is not what it should be
 │   │   └── CareRefused         the verifier found a rule of the policy broken
+│   ├── SchemaRefused           an approval of a schema that cannot be given
 │   ├── AttemptsExhausted       retryable once, but too often
 │   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
@@ -137,10 +140,24 @@ class GateRefused(Terminal):
     triage = "schema"
 
 
+class QualityRefused(GateRefused):
+    """The schema is right, the data is not."""
+
+    triage = "quality"
+
+
+class IntegrityRefused(GateRefused):
+    triage = "integrity"
+
+
 class CareRefused(GateRefused):
     """The verifier found a rule of the policy broken in what was about to be published."""
 
     triage = "care"
+
+
+class SchemaRefused(Terminal):
+    triage = "schema"
 
 
 class AttemptsExhausted(Terminal):

@@ -1,5 +1,6 @@
 """A key's release: staged from the log's own facts, published under the key's lock, finished after any crash."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from kfm_pipelines.errors import (
     CareRefused,
     GateRefused,
     IntegrityBroken,
+    KfmError,
     PointerMoved,
     PolicyRefused,
     ReviewRefused,
@@ -18,6 +20,7 @@ from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
 from kfm_pipelines.operations.governance import Governance
 from kfm_pipelines.operations.inputs import window_of_key
+from kfm_pipelines.operations.red_bytes import remove_of_key
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.publish import promote, verify_staged
@@ -29,6 +32,8 @@ from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout
+
+log = logging.getLogger(__name__)
 
 
 def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
@@ -110,6 +115,10 @@ def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Relea
         for content_hash in locked.withdrawn(release.content_hash):
             workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
         locked.commit(_revision(release, claim, txn), dataset.dataset, txn=txn)
+    try:
+        remove_of_key(workshop, claim.key)
+    except KfmError as error:  # it is published, and the nightly purge removes what is left
+        log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
 
 
 def _revision(release: Release, claim: Claim, txn: int) -> Revision:
