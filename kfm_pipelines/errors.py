@@ -28,12 +28,15 @@ KfmError
 │   ├── AttemptsExhausted       retryable once, but too often
 │   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
+│   ├── SwitchRefused           asked to move the kill switch without saying who, why or which
 │   └── RedriveStopped          what was sent again failed again
 ├── Retryable                   the same work may succeed later
 │   ├── ServiceUnavailable      throttling, 5xx, database away
 │   │   └── Unreachable         nobody answers at the address
 │   ├── SendIncomplete          some messages of a batch were not taken; it says which
-│   └── PointerMoved            somebody else swapped the catalog entry first
+│   ├── PointerMoved            somebody else swapped the catalog entry first
+│   └── StillPublishing         killed, but a publication that had begun before is not over
+├── DatasetKilled               nothing of the dataset is published now; its keys wait
 └── OwnershipLost               another worker holds the key now; stop quietly
     ├── KeyBusy                 it was held when we asked
     └── Fenced                  it was taken while we worked
@@ -62,6 +65,12 @@ class OwnershipLost(KfmError):
     """The key belongs to another worker; nothing failed."""
 
     triage = "ownership"
+
+
+class DatasetKilled(KfmError):
+    """Somebody stopped the dataset: no failure of the key and no attempt, it waits until the dataset is released."""
+
+    triage = "killed"
 
 
 class SettingsInvalid(Terminal):
@@ -172,6 +181,10 @@ class LetterUnknown(Terminal):
     pass
 
 
+class SwitchRefused(Terminal):
+    pass
+
+
 class RedriveStopped(Terminal):
     pass
 
@@ -193,6 +206,10 @@ class Unreachable(ServiceUnavailable):
 
 
 class PointerMoved(Retryable):
+    pass
+
+
+class StillPublishing(Retryable):
     pass
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import (
     AttemptsExhausted,
+    DatasetKilled,
     KfmError,
     OwnershipLost,
     Retryable,
@@ -36,7 +37,7 @@ from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.mask import Outcome, mask
 from kfm_pipelines.stages.parquet import read_parquet, write_parquet
 from kfm_pipelines.stages.publish import clear_work
-from kfm_pipelines.state import transactions
+from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.wal import Step
@@ -166,6 +167,8 @@ class Batch:
         """The key, free of what a predecessor left; None when it is not ours to work on, or was only to be finished."""
         try:
             CanonicalKey.parse(key)
+            with self.database.transaction() as connection:
+                kills.refuse_if_killed(connection, self._dataset.dataset)
             claim = self.claims.take(key)
         except KfmError as error:
             self.notes[key] = str(error)
@@ -234,6 +237,10 @@ class Batch:
             yield
         except OwnershipLost:
             raise
+        except DatasetKilled as error:
+            self.notes[claim.key] = str(error)
+            self._clear(claim)
+            transactions.hand_back(self.database, claim, delay=0, reason=str(error), count_attempt=False)
         except Terminal as error:
             self._fail(claim, stage, error)
         except Retryable as error:
