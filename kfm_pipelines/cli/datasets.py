@@ -9,6 +9,7 @@ from kfm_pipelines.care.authorities import authority_of, load_authorities
 from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.cli.output import console, json_option, print_json
+from kfm_pipelines.cli.schemas import approve_schema
 from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
 from kfm_pipelines.gates.expectations import suites_of
 from kfm_pipelines.settings import resources_directory
@@ -54,6 +55,9 @@ def check(file: Path | None, as_json: bool) -> None:
         print_json({"ok": True, "datasets": names})
     else:
         console.print(f"{len(names)} right: {', '.join(names)}")
+
+
+datasets.add_command(approve_schema)
 
 
 def _described(dataset: Dataset) -> dict[str, str]:

@@ -7,6 +7,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from kfm_pipelines.cli.findings import show_findings
 from kfm_pipelines.cli.letter_options import Words, filter_options, is_choice, letter_filter, require_choice
 from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress, shown_time
 from kfm_pipelines.cli.session import opened_workshop
@@ -15,6 +16,7 @@ from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations import redrive as redriving
 from kfm_pipelines.operations.filing import file_letters, record_of
 from kfm_pipelines.operations.redrive import Manner, Progress
+from kfm_pipelines.operations.what_to_fix import red_bytes_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters, redrives
 from kfm_pipelines.state.letters import Letter
@@ -60,6 +62,7 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
         found = letters.read_letter(workshop.database, letter)
         record = record_of(workshop, found)
         record["redrive_would"] = redriving.describe(workshop, found)
+        record["red_bytes"] = red_bytes_of(workshop, found.key, found.lineage["txn"]) if found.key else None
     if payload:
         record["body"] = found.body if as_json or found.body is None else repr(found.body)
     if as_json:
@@ -225,10 +228,13 @@ def _show_list(found: list[Letter], counts: dict[str, int]) -> None:
 
 
 def _show_record(record: dict[str, Any]) -> None:
-    history = record.pop("history")
+    history, findings, kept = record.pop("history"), record.pop("findings"), record.pop("red_bytes")
     for name, value in record.items():
         if value not in (None, "", [], {}):
             console.print(f"{name.replace('_', ' ')}: {printable(str(value))}")
+    show_findings(findings)
+    if kept:
+        console.print(f"refused bytes: {kept['folder']} until {shown_time(kept['until'])}", markup=False)
     console.print("history", style="bold")
     for move in history:
         detail = ", ".join(f"{name} {value}" for name, value in move.items() if name not in ("at", "what"))

@@ -1,6 +1,5 @@
 """`kfm kill` and `kfm unkill`: stop a dataset in a second, and let it go on."""
 
-import getpass
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -8,27 +7,19 @@ import click
 
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, print_json
-from kfm_pipelines.cli.review import Reason
 from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.cli.who_and_why import who_and_why
 from kfm_pipelines.operations import kill_switch
 from kfm_pipelines.operations.setup import set_up
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import kills
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise click.UsageError("this machine does not know your name; say it with --by") from None
-
-
 def switch_options(command: Callable[..., None]) -> Callable[..., None]:
     """What both moves of the switch need."""
     for option in (
         json_option,
-        click.option("--by", type=Words(), default=_user, show_default="your user name", help="Who says so."),
-        click.option("--reason", type=Reason(), required=True, help="Why; kept for ever and shown to everybody."),
+        who_and_why,
         click.argument("dataset", type=Words()),
     ):
         command = option(command)

@@ -7,12 +7,15 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from kfm_pipelines.cli.findings import show_findings
 from kfm_pipelines.cli.output import console, json_option, print_json, shown_time
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.messaging.queue import Queue
+from kfm_pipelines.operations.red_bytes import where_kept
+from kfm_pipelines.operations.what_to_fix import what_to_fix
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.overview import (
     datasets_overview,
@@ -72,6 +75,9 @@ def _one(workshop: Workshop, key: str) -> dict[str, Any]:
     history = key_history(workshop.database, key)
     if history is None:
         raise KeyInvalid(f"{key}: no event has named this key")
+    last = max((transition["txn"] for transition in history["transitions"]), default=0)
+    history["findings"] = what_to_fix(workshop, key, last)
+    history["red_bytes"] = where_kept(workshop, key)
     return history
 
 
@@ -134,6 +140,9 @@ def _show_key(history: dict[str, Any]) -> None:
             for row in rows:
                 table.add_row(*(_cell(row[column]) for column in columns))
             console.print(table)
+    show_findings(history["findings"])
+    for kept in history["red_bytes"]:
+        console.print(f"refused bytes: {kept['folder']} until {shown_time(kept['until'])}", markup=False)
 
 
 def _switch(killed: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from kfm_pipelines.events.body import MAX_BYTES
 from kfm_pipelines.events.quoting import one_line, without_places
 from kfm_pipelines.events.summaries import summary_of
 from kfm_pipelines.messaging.queue import MOST_ATTRIBUTES, Queue
+from kfm_pipelines.operations.what_to_fix import what_to_fix
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters
 from kfm_pipelines.state.letters import Letter
@@ -70,6 +71,7 @@ def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
         "key": letter.key,
         "queue": letter.queue,
         "message_group": letter.message_group,
+        "findings": _findings(workshop, letter),
         "payload": None if letter.body is None else summary_of(letter.body),
         "lineage": {**letter.lineage, "run": letter.run_id},
         # Energy is not measured here; a record that cannot know it does not say 0.
@@ -81,6 +83,12 @@ def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
             for move in letters.history_of(workshop.database, letter.id)[-HISTORY_SHOWN:]
         ],
     }
+
+
+def _findings(workshop: Workshop, letter: Letter) -> list[dict[str, Any]]:
+    """What the gates found in the transaction that failed."""
+    txn = letter.lineage.get("txn")
+    return what_to_fix(workshop, letter.key, txn) if letter.key and txn else []
 
 
 def _shown(detail: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,19 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
-from kfm_pipelines.gates import ApprovedSchema, TableSubject, Verdict, judge_quality, judge_schema
+from kfm_pipelines.gates import TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.expectations import judge_suite
 from kfm_pipelines.gates.quality.rows import PRIMARY_KEY_UNIQUE
-from kfm_pipelines.gates.schema_diff import columns_of, schema_digest
 from kfm_pipelines.gates.verdict import judge
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.precedents import precedents_of
+from kfm_pipelines.operations.schema_approval import approved_schema
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state.claims import Claim
-from kfm_pipelines.state.schema_versions import recognise
 from kfm_pipelines.state.verdicts import Judged, record_verdict
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ REFUSALS: dict[str, type[GateRefused]] = {
 def judge_table(workshop: Workshop, dataset: Dataset, rules: Rules, handoff: Handoff) -> list[Verdict]:
     """What is in a table is looked at only when its schema is right."""
     claim = handoff.claim
-    approved = recognise(
-        workshop.database, dataset.dataset, columns_of(dataset.table), schema_digest(columns_of(dataset.table))
-    )
     subject = TableSubject(
         dataset=dataset,
         published=rules.published(dataset),
@@ -47,7 +43,7 @@ def judge_table(workshop: Workshop, dataset: Dataset, rules: Rules, handoff: Han
         window=window_of_key(workshop.database, claim.key),
         may_show=rules.policy.is_open,
         precedents=precedents_of(workshop.database, dataset, claim),
-        approved=ApprovedSchema(approved.version, approved.columns),
+        approved=approved_schema(workshop, dataset),
     )
     schema = judge_schema(subject)
     _record(workshop, dataset, claim, subject, schema)

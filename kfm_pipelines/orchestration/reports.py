@@ -8,6 +8,7 @@ import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.gates import Finding, Severity
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.care_shown import CareShown
 from kfm_pipelines.operations.handoff import Judgement
@@ -15,6 +16,7 @@ from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 
 SHOWN = 50
+WORST_FIRST = (Severity.ERROR, Severity.WARN, Severity.INFO)
 LONGEST_NOTE = 1000
 MAPS_SHOWN = 20  # a picture takes a third of a second and some 40 kB of the event log
 
@@ -39,29 +41,34 @@ def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckRes
     """One result for all keys of the run, with the red ones and their findings as a table."""
     verdicts = [judgement for judgement in judgements if judgement.verdict.gate == gate]
     red = [judgement for judgement in verdicts if not judgement.verdict.passed]
-    records = [
-        dg.TableRecord(
-            {
-                "key": judgement.key,
-                "rule": finding.rule,
-                "severity": finding.severity.value,
-                "subject": finding.subject,
-                "expected": finding.expected,
-                "found": finding.measured,
-            }
-        )
-        for judgement in verdicts
-        for finding in judgement.verdict.findings
-    ]
+    findings = sorted(
+        ((judgement.key, finding) for judgement in verdicts for finding in judgement.verdict.findings),
+        key=lambda found: (WORST_FIRST.index(found[1].severity), found[0]),
+    )
     metadata: dict[str, Any] = {"keys_judged": len(verdicts), "keys_red": len(red)}
-    if records:
-        metadata["findings"] = dg.MetadataValue.table(records[:SHOWN])
+    if findings:
+        metadata["findings"] = dg.MetadataValue.table([_record(*found) for found in findings[:SHOWN]])
+        metadata["findings_in_all"] = len(findings)
     return dg.AssetCheckResult(
         check_name=gate,
         passed=not red,
         severity=dg.AssetCheckSeverity.ERROR,
         description=f"{len(red)} of {len(verdicts)} keys are red" if red else f"{len(verdicts)} keys are green",
         metadata=metadata,
+    )
+
+
+def _record(key: str, finding: Finding) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "key": key,
+            "rule": finding.rule,
+            "severity": finding.severity.value,
+            "subject": finding.subject,
+            "expected": finding.expected,
+            "found": finding.measured,
+            "sample": finding.sample,
+        }
     )
 
 

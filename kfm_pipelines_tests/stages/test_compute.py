@@ -251,6 +251,32 @@ def test_the_name_in_the_source_counts_for_its_dataset_only() -> None:
     assert [(finding.rule, finding.subject) for finding in findings] == [("column-declared", "Flow")]
 
 
+@pytest.mark.parametrize("said", [{"unit": "m3/s"}, {"units": " m3/s "}, {"UNITS": "m3/s"}])
+def test_a_unit_that_the_object_states_itself_is_left_for_the_gate_to_name(said: dict[str, str]) -> None:
+    table = computed(rows(), stating("discharge_cfs", said))
+    [finding] = judge_schema(subject_of(table)).findings
+    assert (finding.rule, finding.subject) == ("column-unit", "discharge_cfs")
+    assert (finding.expected, finding.measured) == ("ft3/s", "m3/s")
+
+
+def test_objects_that_state_the_declared_unit_give_the_same_table_as_those_that_state_none() -> None:
+    stated = computed(stating("discharge_cfs", {"units": "ft3/s"}))
+    assert stated.schema.equals(computed(rows()).schema, check_metadata=True)
+
+
+def test_every_unit_that_the_objects_state_is_named() -> None:
+    table = computed(stating("gage_height_ft", {"unit": "m"}), stating("gage_height_ft", {"unit": "cm"}))
+    [finding] = judge_schema(subject_of(table)).findings
+    assert finding.measured == "cm, m"
+
+
+def stating(name: str, metadata: dict[str, str]) -> pa.Table:
+    """Good rows in a table that says something about one of its columns."""
+    table = rows()
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(place).with_metadata(metadata), table.column(place))
+
+
 def test_an_object_that_is_no_parquet_is_named() -> None:
     from kfm_pipelines.stages.compute import compute
 

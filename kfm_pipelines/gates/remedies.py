@@ -1,0 +1,20 @@
+"""What to do about a finding, by the rule that was broken."""
+
+from kfm_pipelines.gates.governance import GOVERNANCE_RULES
+from kfm_pipelines.gates.integrity import INTEGRITY_RULES
+from kfm_pipelines.gates.quality import QUALITY_RULES
+from kfm_pipelines.gates.schema import SCHEMA_RULES
+
+_BY_RULE = {
+    **{rule.name: rule.remedy for rule in (*SCHEMA_RULES, *QUALITY_RULES)},
+    **{rule.name: rule.remedy for rule in (*INTEGRITY_RULES, *GOVERNANCE_RULES)},
+}
+_BY_GATE = {
+    "qa": "Have the data put right and uploaded again, or have the suite in resources/expectations changed by review.",
+    "care": "The masking did not do what the policy asks: nothing may be published before the policy or the mask is "
+    "mended.",
+}
+
+
+def remedy_of(gate: str, rule: str) -> str:
+    return _BY_RULE.get(rule) or _BY_GATE.get(gate, "")
