@@ -23,6 +23,7 @@ from kfm_pipelines_tests.gates.given import released, subject, with_value
 from kfm_pipelines_tests.stages.given import DATASET, rows
 from kfm_pipelines_tests.stages.test_tribal_areas import REAL, real_files
 
+pytestmark = pytest.mark.slow
 Change = Callable[[pa.Table], pa.Table]
 DROUGHT, STREAMFLOW = "drought/tribal-areas", "usgs/streamflow"
 

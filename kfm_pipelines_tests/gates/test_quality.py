@@ -147,7 +147,9 @@ def test_a_longer_key_rises_by_its_first_column_that_differs() -> None:
     table = rows(4, site_no=["a", "a", "b", "b"], observed_at=[minute(3), minute(4), minute(1), minute(2)])
     assert found(subject(table)) == []
     again = rows(4, site_no=["a", "a", "b", "b"], observed_at=[minute(3), minute(4), minute(1), minute(1)])
-    assert found(subject(again)) == [("primary-key-unique", "site_no, observed_at", "1 rows too many")]
+    zigzag = rows(3, site_no=["b", "a", "b"], observed_at=[minute(1), minute(2), minute(1)])
+    for table in (again, zigzag):
+        assert found(subject(table)) == [("primary-key-unique", "site_no, observed_at", "1 rows too many")]
 
 
 def test_rows_are_compared_with_nothing_when_nothing_came_before() -> None:

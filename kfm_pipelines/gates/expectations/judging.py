@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.gates.expectations.running import COUNTING, COUNTS, gx_result, place_of, with_ratios
+from kfm_pipelines.gates.expectations.running import COUNTS, gx_result, place_of, with_ratios
 from kfm_pipelines.gates.expectations.suite import Expectation, Suite
 from kfm_pipelines.gates.samples import sample_of
 from kfm_pipelines.gates.subject import TableSubject
@@ -58,18 +58,14 @@ def _spared(expectation: Expectation, suite: Suite, subject: TableSubject) -> st
 
 def _outcomes(suite: Suite, table: "pa.Table") -> dict[str, Outcome]:
     results = {place_of(one): one for one in gx_result(suite, table).results}
-    return {
-        expectation.name: _outcome(expectation, results.get(place))
-        for place, expectation in enumerate(suite.expectations)
-    }
+    return {expectation.name: _outcome(results.get(place)) for place, expectation in enumerate(suite.expectations)}
 
 
-def _outcome(expectation: Expectation, result: Any) -> Outcome:
+def _outcome(result: Any) -> Outcome:
     """Nothing said, or an exception, is no success."""
     if result is None:
         return Outcome(False, {}, raised="no result")
-    wanted = (*COUNTS, "observed_value") if expectation.type in COUNTING else COUNTS
-    counts = {name: result.result[name] for name in wanted if name in result.result}
+    counts = {name: result.result[name] for name in (*COUNTS, "observed_value") if name in result.result}
     return Outcome(bool(result.success), counts, raised=result.exception_info["exception_message"])
 
 

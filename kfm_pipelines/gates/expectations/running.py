@@ -86,8 +86,10 @@ def _without_words(exception_info: dict[str, Any]) -> dict[str, Any]:
     """What GX says of an exception without its words, which may quote the data."""
     entries = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
     failed = [entry for entry in entries if entry.get("raised_exception")]
-    message = _kind_of(str(failed[0].get("exception_traceback"))) if failed else None
-    return {"raised_exception": bool(failed), "exception_message": message, "exception_traceback": None}
+    if not failed:
+        return {"raised_exception": False, "exception_message": None, "exception_traceback": None}
+    kind = _kind_of(str(failed[0].get("exception_traceback")))
+    return {"raised_exception": True, "exception_message": kind, "exception_traceback": "not shown"}
 
 
 def _kind_of(traceback: str) -> str:
@@ -104,8 +106,9 @@ def place_of(one: "ExpectationValidationResult") -> int | None:
 
 
 def _without_values(one: "ExpectationValidationResult") -> dict[str, Any]:
-    counts = one.expectation_config is not None and one.expectation_config.type in COUNTING
-    kept = (*COUNTS, *PERCENTS, *(("observed_value",) if counts else ()))
+    counting = one.expectation_config is not None and one.expectation_config.type in COUNTING
+    counted = "element_count" in one.result  # counts without it are half a story, on which GX's own pages stumble
+    kept = (*((*COUNTS, *PERCENTS) if counted else ()), *(("observed_value",) if counting else ()))
     return {name: one.result[name] for name in kept if name in one.result}
 
 
