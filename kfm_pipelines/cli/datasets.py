@@ -7,8 +7,10 @@ from rich.table import Table
 
 from kfm_pipelines.care.authorities import authority_of, load_authorities
 from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
+from kfm_pipelines.care.published import published_table
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
+from kfm_pipelines.gates.expectations import suites_of
 from kfm_pipelines.settings import resources_directory
 
 
@@ -37,7 +39,8 @@ def list_datasets(as_json: bool) -> None:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def check(file: Path | None, as_json: bool) -> None:
-    """Check one declaration FILE, or all: that they agree with each other, their policies and those who decide."""
+    """Check one declaration FILE, or all: that they agree with each other, their policies, their suites and those who
+    decide."""
     resources = resources_directory()
     checked = [load_dataset(file)] if file else list(load_datasets(resources).values())
     authorities = load_authorities(resources)
@@ -45,6 +48,7 @@ def check(file: Path | None, as_json: bool) -> None:
         policy = load_policy(resources, dataset.policy)
         refuse_if_unsuited(policy, dataset)
         authority_of(policy, authorities)
+        suites_of(resources, dataset, published_table(dataset, policy))
     names = [dataset.dataset for dataset in checked]
     if as_json:
         print_json({"ok": True, "datasets": names})

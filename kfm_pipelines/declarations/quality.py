@@ -41,6 +41,12 @@ class Nulls(Declared):
     warn_above: Share | None = None
     error_above: Share | None = None
 
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.warn_above is None and self.error_above is None:
+            raise ValueError("needs warn_above, error_above or both")
+        return self
+
 
 class Change(Declared):
     """By how much the number of rows may differ, up or down, in percent of what it is compared with."""

@@ -17,7 +17,7 @@ from kfm_pipelines.settings import shipped
 
 SITES = load_dataset(shipped("resources") / "datasets" / "heritage-sites.yaml")
 SHAPES = Dataset.model_validate(
-    SITES.model_dump(exclude={"table"})
+    SITES.model_dump(exclude={"table", "quality"})
     | {
         "table": SITES.table.model_dump(exclude={"columns"})
         | {

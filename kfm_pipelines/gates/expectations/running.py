@@ -1,0 +1,144 @@
+"""Lets GX judge a suite: quietly, without a network, and without a value of the data in what comes back."""
+
+import builtins
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.errors import DeclarationInvalid
+from kfm_pipelines.gates.expectations.suite import Suite
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+
+PLACE = "place"  # in an expectation's meta: GX gives results back in an order of its own
+COUNTS = ("element_count", "missing_count", "unexpected_count")
+PERCENTS = ("missing_percent", "unexpected_percent", "unexpected_percent_nonmissing", "unexpected_percent_total")
+# What these observe is a number of rows or of different values, not a value.
+COUNTING = frozenset(
+    {
+        "expect_column_proportion_of_non_null_values_to_be_between",
+        "expect_column_proportion_of_unique_values_to_be_between",
+        "expect_column_unique_value_count_to_be_between",
+        "expect_table_row_count_to_be_between",
+        "expect_table_row_count_to_equal",
+    }
+)
+
+
+def gx_result(
+    suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool = False
+) -> "ExpectationSuiteValidationResult":
+    """GX's own result. `values` leaves in it what was observed in the data; a few values of it, for example."""
+    with _quiet():
+        context = _context()
+        batch = (
+            context.data_sources.add_pandas("kfm")
+            .add_dataframe_asset(suite.name)
+            .add_batch_definition_whole_dataframe("whole")
+            .get_batch({"dataframe": frame_of(suite, data)})
+        )
+        shape = {"result_format": "BASIC", "partial_unexpected_count": 3 if values else 0}
+        result: ExpectationSuiteValidationResult = batch.validate(_gx_suite(suite), result_format=shape)
+    if not values:
+        for one in result.results:
+            one.result = _without_values(one)
+            one.exception_info = raised(one.exception_info)
+    return result
+
+
+def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
+    """The columns the suite is about, and no others."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        return data
+    table = with_ratios(suite, data)
+    needed = dict.fromkeys(column for expectation in suite.expectations for column in expectation.columns)
+    if not needed:
+        return pd.DataFrame(index=range(table.num_rows))
+    return table.select(list(needed)).to_pandas(date_as_object=False)
+
+
+def with_ratios(suite: Suite, table: "pa.Table") -> "pa.Table":
+    """Something divided by nothing is endless, and fails whatever is expected of it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, parts in suite.meta.ratios.items():
+        if set(parts) <= set(table.column_names):
+            above, below = (table.column(part).cast(pa.float64(), safe=False) for part in parts)
+            table = table.append_column(name, pc.divide(above, below))
+    return table
+
+
+def raised(exception_info: dict[str, Any]) -> dict[str, Any]:
+    """What GX says of an exception without its words, which may quote the data."""
+    entries = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
+    failed = [entry for entry in entries if entry.get("raised_exception")]
+    message = _kind_of(str(failed[0].get("exception_traceback"))) if failed else None
+    return {"raised_exception": bool(failed), "exception_message": message, "exception_traceback": None}
+
+
+def _kind_of(traceback: str) -> str:
+    """The name of the first exception in it, if Python knows it."""
+    named = re.findall(r"^(\w+)(?::|$)", traceback, re.MULTILINE)
+    return next((name for name in named if isinstance(getattr(builtins, name, None), type)), "Exception")
+
+
+def place_of(one: "ExpectationValidationResult") -> int | None:
+    """Which of the suite's expectations a result is about."""
+    config = one.expectation_config
+    place: int | None = config.meta.get(PLACE) if config and config.meta else None
+    return place
+
+
+def _without_values(one: "ExpectationValidationResult") -> dict[str, Any]:
+    counts = one.expectation_config is not None and one.expectation_config.type in COUNTING
+    kept = (*COUNTS, *PERCENTS, *(("observed_value",) if counts else ()))
+    return {name: one.result[name] for name in kept if name in one.result}
+
+
+def _gx_suite(suite: Suite) -> Any:
+    import great_expectations as gx
+    from great_expectations.exceptions.exceptions import GreatExpectationsError
+
+    expectations = [
+        one.model_dump(include={"type", "kwargs", "severity"}) | {"meta": one.meta.model_dump() | {PLACE: place}}
+        for place, one in enumerate(suite.expectations)
+    ]
+    try:
+        return gx.ExpectationSuite(name=suite.name, expectations=expectations)
+    except (ValueError, TypeError, GreatExpectationsError) as error:
+        raise DeclarationInvalid(f"{suite.name}.json: GX refuses it: {' '.join(str(error).split())[:300]}") from None
+
+
+def _context() -> "EphemeralDataContext":
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    return context
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Neither logs nor warnings: both may quote the data. Versions of GX that report on their use are told not to."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    logger = logging.getLogger("great_expectations")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

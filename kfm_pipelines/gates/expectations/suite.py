@@ -1,0 +1,141 @@
+"""A suite: what is expected of a table, as GX writes it down, read and held against the table before anything runs."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from kfm_pipelines.datasets import Dataset, describe
+from kfm_pipelines.declarations import ColumnName, Declared, KeyPart, Table, Words
+from kfm_pipelines.errors import DeclarationInvalid
+from kfm_pipelines.gates.expectations.vocabulary import mistakes_in
+from kfm_pipelines.gates.verdict import Severity
+
+COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
+SEVERITIES: Mapping[str, Severity] = {
+    "critical": Severity.ERROR,
+    "warning": Severity.WARN,
+    "info": Severity.INFO,
+}
+
+
+class Reason(Declared):
+    """What people read of an expectation: a short name, and why it is expected."""
+
+    rule: KeyPart | None = None
+    why: Words | None = None
+
+
+class Expectation(Declared):
+    type: str
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    severity: Literal["critical", "warning", "info"] = "critical"  # GX's own words, and its own default
+    meta: Reason = Reason()
+
+    @property
+    def name(self) -> str:
+        return self.meta.rule or self.type
+
+    @property
+    def rule(self) -> str:
+        return f"gx:{self.name}"
+
+    @property
+    def blame(self) -> Severity:
+        return SEVERITIES[self.severity]
+
+    @property
+    def columns(self) -> list[str]:
+        """What it is about; nothing is said of one that is about the table."""
+        named: list[str] = []
+        for argument in COLUMN_ARGUMENTS:
+            value = self.kwargs.get(argument, [])
+            named += [value] if isinstance(value, str) else value
+        return named
+
+    def __str__(self) -> str:
+        """`values_to_be_between min_value=0`, without the columns."""
+        said = [f"{name}={value}" for name, value in self.kwargs.items() if name not in COLUMN_ARGUMENTS]
+        return " ".join([self.type.removeprefix("expect_").removeprefix("column_"), *said])
+
+
+class Additions(Declared):
+    """Columns that are made for the suite: each the first of two columns divided by the second, because GX cannot
+    compare two columns with a tolerance."""
+
+    ratios: dict[ColumnName, Annotated[list[ColumnName], Field(min_length=2, max_length=2)]] = Field(
+        default_factory=dict
+    )
+
+
+class Suite(Declared):
+    name: KeyPart
+    meta: Additions = Additions()
+    expectations: Annotated[list[Expectation], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _tells_its_rules_apart(self) -> Self:
+        names = [expectation.name for expectation in self.expectations]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is there twice; give each expectation a meta.rule of its own")
+        return self
+
+    def origins_of(self, expectation: Expectation) -> set[str]:
+        """The columns of the table that it is about, be it through a ratio."""
+        ratios = self.meta.ratios
+        return {origin for name in expectation.columns for origin in ratios.get(name, [name])}
+
+
+def load_suite(resources: Path, name: str, table: Table) -> Suite:
+    """Read a suite for a table as it is published; a mistake in it is one sentence naming file and expectation."""
+    path = resources / "expectations" / f"{name}.json"
+    suite = _read(path)
+    if suite.name != name:
+        raise DeclarationInvalid(f"{path.name}: name: must be {name!r} like its file, not {suite.name!r}")
+    known = {column.name for column in table.columns}
+    for made, parts in suite.meta.ratios.items():
+        for sentence in _ratio_mistakes(made, parts, table):
+            raise DeclarationInvalid(f"{path.name}: meta.ratios.{made}: {sentence}")
+    for expectation in suite.expectations:
+        for sentence in mistakes_in(expectation.type, expectation.kwargs):
+            raise DeclarationInvalid(f"{path.name}: {expectation.name}: {sentence}")
+        for column in expectation.columns:
+            if column not in known and column not in suite.meta.ratios:
+                listed = ", ".join(one.name for one in table.columns)
+                raise DeclarationInvalid(
+                    f"{path.name}: {expectation.name}: {column!r} is not one of the columns {listed}"
+                )
+    return suite
+
+
+def suites_of(resources: Path, dataset: Dataset, table: Table) -> dict[str, Suite]:
+    """Every suite a dataset names, by its name."""
+    named = (dataset.quality.suite, dataset.quality.deep_suite)
+    return {name: load_suite(resources, name, table) for name in named if name is not None}
+
+
+def _read(path: Path) -> Suite:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DeclarationInvalid(f"{path.name}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DeclarationInvalid(f"{path.name}: is not JSON: {' '.join(str(error).split())}") from None
+    try:
+        return Suite.model_validate(document)
+    except ValidationError as error:
+        raise DeclarationInvalid(f"{path.name}: {describe(error)}") from None
+
+
+def _ratio_mistakes(made: str, parts: list[str], table: Table) -> list[str]:
+    types = {column.name: column.type for column in table.columns}
+    if made in types:
+        return ["is a column of the table; give the ratio another name"]
+    return [
+        f"{part!r} is not one of the columns with numbers"
+        for part in parts
+        if types.get(part) not in ("int64", "float64")
+    ]

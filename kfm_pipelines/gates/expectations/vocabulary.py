@@ -1,0 +1,94 @@
+"""Which expectations may stand in a suite, with which arguments, by the schemas that GX ships; without importing GX."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+# What a column is and which there are is the schema gate's to say; GX is shown only the columns that a suite is about.
+SCHEMA_GATE = frozenset(
+    {
+        "expect_column_to_exist",
+        "expect_column_type_to_be",
+        "expect_column_values_to_be_in_type_list",
+        "expect_column_values_to_be_of_type",
+        "expect_table_column_count_to_be_between",
+        "expect_table_column_count_to_equal",
+        "expect_table_columns_to_match_ordered_list",
+        "expect_table_columns_to_match_set",
+    }
+)
+# How an expectation is run is not a suite's to say: it could make values part of the result. Conditions on rows are
+# texts that pandas would evaluate, and name columns that nobody checks.
+NOT_IN_A_SUITE = frozenset(
+    {
+        "batch_id",
+        "catch_exceptions",
+        "condition_parser",
+        "description",
+        "id",
+        "library_metadata",
+        "meta",
+        "metadata",
+        "notes",
+        "rendered_content",
+        "result_format",
+        "row_condition",
+        "severity",
+        "windows",
+    }
+)
+
+
+def mistakes_in(kind: str, arguments: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with an expectation of this type and these arguments, one sentence each."""
+    if kind not in _files():
+        yield f"there is no expectation {kind[:80]!r} for tables here"
+    elif kind in SCHEMA_GATE:
+        yield f"{kind} is what the schema gate says; declare the columns instead"
+    else:
+        yield from _argument_mistakes(_schema(kind), arguments)
+
+
+def _argument_mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[str]:
+    from jsonschema import Draft7Validator
+
+    allowed = {name: value for name, value in schema["properties"].items() if name not in NOT_IN_A_SUITE}
+    for name, value in arguments.items():
+        if name not in allowed:
+            yield f"kwargs: {name[:80]!r} is not one of {', '.join(sorted(allowed))}"
+        elif isinstance(value, dict) and "$PARAMETER" in value:
+            yield f"kwargs: {name!r} must be a value; there are no parameters"
+    for error in Draft7Validator({**schema, "properties": allowed}).iter_errors(dict(arguments)):
+        where = ".".join(["kwargs", *map(str, error.absolute_path)])
+        yield f"{where}: {_first_line(error.message)}"
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+@cache
+def _files() -> Mapping[str, str]:
+    """The file with the schema of each expectation that works on a table in memory."""
+    index = json.loads((_folder() / "index.json").read_text(encoding="utf-8"))
+    return {
+        kind: entry["schema_file"]
+        for kind, entry in index["expectations"].items()
+        if "Pandas" in entry["supported_data_sources"]
+    }
+
+
+@cache
+def _schema(kind: str) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = json.loads((_folder() / _files()[kind]).read_text(encoding="utf-8"))
+    return schema
+
+
+def _folder() -> Path:
+    found = find_spec("great_expectations")  # finds the package without importing it
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("great_expectations is not installed")
+    return Path(found.origin).parent / "expectations" / "core" / "schemas"
