@@ -14,6 +14,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable, KfmError
 from kfm_pipelines.gates import Finding, Severity, Verdict, judge_schema
 from kfm_pipelines.gates.published import PublishedSubject, judge_published_bytes
+from kfm_pipelines.gates.quality import judge_quality
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.inputs import window_of_key
@@ -106,7 +107,8 @@ def nightly_scan(
 def judge_published(subject: TableSubject) -> tuple[Verdict, ...]:
     """The gates over a table that is published already."""
     declared = declared_schema(subject.published)
-    return (judge_schema(subject.published, subject.table, declared, subject.window),)
+    schema = judge_schema(subject.published, subject.table, declared, subject.window)
+    return (schema, judge_quality(subject)) if schema.passed else (schema,)
 
 
 def under_way(dataset: Dataset, kind: Kind) -> Scanned:
