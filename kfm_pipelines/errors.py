@@ -21,16 +21,22 @@ KfmError
 │   ├── ReviewRefused           somebody with authority said no, or nobody is asked
 │   ├── SignatureRefused        not signed by whoever may decide
 │   ├── GateRefused             no green verdict for exactly these bytes
+│   │   ├── QualityRefused      the data is not as good as was declared
+│   │   ├── IntegrityRefused    what is staged, or what it was made of, is not what it should be
 │   │   └── CareRefused         the verifier found a rule of the policy broken
+│   ├── SchemaRefused           an approval of a schema that cannot be given
 │   ├── AttemptsExhausted       retryable once, but too often
 │   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
+│   ├── SwitchRefused           asked to move the kill switch without saying who, why or which
 │   └── RedriveStopped          what was sent again failed again
 ├── Retryable                   the same work may succeed later
 │   ├── ServiceUnavailable      throttling, 5xx, database away
 │   │   └── Unreachable         nobody answers at the address
 │   ├── SendIncomplete          some messages of a batch were not taken; it says which
-│   └── PointerMoved            somebody else swapped the catalog entry first
+│   ├── PointerMoved            somebody else swapped the catalog entry first
+│   └── StillPublishing         killed, but a publication that had begun before is not over
+├── DatasetKilled               nothing of the dataset is published now; its keys wait
 └── OwnershipLost               another worker holds the key now; stop quietly
     ├── KeyBusy                 it was held when we asked
     └── Fenced                  it was taken while we worked
@@ -59,6 +65,12 @@ class OwnershipLost(KfmError):
     """The key belongs to another worker; nothing failed."""
 
     triage = "ownership"
+
+
+class DatasetKilled(KfmError):
+    """Somebody stopped the dataset: no failure of the key and no attempt, it waits until the dataset is released."""
+
+    triage = "killed"
 
 
 class SettingsInvalid(Terminal):
@@ -137,10 +149,24 @@ class GateRefused(Terminal):
     triage = "schema"
 
 
+class QualityRefused(GateRefused):
+    """The schema is right, the data is not."""
+
+    triage = "quality"
+
+
+class IntegrityRefused(GateRefused):
+    triage = "integrity"
+
+
 class CareRefused(GateRefused):
     """The verifier found a rule of the policy broken in what was about to be published."""
 
     triage = "care"
+
+
+class SchemaRefused(Terminal):
+    triage = "schema"
 
 
 class AttemptsExhausted(Terminal):
@@ -152,6 +178,10 @@ class DeliveryExhausted(Terminal):
 
 
 class LetterUnknown(Terminal):
+    pass
+
+
+class SwitchRefused(Terminal):
     pass
 
 
@@ -176,6 +206,10 @@ class Unreachable(ServiceUnavailable):
 
 
 class PointerMoved(Retryable):
+    pass
+
+
+class StillPublishing(Retryable):
     pass
 
 

@@ -45,6 +45,7 @@ class Settings:
     care_secrets: str  # KFM_CARE_SECRETS: `environment`, or `aws:` and what names begin with in Secrets Manager
     care_keys: tuple[tuple[str, str], ...] = field(repr=False)  # KFM_CARE_KEY_…: secrets of masking policies
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
+    red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
 
 
@@ -83,6 +84,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         care_secrets=_care_secrets(env),
         care_keys=_care_keys(env),
         authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
+        red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
     )
 

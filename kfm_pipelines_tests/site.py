@@ -30,6 +30,7 @@ from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings, shipped, with_driver
 from kfm_pipelines.state.database import migrate
 from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines.stores.layout import RED
 
 START = datetime(2025, 12, 4, tzinfo=UTC)
 
@@ -121,10 +122,23 @@ class Site:
 
     def tree(self, *folders: str) -> dict[str, str]:
         """Every file under these folders of the store with the digest of its bytes; by default all but the archive of
-        messages and the dead letters, which tell how things came about, not what came of them."""
+        messages and the dead letters, which tell how things came about, not what came of them. What a gate refused, and
+        is kept to be looked at, is in `red`."""
         roots = [self.data / folder for folder in folders or ("catalog", "objects", "processed", "work")]
-        files = [path for root in roots for path in root.rglob("*") if path.is_file()]
+        files = [path for root in roots for path in root.rglob("*") if path.is_file() and not self._is_red(path)]
         return {str(p.relative_to(self.data)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(files)}
+
+    def red(self, key: str) -> list[str]:
+        """What is kept of what a gate refused of this key, as paths from the transaction on."""
+        folder = self.data / RED / self.dataset_of(key).pipeline / key
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+    def dataset_of(self, key: str) -> Dataset:
+        source = key.partition(":")[0]
+        return next(one for one in self.workshop.datasets.values() if one.key.source == source)
+
+    def _is_red(self, path: Path) -> bool:
+        return path.is_relative_to(self.data / RED)
 
 
 @contextmanager

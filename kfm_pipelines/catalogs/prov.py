@@ -10,6 +10,7 @@ from typing import Any
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.documents import document_bytes
 
+PROVENANCE = "provenance.jsonld"  # what the document is called while it is staged
 CONTEXT = {
     "prov": "http://www.w3.org/ns/prov#",
     "dcterms": "http://purl.org/dc/terms/",

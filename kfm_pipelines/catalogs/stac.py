@@ -81,6 +81,7 @@ def item_document(dataset: Dataset, facts: ItemFacts) -> bytes:
         {"rel": "root", "href": "../../catalog.json", "type": "application/json", "title": ROOT_TITLE},
         {"rel": "parent", "href": "../collection.json", "type": "application/json", "title": dataset.title},
         {"rel": "collection", "href": "../collection.json", "type": "application/json", "title": dataset.title},
+        {"rel": "license", "href": dataset.licence.url},
         *({"rel": "derived_from", "href": uri} for uri in facts.inputs),
     ]
     _check("item", document)

@@ -78,6 +78,8 @@ def _one(workshop: Workshop, key: str) -> dict[str, Any]:
 def _show_whole(document: dict[str, Any]) -> None:
     for name, one in document["datasets"].items():
         console.print(name, style="bold")
+        if one["killed"]:
+            console.print(f"  KILLED     {_switch(one['killed'])}; kfm unkill {name}")
         console.print("  events     " + ", ".join(f"{count} {state}" for state, count in one["inbox"].items()))
         console.print(f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
                       f"{one['in_flight']} in flight")  # fmt: skip
@@ -113,6 +115,8 @@ def _show_key(history: dict[str, Any]) -> None:
     console.print(
         f"{history['dataset']}, {shown_time(history['window_start'])} until before {shown_time(history['window_end'])}"
     )
+    if history["killed"]:
+        console.print(f"KILLED, nothing of {history['dataset']} is published: {_switch(history['killed'])}")
     if history["awaiting"] and not history["owner"]:
         console.print(f"awaiting review of release {history['awaiting'][:16]}…; kfm review show {history['key']}")
     for title, columns, rows in (
@@ -130,6 +134,10 @@ def _show_key(history: dict[str, Any]) -> None:
             for row in rows:
                 table.add_row(*(_cell(row[column]) for column in columns))
             console.print(table)
+
+
+def _switch(killed: dict[str, Any]) -> str:
+    return f"since {shown_time(killed['at'])} by {printable(killed['actor'])}: {printable(killed['reason'])}"
 
 
 def _with_reason(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:

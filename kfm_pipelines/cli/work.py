@@ -9,6 +9,7 @@ from kfm_pipelines.cli.output import console, json_option, notes, print_json, pr
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations.drain import drain_all
+from kfm_pipelines.state import kills
 from kfm_pipelines.state.inbox import Tally
 
 once_option = click.option("--once", is_flag=True, help="Stop when there is nothing left to do.")
@@ -62,10 +63,14 @@ def work(once: bool, as_json: bool) -> None:
 
         worked = run_worker(workshop, once=once, on_progress=on_progress)
         counts = worked.counts()
+        stopped = [(killed, keys) for killed, keys in kills.waiting(workshop.database) if keys]
         if as_json:
-            print_json({**counts, "runs": worked.runs})
+            waiting = {"killed": {killed.dataset: keys for killed, keys in stopped}} if stopped else {}
+            print_json({**counts, "runs": worked.runs, **waiting})
         else:
             console.print(_summary(counts))
+            for killed, keys in stopped:
+                console.print(f"{keys} keys wait: {killed}")
         if worked.problems:
             raise ServiceUnavailable(worked.problems[0])
 

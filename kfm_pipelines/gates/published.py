@@ -13,7 +13,7 @@ SHA256 = "1220"  # how a multihash of this kind begins
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
+class Recorded:
     """What the revision that is current was recorded with."""
 
     key: str
@@ -28,7 +28,7 @@ class Promised:
 class PublishedSubject:
     """What is in the store; None is not there."""
 
-    promised: Promised
+    recorded: Recorded
     item: bytes | None
     content: bytes | None
     processed_hash: str | None
@@ -50,7 +50,7 @@ class PublishedSubject:
     @property
     def is_as_recorded(self) -> bool:
         """Whether Item and bytes are the ones that the gates judged."""
-        return self.content_hash == self.promised.content_hash and _digest(self.item) == self.promised.item_hash
+        return self.content_hash == self.recorded.content_hash and _digest(self.item) == self.recorded.item_hash
 
 
 def judge_published_bytes(subject: PublishedSubject) -> Verdict:
@@ -66,17 +66,17 @@ def asset_of(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _item_present(subject: PublishedSubject) -> Iterator[Finding]:
     if subject.item is None:
-        yield error("published-item-present", subject.promised.item_path, "the Item of the key", "nothing")
+        yield error("published-item-present", subject.recorded.item_path, "the Item of the key", "nothing")
 
 
 def _digests(subject: PublishedSubject) -> Iterator[Finding]:
-    promised = subject.promised
+    recorded = subject.recorded
     found = [
-        (promised.content_path, promised.content_hash, subject.content_hash),
-        (promised.processed_path, promised.content_hash, subject.processed_hash),
+        (recorded.content_path, recorded.content_hash, subject.content_hash),
+        (recorded.processed_path, recorded.content_hash, subject.processed_hash),
     ]
     if subject.item is not None:
-        found.append((promised.item_path, promised.item_hash, _digest(subject.item)))
+        found.append((recorded.item_path, recorded.item_hash, _digest(subject.item)))
     for path, expected, measured in found:
         if measured != expected:
             yield error("published-digest", path, f"sha256 {expected[:16]}…", _shown(measured))
@@ -93,8 +93,8 @@ def _item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
             yield error("published-item-agrees", f"asset {name}", "the document the Item points to", "nothing")
         else:
             yield from _asset_agrees(item, name, *found)
-    if not str(asset_of(item, "data").get("href")).endswith(f"/{subject.promised.content_path}"):
-        yield error("published-item-agrees", "asset data, href", subject.promised.content_path, "another address")
+    if not str(asset_of(item, "data").get("href")).endswith(f"/{subject.recorded.content_path}"):
+        yield error("published-item-agrees", "asset data, href", subject.recorded.content_path, "another address")
 
 
 def _asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: str) -> Iterator[Finding]:

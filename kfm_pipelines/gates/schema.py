@@ -1,93 +1,161 @@
-"""The schema gate: columns, types, nulls, identity of rows, time and place as the dataset declares them."""
+"""The schema gate: columns, types, units, nulls, time and place as the dataset declares them, and as was approved."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.declarations import Table
-from kfm_pipelines.gates.verdict import Finding, Severity, Verdict
+from kfm_pipelines.arrow_schemas import declared_schema
+from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.gates.reference_system import WGS84, spoken_systems
+from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.gates.schema_diff import columns_of, differences
+from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def judge_schema(
-    declaration: Table, table: "pa.Table", declared: "pa.Schema", window: tuple[datetime, datetime]
-) -> Verdict:
-    """`window` is half-open: a reading at its end belongs to the next one."""
-    columns = list(_columns(table, declared))
-    values = (
-        []
-        if columns
-        else [
-            *_nulls(table, declared),
-            *_rows(declaration, table),
-            *_time(declaration, table, window),
-            *_place(declaration, table),
-        ]
-    )
-    return Verdict("schema", (*columns, *values))
+def judge_schema(subject: TableSubject) -> Verdict:
+    """What is in the columns is looked at only when they are there, and of the right type."""
+    shape = judge("schema", SHAPE_RULES, subject)
+    values = judge("schema", VALUE_RULES, subject) if shape.passed else Verdict("schema", ())
+    return Verdict("schema", (*shape.findings, *values.findings), (*shape.rules, *values.rules))
 
 
-def _columns(table: "pa.Table", declared: "pa.Schema") -> Iterator[Finding]:
-    for field in declared:
-        if field.name not in table.column_names:
-            yield _error("column-present", field.name, f"a column of type {field.type}", "no such column")
-        elif table.schema.field(field.name).type != field.type:
-            yield _error("column-type", field.name, str(field.type), str(table.schema.field(field.name).type))
-    for name in table.column_names:
-        if name not in declared.names:
-            yield _error("column-declared", name[:80], "only declared columns", "an undeclared column")
+def _present(subject: TableSubject) -> Iterator[Finding]:
+    for field in declared_schema(subject.published):
+        if field.name not in subject.table.column_names:
+            yield error("column-present", field.name, f"a column of type {field.type}", "no such column")
 
 
-def _nulls(table: "pa.Table", declared: "pa.Schema") -> Iterator[Finding]:
-    for field in declared:
-        nulls = table.column(field.name).null_count
-        if nulls and not field.nullable:
-            yield _error("no-nulls", field.name, "no nulls", f"{nulls} of {table.num_rows} rows")
+def _types(subject: TableSubject) -> Iterator[Finding]:
+    for field, found in _shared(subject):
+        if found.type != field.type:
+            yield error("column-type", field.name, str(field.type), one_line(str(found.type), 80))
 
 
-def _rows(declaration: Table, table: "pa.Table") -> Iterator[Finding]:
-    if table.num_rows == 0:
-        yield Finding("not-empty", Severity.WARN, "table", "at least one row", "none")
+def _declared(subject: TableSubject) -> Iterator[Finding]:
+    known = {column.name for column in subject.published.columns}
+    for name in subject.table.column_names:
+        if name not in known:
+            yield error("column-declared", one_line(name, 80), "only declared columns", "an undeclared column")
+
+
+def _units(subject: TableSubject) -> Iterator[Finding]:
+    for field, found in _shared(subject):
+        declared, stated = _unit(field), _unit(found)
+        if declared != stated and field.type == found.type:
+            yield error("column-unit", field.name, declared or "no unit", one_line(stated or "no unit", 80))
+
+
+def _approved(subject: TableSubject) -> Iterator[Finding]:
+    if subject.approved is None:
         return
-    names = declaration.primary_key
-    distinct = table.select(names).group_by(names).aggregate([]).num_rows
-    if distinct != table.num_rows:
-        subject = ", ".join(names)
-        yield _error("primary-key-unique", subject, "one row each", f"{table.num_rows - distinct} rows too many")
+    changes = differences(subject.approved.columns, columns_of(subject.dataset.table))
+    if changes:
+        expected = f"schema version {subject.approved.version}, as approved"
+        yield error("schema-approved", "declaration", expected, "; ".join(changes)[:1000])
 
 
-def _time(declaration: Table, table: "pa.Table", window: tuple[datetime, datetime]) -> Iterator[Finding]:
+def _nullability(subject: TableSubject) -> Iterator[Finding]:
+    for field, found in _shared(subject):
+        if found.nullable != field.nullable and not subject.table.column(field.name).null_count:
+            yield error("column-nullability", field.name, _may_be_null(field), _may_be_null(found))
+
+
+def _nulls(subject: TableSubject) -> Iterator[Finding]:
+    for field, _ in _shared(subject):
+        column = subject.table.column(field.name)
+        if column.null_count and not field.nullable:
+            measured = f"{column.null_count} of {subject.table.num_rows} rows"
+            yield error("no-nulls", field.name, "no nulls", measured, sample_of(subject, column.is_null()))
+
+
+def _time(subject: TableSubject) -> Iterator[Finding]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if declaration.time_column is None:
+    name = subject.published.time_column
+    if name is None:
         return
-    instant = pa.timestamp("us", tz="UTC")
-    times = table.column(declaration.time_column)
-    if pa.types.is_date(times.type):
-        times = times.cast(pa.timestamp("us")).cast(instant)  # a day is its first instant
-    start, end = (pa.scalar(moment, instant) for moment in window)
-    outside = _count(pc.or_(pc.less(times, start), pc.greater_equal(times, end)))
-    if outside:
-        expected = f"times from {window[0]:%Y-%m-%dT%H:%MZ} until before {window[1]:%Y-%m-%dT%H:%MZ}"
-        yield _error("time-in-window", declaration.time_column, expected, f"{outside} rows outside")
+    times = _instants(subject.table.column(name))
+    start, end = (pa.scalar(moment, times.type) for moment in subject.window)
+    outside = pc.or_(pc.less(times, start), pc.greater_equal(times, end))
+    if count := _count(outside):
+        expected = f"times from {subject.window[0]:%Y-%m-%dT%H:%MZ} until before {subject.window[1]:%Y-%m-%dT%H:%MZ}"
+        yield error("time-in-window", name, expected, f"{count} rows outside", sample_of(subject, outside, name))
 
 
-def _place(declaration: Table, table: "pa.Table") -> Iterator[Finding]:
-    if declaration.longitude_column is None or declaration.latitude_column is None:
+def _time_order(subject: TableSubject) -> Iterator[Finding]:
+    """Rows about the same thing follow each other in time."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name, rows = subject.published.time_column, subject.table.num_rows
+    if name is None or rows < 2:
         return
-    longitudes, latitudes = table.column(declaration.longitude_column), table.column(declaration.latitude_column)
+    times = _instants(subject.table.column(name)).combine_chunks()
+    backwards = pc.less(times.slice(1), times.slice(0, rows - 1))
+    if not _count(backwards):
+        return
+    for other in (column for column in subject.published.primary_key if column != name):
+        values = subject.table.column(other).combine_chunks()
+        backwards = pc.and_(backwards, pc.equal(values.slice(1), values.slice(0, rows - 1)))
+    if count := _count(backwards):
+        wrong = pa.concat_arrays([pa.array([False]), pc.fill_null(backwards, False)])
+        sample = sample_of(subject, wrong, name)
+        yield error("time-order", name, "times that only grow", f"{count} rows go back", sample)
+
+
+def _degrees(subject: TableSubject) -> Iterator[Finding]:
+    declared = subject.published
+    if declared.longitude_column is None or declared.latitude_column is None:
+        return
+    longitudes, latitudes = (subject.table.column(n) for n in (declared.longitude_column, declared.latitude_column))
     swapped = _beyond(latitudes, 90.0) and not _beyond(latitudes, 180.0) and not _beyond(longitudes, 90.0)
     hint = "; longitude and latitude look swapped" if swapped else ""
     for name, degrees, limit in (
-        (declaration.longitude_column, longitudes, 180.0),
-        (declaration.latitude_column, latitudes, 90.0),
+        (declared.longitude_column, longitudes, 180.0),
+        (declared.latitude_column, latitudes, 90.0),
     ):
         if wrong := _beyond(degrees, limit):
-            expected = f"degrees from -{limit:g} to {limit:g}"
-            yield _error("degrees-in-range", name, expected, f"{wrong} rows outside{hint}")
+            yield error(
+                "degrees-in-range", name, f"degrees from -{limit:g} to {limit:g}", f"{wrong} rows outside{hint}"
+            )
+
+
+def _reference_system(subject: TableSubject) -> Iterator[Finding]:
+    try:
+        systems = spoken_systems(subject.data)
+    except (ValueError, RecursionError):
+        yield error("reference-system", "file", "WGS 84", "metadata about coordinates that cannot be read")
+        return
+    for system in sorted({one or "an unnamed system" for one in systems if one not in WGS84}):
+        yield error("reference-system", "file", "WGS 84", system)
+
+
+def _shared(subject: TableSubject) -> "Iterator[tuple[pa.Field, pa.Field]]":
+    """Each declared column that is there, and how it was found."""
+    for field in declared_schema(subject.published):
+        if field.name in subject.table.column_names:
+            yield field, subject.table.schema.field(field.name)
+
+
+def _unit(field: "pa.Field") -> str | None:
+    stated = (field.metadata or {}).get(b"unit")
+    return stated.decode("utf-8", "replace") if stated else None
+
+
+def _may_be_null(field: "pa.Field") -> str:
+    return "may be null" if field.nullable else "never null"
+
+
+def _instants(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """A day is its first instant."""
+    import pyarrow as pa
+
+    instant = pa.timestamp("us", tz="UTC")
+    return times.cast(pa.timestamp("us")).cast(instant) if pa.types.is_date(times.type) else times
 
 
 def _beyond(degrees: "pa.ChunkedArray", limit: float) -> int:
@@ -97,11 +165,26 @@ def _beyond(degrees: "pa.ChunkedArray", limit: float) -> int:
     return int(len(degrees) - degrees.null_count) - _count(pc.less_equal(pc.abs(degrees), limit))
 
 
-def _count(condition: "pa.ChunkedArray") -> int:
+def _count(condition: "pa.ChunkedArray | pa.Array") -> int:
     import pyarrow.compute as pc
 
     return int(pc.sum(condition).as_py() or 0)
 
 
-def _error(rule: str, subject: str, expected: str, measured: str) -> Finding:
-    return Finding(rule, Severity.ERROR, subject, expected, measured)
+_APPROVE = "declare what the data has now, then record why with `kfm datasets approve-schema DATASET`, and redrive"
+SHAPE_RULES: tuple[Rule[TableSubject], ...] = (
+    Rule("column-present", _present, f"ask the producer for the column, or {_APPROVE}"),
+    Rule("column-type", _types, f"ask the producer for the declared type, or {_APPROVE}"),
+    Rule("column-declared", _declared, f"ask the producer to leave the column out, or {_APPROVE}"),
+    Rule("column-unit", _units, f"ask the producer for the declared unit, or {_APPROVE}"),
+    Rule("schema-approved", _approved, "take it back, or record why with `kfm datasets approve-schema DATASET`"),
+)
+VALUE_RULES: tuple[Rule[TableSubject], ...] = (
+    Rule("column-nullability", _nullability, f"write the column as declared, or {_APPROVE}"),
+    Rule("no-nulls", _nulls, f"have the missing values supplied, or {_APPROVE}"),
+    Rule("time-in-window", _time, "have the rows put into the object of their own window, and upload both again"),
+    Rule("time-order", _time_order, "the transform wrote rows out of order: mend it and redrive"),
+    Rule("degrees-in-range", _degrees, "have the coordinates put right and the object uploaded again"),
+    Rule("reference-system", _reference_system, "have the coordinates written in WGS 84 and the object uploaded again"),
+)
+SCHEMA_RULES = SHAPE_RULES + VALUE_RULES

@@ -1,8 +1,9 @@
 """What the table gates judge: a key's table as it would be published, what was declared, and what came before."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
@@ -21,6 +22,14 @@ class Precedents:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovedSchema:
+    """The schema that readers of the dataset were last promised."""
+
+    version: int
+    columns: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class TableSubject:
     dataset: Dataset
     published: Table  # the declared table, or what the policy leaves of it
@@ -30,3 +39,31 @@ class TableSubject:
     window: tuple[datetime, datetime]  # half-open: a reading at its end belongs to the next one
     may_show: bool = False  # whether a sample may hold values: nothing is masked, and nothing has to be
     precedents: Precedents = Precedents()
+    approved: ApprovedSchema | None = None  # None: nobody asks
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """An input as its event announced it, and as it was when it was fetched."""
+
+    asset_uri: str
+    etag: str | None
+    size: int | None
+    found_etag: str | None
+    found_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSubject:
+    """What the release gates judge: what is staged, to the byte, and what it has to agree with."""
+
+    dataset: Dataset
+    key: str
+    inputs: tuple[Promised, ...]
+    judged: str  # content hash of the table that the table gates let pass
+    digests: Mapping[str, str]  # what was staged, by name: data.parquet, item.json, …
+    staged: Mapping[str, bytes]  # what lies there now, by the same names
+    policy: str  # name and version of the policy in force
+    care: str  # what it came to: masked, exempted or open
+    verified: str | None  # digest of the release that the verifier found nothing wrong with
+    digest: str  # of this release

@@ -7,46 +7,41 @@ in the database, so every stage can run in a process of its own.
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import (
     AttemptsExhausted,
-    CareRefused,
-    GateRefused,
+    DatasetKilled,
     KfmError,
     OwnershipLost,
     Retryable,
     Terminal,
 )
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.gates import TABLE_GATES, Verdict, judge_schema
+from kfm_pipelines.gates import TABLE_GATES, Verdict
 from kfm_pipelines.operations import inputs, release
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
-from kfm_pipelines.operations.care_gate import judge_staged
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
 from kfm_pipelines.operations.governance import Governance, Rules, governance_of
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
+from kfm_pipelines.operations.judging import judge_table, refusal_of, refuse_unfit_to_mask
+from kfm_pipelines.operations.red_bytes import keep_red
+from kfm_pipelines.operations.release_gates import judge_release
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.traces import trace_of
+from kfm_pipelines.operations.validation_report import write_validation_report
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.mask import Outcome, mask
 from kfm_pipelines.stages.parquet import read_parquet, write_parquet
 from kfm_pipelines.stages.publish import clear_work
-from kfm_pipelines.state import transactions
+from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
-from kfm_pipelines.state.verdicts import record_verdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +90,7 @@ class Batch:
                     yield result
                     detail = {
                         "policy": rules.policy.name,
+                        "exemption": rules.exemption.id if rules.exemption else None,
                         "rows": outcome.table.num_rows,
                         "measures": dict(outcome.measures),
                         "content_hash": result.content_hash,
@@ -109,10 +105,8 @@ class Batch:
         with self.claims.kept_alive():
             for handoff in handoffs:
                 with self._working(handoff.claim, "validate"):
-                    verdict = self._judged(handoff)
-                    judgements.append(Judgement(handoff.claim.key, verdict))
-                    if not verdict.passed:
-                        raise GateRefused(f"{handoff.claim.key}: {verdict.gate} gate: {verdict.reason}")
+                    rules = self._governance.of(handoff.claim.key)
+                    self._heed(handoff.claim, judge_table(self._workshop, self._dataset, rules, handoff), judgements)
                     detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
                     transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
             self._hand_back_if_red(judgements, "validate")
@@ -127,10 +121,9 @@ class Batch:
                     staged = release.stage_candidate(self._workshop, self._dataset, claim, self._governance)
                     transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
                     rules = self._governance.of(claim.key)
-                    verdict = judge_staged(self._workshop, self._dataset, claim, rules, staged)
-                    judgements.append(Judgement(claim.key, verdict))
-                    if not verdict.passed:
-                        raise CareRefused(f"{claim.key}: {verdict.gate} gate: {verdict.reason}")
+                    verdicts = judge_release(self._workshop, self._dataset, claim, rules, staged)
+                    self._heed(claim, verdicts, judgements)
+                    write_validation_report(self._workshop, self._dataset, claim)
             self._hand_back_if_red(judgements, "stage")
         return judgements
 
@@ -174,6 +167,8 @@ class Batch:
         """The key, free of what a predecessor left; None when it is not ours to work on, or was only to be finished."""
         try:
             CanonicalKey.parse(key)
+            with self.database.transaction() as connection:
+                kills.refuse_if_killed(connection, self._dataset.dataset)
             claim = self.claims.take(key)
         except KfmError as error:
             self.notes[key] = str(error)
@@ -193,9 +188,7 @@ class Batch:
         table = read_parquet(handoff.data, handoff.claim.key)
         if not rules.masks:
             return Outcome(table)
-        unfit = self._schema_verdict(self._dataset.table, table, handoff.claim.key)
-        if not unfit.passed:
-            raise GateRefused(f"{handoff.claim.key}: schema gate, before masking: {unfit.reason}")
+        refuse_unfit_to_mask(self._workshop, self._dataset, handoff, table)
         outcome = mask(table, self._dataset, rules.policy, rules.secret)
         if outcome.crosswalk is not None:
             path = self._layout.crosswalk(handoff.claim.key, handoff.claim.epoch)
@@ -212,23 +205,14 @@ class Batch:
         self.notes[claim.key] = "awaiting review"
         return True
 
-    def _schema_verdict(self, declaration: Table, table: "pa.Table", key: str) -> Verdict:
-        window = inputs.window_of_key(self.database, key)
-        return judge_schema(declaration, table, declared_schema(declaration), window)
-
-    def _judged(self, handoff: Handoff) -> Verdict:
-        table = read_parquet(handoff.data, handoff.claim.key)
-        published = self._governance.of(handoff.claim.key).published(self._dataset)
-        verdict = self._schema_verdict(published, table, handoff.claim.key)
-        record_verdict(
-            self.database,
-            handoff.claim,
-            verdict.gate,
-            handoff.content_hash,
-            passed=verdict.passed,
-            findings=[asdict(finding) for finding in verdict.findings],
-        )
-        return verdict
+    def _heed(self, claim: Claim, verdicts: Iterable[Verdict], judgements: list[Judgement]) -> None:
+        """Keep what the gates say. What a red one refused is set aside for a while, for people to look at."""
+        for verdict in verdicts:
+            judgements.append(Judgement(claim.key, verdict))
+            if not verdict.passed:
+                write_validation_report(self._workshop, self._dataset, claim)
+                keep_red(self._workshop, self._dataset, claim)
+                raise refusal_of(claim.key, verdict)
 
     @cached_property
     def _governance(self) -> Governance:
@@ -253,6 +237,10 @@ class Batch:
             yield
         except OwnershipLost:
             raise
+        except DatasetKilled as error:
+            self.notes[claim.key] = str(error)
+            self._clear(claim)
+            transactions.hand_back(self.database, claim, delay=0, reason=str(error), count_attempt=False)
         except Terminal as error:
             self._fail(claim, stage, error)
         except Retryable as error:

@@ -4,6 +4,7 @@ nothing."""
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import rfc8785
 
@@ -31,6 +32,10 @@ class Rules:
     @property
     def masks(self) -> bool:
         return not self.policy.is_open and self.exemption is None
+
+    @property
+    def came_to(self) -> Literal["masked", "exempted", "open"]:
+        return "masked" if self.masks else "exempted" if self.exemption else "open"
 
     def published(self, dataset: Dataset) -> Table:
         return published_table(dataset, self.policy) if self.masks else dataset.table

@@ -32,6 +32,7 @@ class Prepared:
     fingerprint: str
     inputs_hash: str
     etags: Mapping[str, str]
+    sizes: Mapping[str, int]
 
     @property
     def fetches(self) -> Fetches:
@@ -43,6 +44,7 @@ class Prepared:
             "fingerprint": self.fingerprint,
             "inputs_hash": self.inputs_hash,
             "etags": dict(self.etags),
+            "sizes": dict(self.sizes),
         }
 
 
@@ -76,7 +78,8 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> 
     if current and intact and current.inputs_hash == content:
         return _skip(workshop, claim, current, Fetches(misses=len(events)))
     etags = {uri: one.etag for uri, one in fetched.items()}
-    return Prepared(objects, config, promised, content, etags)
+    sizes = {source.asset_uri: len(source.data) for source in objects}
+    return Prepared(objects, config, promised, content, etags, sizes)
 
 
 def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
@@ -98,6 +101,7 @@ def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str
                 "uri": event.asset_uri,
                 "etag": event.etag,
                 "version": event.version_id,
+                "size": event.size,
                 "sequencer": event.sequencer,
                 "event": event.identity,
             }

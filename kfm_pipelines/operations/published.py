@@ -9,7 +9,7 @@ from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import ObjectMissing
-from kfm_pipelines.gates.published import SHA256, Promised, PublishedSubject, asset_of
+from kfm_pipelines.gates.published import SHA256, PublishedSubject, Recorded, asset_of
 from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.stores import Layout, Store
 
@@ -17,7 +17,7 @@ DOCUMENTS = ("provenance",)  # assets of an Item besides its data
 
 
 def read_published(store: Store, layout: Layout, revision: Revision) -> PublishedSubject:
-    promised = Promised(
+    recorded = Recorded(
         key=revision.key,
         content_hash=revision.content_hash,
         item_hash=revision.item_hash,
@@ -26,14 +26,14 @@ def read_published(store: Store, layout: Layout, revision: Revision) -> Publishe
         item_path=layout.item(revision.key),
     )
     subject = PublishedSubject(
-        promised,
-        item=_read(store, promised.item_path),
-        content=_read(store, promised.content_path),
-        processed_hash=store.digest(promised.processed_path),
+        recorded,
+        item=_read(store, recorded.item_path),
+        content=_read(store, recorded.content_path),
+        processed_hash=store.digest(recorded.processed_path),
         documents={},
     )
     documents = {name: _document(store, layout, subject.described, name) for name in DOCUMENTS if subject.described}
-    return PublishedSubject(promised, subject.item, subject.content, subject.processed_hash, documents)
+    return PublishedSubject(recorded, subject.item, subject.content, subject.processed_hash, documents)
 
 
 def table_then(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Table | None:

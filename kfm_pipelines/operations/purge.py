@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kfm_pipelines.events import replaceable
+from kfm_pipelines.operations.red_bytes import remove_outdated
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import events_of
 
@@ -19,10 +20,11 @@ KEYS_AT_ONCE = 1000
 class Purged:
     events: int
     payloads: int
+    red: int
 
 
 def purge(workshop: Workshop) -> Purged:
-    return Purged(events=_purge_events(workshop), payloads=_purge_payloads(workshop))
+    return Purged(events=_purge_events(workshop), payloads=_purge_payloads(workshop), red=remove_outdated(workshop))
 
 
 def _purge_events(workshop: Workshop) -> int:

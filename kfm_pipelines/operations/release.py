@@ -1,5 +1,6 @@
 """A key's release: staged from the log's own facts, published under the key's lock, finished after any crash."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from kfm_pipelines.errors import (
     CareRefused,
     GateRefused,
     IntegrityBroken,
+    KfmError,
     PointerMoved,
     PolicyRefused,
     ReviewRefused,
@@ -18,17 +20,20 @@ from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
 from kfm_pipelines.operations.governance import Governance
 from kfm_pipelines.operations.inputs import window_of_key
+from kfm_pipelines.operations.red_bytes import remove_of_key
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.publish import promote, verify_staged
 from kfm_pipelines.stages.stage import Candidate, Release, stage
-from kfm_pipelines.state import transactions, wal
+from kfm_pipelines.state import kills, transactions, wal
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout
+
+log = logging.getLogger(__name__)
 
 
 def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
@@ -65,8 +70,11 @@ def publish(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Gove
     release = staged_release(workshop.database, claim)
     _refuse_unless_allowed(workshop.database, claim, governance, release, claim.epoch)
     verify_staged(workshop.store, Layout(dataset.pipeline), release, claim.epoch)
+    # Asked again under the lock; here it only keeps an intent from being written that nobody may carry out.
+    with workshop.database.transaction() as connection:
+        kills.refuse_if_killed(connection, dataset.dataset)
     transactions.advance(workshop.database, claim, Step.PUBLISH, release.as_detail())
-    _complete(workshop, dataset, claim, release, claim.epoch)
+    _complete(workshop, dataset, claim, release, claim.epoch, seen=False)
     return release
 
 
@@ -77,17 +85,23 @@ def finish(
     have seen nothing of it and it must not, or cannot: what allowed it does not any more, or was never there, or
     somebody changed the staged files or the Item by hand."""
     release = Release.from_detail(dict(intent.detail))
-    item = Layout(dataset.pipeline).item(claim.key)
     try:
-        if workshop.store.digest(item) != release.item_hash:
+        seen = is_seen(workshop, dataset, intent)
+        if not seen:
             _refuse_unless_allowed(workshop.database, claim, governance(), release, intent.txn)
-        _complete(workshop, dataset, claim, release, intent.txn)
+        _complete(workshop, dataset, claim, release, intent.txn, seen=seen)
     except (IntegrityBroken, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused) as error:
-        if workshop.store.digest(item) == release.item_hash:
+        if is_seen(workshop, dataset, intent):
             raise
         transactions.give_up_intent(workshop.database, claim, intent, str(error))
         return False
     return True
+
+
+def is_seen(workshop: Workshop, dataset: Dataset, intent: Entry) -> bool:
+    """Whether readers see the intended release already."""
+    item = Layout(dataset.pipeline).item(intent.key)
+    return workshop.store.digest(item) == Release.from_detail(dict(intent.detail)).item_hash
 
 
 def _refuse_unless_allowed(
@@ -104,12 +118,16 @@ def _refuse_unless_allowed(
         raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
 
 
-def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int) -> None:
-    with transactions.publishing(workshop.database, claim) as locked:
-        promote(workshop.store, Layout(dataset.pipeline), release, txn)
+def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int, *, seen: bool) -> None:
+    with transactions.publishing(workshop.database, claim, dataset.dataset, seen=seen) as locked:
+        promote(workshop.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
         for content_hash in locked.withdrawn(release.content_hash):
             workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
-        locked.commit(_revision(release, claim, txn), dataset.dataset, txn=txn)
+        locked.commit(_revision(release, claim, txn), txn=txn)
+    try:
+        remove_of_key(workshop, claim.key)
+    except KfmError as error:  # it is published, and the nightly purge removes what is left
+        log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
 
 
 def _revision(release: Release, claim: Claim, txn: int) -> Revision:

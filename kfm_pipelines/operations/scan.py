@@ -9,13 +9,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable, KfmError
-from kfm_pipelines.gates import Finding, Severity, Verdict, judge_schema
+from kfm_pipelines.gates import Finding, Severity, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.published import PublishedSubject, judge_published_bytes
-from kfm_pipelines.gates.quality import judge_quality
-from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.published import read_published, table_then
@@ -106,8 +103,7 @@ def nightly_scan(
 
 def judge_published(subject: TableSubject) -> tuple[Verdict, ...]:
     """The gates over a table that is published already."""
-    declared = declared_schema(subject.published)
-    schema = judge_schema(subject.published, subject.table, declared, subject.window)
+    schema = judge_schema(subject)
     return (schema, judge_quality(subject)) if schema.passed else (schema,)
 
 
@@ -174,7 +170,7 @@ def _verdicts(workshop: Workshop, dataset: Dataset, revision: Revision) -> tuple
 
 def _table_verdicts(workshop: Workshop, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
     """A gate that cannot judge is red; the other keys are looked at all the same."""
-    key = subject.promised.key
+    key = subject.recorded.key
     try:
         judged = _table_subject(workshop, dataset, subject)
         return judge_published(judged) if judged else ()
@@ -194,13 +190,13 @@ def _table_subject(workshop: Workshop, dataset: Dataset, subject: PublishedSubje
     published = table_then(dataset, policy, subject.described)
     if published is None or subject.content is None:
         return None
-    key = subject.promised.key
+    key = subject.recorded.key
     return TableSubject(
         dataset=dataset,
         published=published,
         table=read_parquet(subject.content, key),
         data=subject.content,
-        content_hash=subject.promised.content_hash,
+        content_hash=subject.recorded.content_hash,
         window=window_of_key(workshop.database, key),
         may_show=policy.is_open,
     )

@@ -9,6 +9,7 @@ import dagster as dg
 from kfm_pipelines.datasets import load_datasets
 from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
+from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
 from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
@@ -34,7 +35,7 @@ def build_definitions(
     ]
     return dg.Definitions(
         assets=[asset for dataset in datasets.values() for asset in dataset_assets(dataset)],
-        jobs=[*jobs, purge_job, *scan_jobs],
+        jobs=[*jobs, purge_job, kill_job, unkill_job, *scan_jobs],
         sensors=[ingest_sensor(jobs)],
         schedules=[purge_schedule, *scan_schedules],
         resources={

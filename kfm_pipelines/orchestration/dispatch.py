@@ -1,4 +1,7 @@
-"""Dispatch: settle the runs that ended, ask again for those that got lost, ask for new ones for what is due."""
+"""Dispatch: settle the runs that ended, ask again for those that got lost, ask for new ones for what is due.
+
+Nothing is asked for of a dataset that is killed; its keys stay due.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +16,7 @@ from kfm_pipelines.orchestration.naming import group_of, limit_tags
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.orchestration.room import Room, open_pools
 from kfm_pipelines.orchestration.turns import TURNS_REMEMBERED, Turns
+from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import (
     AgainIn,
     Dispatch,
@@ -38,11 +42,12 @@ class Requests:
     keys: int
     open_runs: int
     held_back: int
+    stopped: tuple[tuple[kills.Killed, int], ...] = ()  # what is killed, with how many keys wait for that to end
 
 
 def dispatch(instance: dg.DagsterInstance, workshop: Workshop) -> Requests:
     open_pools(instance, workshop.datasets)
-    still_open = settle(instance, workshop)
+    still_open = _without_killed(instance, workshop, settle(instance, workshop))
     lost = [one for one in still_open if one.dataset in workshop.datasets and _is_lost(instance, one)]
     requests = [_request(workshop, one.dataset, one.keys, one.run_key) for one in lost]
     room = Room(workshop.datasets, workshop.settings.runs_in_flight)
@@ -58,7 +63,8 @@ def dispatch(instance: dg.DagsterInstance, workshop: Workshop) -> Requests:
             turns.take(run)
             requests.append(_request(workshop, run.dataset, run.names, run.run_key))
             keys += len(run.keys)
-    return Requests(tuple(requests), keys, len(still_open), held_back=sum(len(run.keys) for run in waiting))
+    held_back = sum(len(run.keys) for run in waiting)
+    return Requests(tuple(requests), keys, len(still_open), held_back, tuple(kills.waiting(workshop.database)))
 
 
 def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
@@ -73,13 +79,29 @@ def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
     return still_open
 
 
+def _without_killed(instance: dg.DagsterInstance, workshop: Workshop, still_open: Sequence[Dispatch]) -> list[Dispatch]:
+    """A lost request of a killed dataset is not made again: it is closed, or it would keep its slot from others."""
+    stopped = kills.killed(workshop.database)
+    lost = [one for one in still_open if one.dataset in stopped and _is_lost(instance, one)]
+    for one in lost:
+        close_dispatch(workshop.database, one.run_key)
+    return [one for one in still_open if one not in lost]
+
+
 def _close(instance: dg.DagsterInstance, workshop: Workshop, one: Dispatch, run: dg.DagsterRun) -> None:
     if not run.is_success:
         if one.dataset in workshop.datasets:
             report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
-        put_off_untouched(workshop.database, run.run_id, one.keys, again_in(workshop))
+        put_off(workshop, one.dataset, run.run_id, one.keys, one.age_seconds)
     void_claims(workshop.database, run.run_id, again_in(workshop))
     close_dispatch(workshop.database, one.run_key)
+
+
+def put_off(workshop: Workshop, dataset: str, run_id: str, keys: Sequence[str], age_seconds: float) -> None:
+    """Let the keys wait that a failed run, asked for so long ago, said nothing about; unless it took none because
+    the dataset was killed, which is no attempt of theirs."""
+    if not kills.was_killed_within(workshop.database, dataset, age_seconds):
+        put_off_untouched(workshop.database, run_id, keys, again_in(workshop))
 
 
 def planned_runs(
@@ -87,7 +109,10 @@ def planned_runs(
 ) -> list[PlannedRun]:
     """The runs that would take what is due, of each dataset in the order of their turn."""
     runs: list[PlannedRun] = []
+    stopped = kills.killed(workshop.database)
     for dataset in workshop.datasets.values():
+        if dataset.dataset in stopped:
+            continue
         prefixes = [one.prefix for one in dataset.concurrency.limits]
         due = due_keys(workshop.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
         if due:

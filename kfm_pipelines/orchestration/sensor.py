@@ -9,6 +9,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import drain_all
+from kfm_pipelines.operations.kill_switch import complete_seen
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import Requests, dispatch
 from kfm_pipelines.orchestration.reaper import reap
@@ -35,7 +36,7 @@ def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition]) -> dg.SensorDefi
 def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
     """A queue that is away holds up no key that is already recorded, and says so."""
     try:
-        drained = "; ".join([_drained(workshop), *refresh_stale(workshop)])
+        drained = "; ".join([_drained(workshop), *complete_seen(workshop), *refresh_stale(workshop)])
         reap(instance, workshop)
         requests = dispatch(instance, workshop)
     except KfmError as error:
@@ -71,7 +72,9 @@ def _told(tally: Tally) -> str:
 
 
 def _skip_reason(drained: str, requests: Requests) -> str:
+    for killed, keys in requests.stopped:
+        drained += f"; {keys} keys wait: {killed.dataset} is killed ({killed.reason})"
     runs = f"{requests.open_runs} runs open"
     if requests.held_back:
         return f"{drained}; {requests.held_back} keys wait until one of the {runs} ends"
-    return f"{drained}; no key is due, {runs}"
+    return f"{drained}; no {'other ' if requests.stopped else ''}key is due, {runs}"

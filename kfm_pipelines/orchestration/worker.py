@@ -12,15 +12,16 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain_all
+from kfm_pipelines.operations.kill_switch import complete_seen
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
-from kfm_pipelines.orchestration.dispatch import again_in, planned_runs, range_tags, run_tags, settle
+from kfm_pipelines.orchestration.dispatch import planned_runs, put_off, range_tags, run_tags, settle
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.plan import PlannedRun
 from kfm_pipelines.orchestration.reaper import reap
 from kfm_pipelines.orchestration.room import Room
 from kfm_pipelines.orchestration.turns import ONE_IN, TURNS_REMEMBERED, Turns
-from kfm_pipelines.state.dispatches import put_off_untouched, recent_turns, seconds_until_due
+from kfm_pipelines.state.dispatches import recent_turns, seconds_until_due
 from kfm_pipelines.state.reviews import waiting_reviews
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
@@ -64,6 +65,7 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
                 tend_letters(workshop)
             settle(instance, workshop)
             reap(instance, workshop)
+            complete_seen(workshop)
             refresh_stale(workshop)
             before = worked.runs
             for run in _next_runs(instance, workshop, turns):
@@ -115,13 +117,14 @@ def _execute(
 ) -> None:
     dataset: Dataset = workshop.datasets[run.dataset]
     job = definitions.resolve_job_def(group_of(dataset))
+    begun = time.monotonic()
     result = job.execute_in_process(
         instance=instance,
         tags={**run_tags(dataset, run.names), **range_tags(run.names)},
         raise_on_error=False,
     )
     if not result.success:
-        put_off_untouched(workshop.database, result.run_id, run.names, again_in(workshop))
+        put_off(workshop, run.dataset, result.run_id, run.names, time.monotonic() - begun)
     entries = last_entries_of_run(workshop.database, result.run_id, run.names)
     worked.runs += 1
     worked.waiting = {waiting.key for waiting in waiting_reviews(workshop.database)} & (worked.waiting | set(run.names))

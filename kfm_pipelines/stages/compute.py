@@ -6,7 +6,7 @@ readable at all. The order of the objects and of their rows makes no difference 
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ import rfc8785
 from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
 from kfm_pipelines.stages.parquet import read_parquet
-from kfm_pipelines.stages.reference_system import refuse_unless_wgs84
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
         names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
         kinds = _unlike(tables)
         raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
-    return _ordered(_with_declared_fields(table, dataset), declared_schema(dataset.table))
+    return _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), declared_schema(dataset.table))
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
@@ -61,7 +61,30 @@ def _conformed(source: SourceObject, dataset: Dataset) -> "pa.Table":
     known = [name for name in declared.names if name in table.column_names]
     others = sorted(name for name in table.column_names if name not in declared.names)
     columns = [_cast_if_lossless(table.column(name), declared.field(name).type) for name in known]
-    return pa.table([*columns, *(table.column(name) for name in others)], names=known + others)
+    columns += [table.column(name) for name in others]
+    units = [_stated_unit(table.schema.field(name)) for name in known + others]
+    fields = [
+        pa.field(name, column.type, metadata={"unit": unit} if unit else None)
+        for name, column, unit in zip(known + others, columns, units, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _stated_unit(field: "pa.Field") -> str | None:
+    """What the producer says the numbers are in; there is more than one habit of saying it."""
+    said = {name.lower(): value for name, value in (field.metadata or {}).items()}
+    stated = said.get(b"unit") or said.get(b"units") or b""
+    return stated.decode("utf-8", "replace").strip() or None
+
+
+def _stated_units(tables: "Sequence[pa.Table]") -> dict[str, str]:
+    """For each column what its objects say it is in; most say nothing."""
+    stated: dict[str, set[str]] = {}
+    for table in tables:
+        for field in table.schema:
+            if unit := _stated_unit(field):
+                stated.setdefault(field.name, set()).add(unit)
+    return {name: ", ".join(sorted(units)) for name, units in stated.items()}
 
 
 def _renamed(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.Table":
@@ -110,8 +133,9 @@ def _is_text(kind: "pa.DataType") -> bool:
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 
 
-def _with_declared_fields(table: "pa.Table", dataset: Dataset) -> "pa.Table":
-    """Put units and descriptions on the columns that have their declared type."""
+def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated: Mapping[str, str]) -> "pa.Table":
+    """Put units and descriptions on the columns that have their declared type; where the objects state another unit,
+    theirs, for the gate to name."""
     import pyarrow as pa
 
     declared = declared_schema(dataset.table)
@@ -122,7 +146,9 @@ def _with_declared_fields(table: "pa.Table", dataset: Dataset) -> "pa.Table":
             fields.append(field.remove_metadata())
         else:
             has_nulls = table.column(field.name).null_count > 0
-            fields.append(as_declared.with_nullable(as_declared.nullable or has_nulls))
+            as_found = as_declared.with_nullable(as_declared.nullable or has_nulls)
+            unit = {b"unit": stated[field.name].encode()} if field.name in stated else {}
+            fields.append(as_found.with_metadata({**as_declared.metadata, **unit}))
     order = [name for name in declared.names if name in table.column_names]
     arranged = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
     return arranged.select(order + sorted(name for name in table.column_names if name not in order))

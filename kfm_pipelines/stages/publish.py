@@ -1,5 +1,7 @@
 """Publish: immutable bytes first, then one pointer. Can be repeated from any point until it is done."""
 
+from collections.abc import Callable
+
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.stores import Layout, Store
@@ -17,11 +19,13 @@ def verify_staged(store: Store, layout: Layout, release: Release, txn: int) -> N
             raise IntegrityBroken(f"{release.key}: {path.rsplit('/', 1)[-1]} is not what was staged")
 
 
-def promote(store: Store, layout: Layout, release: Release, txn: int) -> None:
+def promote(
+    store: Store, layout: Layout, release: Release, txn: int, *, before_swap: Callable[[], None] = lambda: None
+) -> None:
     """Make the release what readers see, then clear the key's work folders. Call under the key's lock.
 
     Each part looks whether it is done, because a predecessor may have been stopped anywhere; the staged files are
-    complete until the last part begins.
+    complete until the last part begins. `before_swap` is the last chance to refuse.
     """
     data = layout.staged_data(release.key, txn)
     if not store.exists(layout.content(release.content_hash)):
@@ -33,6 +37,7 @@ def promote(store: Store, layout: Layout, release: Release, txn: int) -> None:
             store.keep(layout.staged_document(release.key, txn, name), layout.document(digest))
     if store.digest(layout.item(release.key)) != release.item_hash:
         verify_staged(store, layout, release, txn)
+        before_swap()
         store.swap(layout.staged_item(release.key, txn), layout.item(release.key), release.expected_item)
     if store.digest(layout.processed(release.key)) != release.content_hash:
         store.replace(data, layout.processed(release.key))

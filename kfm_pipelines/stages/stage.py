@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalogs.care_facts import CareFacts
-from kfm_pipelines.catalogs.prov import care_provenance
+from kfm_pipelines.catalogs.prov import PROVENANCE, care_provenance
 from kfm_pipelines.catalogs.stac import BBox, ItemFacts, item_document
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
@@ -18,8 +18,6 @@ from kfm_pipelines.stores import Layout, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PROVENANCE = "provenance.jsonld"
 
 
 @dataclass(frozen=True, slots=True)

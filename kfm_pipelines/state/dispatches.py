@@ -97,12 +97,13 @@ def due_keys(
 
 
 def seconds_until_due(database: Database) -> float | None:
-    """How long until the next key can be worked on; None when nothing is waiting."""
+    """How long until the next key can be worked on; None when nothing is waiting, or only what is killed."""
     rows = database.fetch(
         """
         SELECT extract(epoch FROM min(greatest(coalesce(due_at, lease_until), coalesce(lease_until, due_at)))
                        - clock_timestamp())::float AS seconds
-        FROM kfm.keys WHERE due_at IS NOT NULL OR owner IS NOT NULL
+        FROM kfm.keys
+        WHERE (due_at IS NOT NULL OR owner IS NOT NULL) AND dataset NOT IN (SELECT dataset FROM kfm.killed)
         """
     )
     seconds = rows[0]["seconds"]

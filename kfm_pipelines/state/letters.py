@@ -14,8 +14,8 @@ from kfm_pipelines.state import dead_letters
 from kfm_pipelines.state.database import Database
 
 TRIAGE = (
-    "schema", "integrity", "permission", "missing-object", "care", "late", "exhausted", "transient", "configuration",
-    "defect", "unclassified",
+    "schema", "quality", "integrity", "permission", "missing-object", "care", "late", "exhausted", "transient",
+    "configuration", "defect", "unclassified",
 )  # fmt: skip
 LIVE = ("open", "redriving", "quarantined")
 

@@ -4,10 +4,12 @@ from typing import Any
 
 from kfm_pipelines.state.audit import entries_of_key
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.kills import killed, killed_one
 
 
 def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
-    """Per dataset: inbox by state, keys by what happens to them, dead letters, and how far it is complete."""
+    """Per dataset: inbox by state, keys by what happens to them, dead letters, how far it is complete, and who killed
+    it."""
     rows = database.fetch(
         """
         WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
@@ -31,7 +33,9 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
         name = row.pop("dataset")
         inbox = dict.fromkeys(("received", "started", "succeeded", "failed"), 0)
         inbox |= {one["state"]: one["n"] for one in states if one["dataset"] == name}
-        overview[name] = {"inbox": inbox, **row}
+        overview[name] = {"inbox": inbox, **row, "killed": None}
+    for name, one in killed(database).items():
+        overview.setdefault(name, nothing_known())["killed"] = one.as_document()
     return overview
 
 
@@ -40,7 +44,7 @@ def nothing_known() -> dict[str, Any]:
     inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
     return {
         "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "awaiting_review": 0,
-        "watermark": None, "dlq": 0,
+        "watermark": None, "dlq": 0, "killed": None,
     }  # fmt: skip
 
 
@@ -92,11 +96,14 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
     )
     if not keys:
         return None
+    with database.transaction() as connection:
+        stopped = killed_one(connection, keys[0]["dataset"])
     transitions = database.fetch(
         "SELECT txn, epoch, step, outcome, run_id, detail, at FROM kfm.wal WHERE key = %(key)s ORDER BY id", parameters
     )
     return {
         **keys[0],
+        "killed": stopped.as_document() if stopped else None,
         "transitions": transitions,
         "revisions": database.fetch(
             """

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.errors import KfmError
+from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import audit, dead_letters, wal
+from kfm_pipelines.state import audit, dead_letters, kills, wal
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
@@ -135,15 +135,21 @@ def publish_intent(database: Database, key: str) -> bool:
 class Publishing:
     """A key locked for its pointer swap; nobody can claim it before this transaction ends."""
 
-    def __init__(self, connection: "Connection[dict[str, Any]]", claim: Claim) -> None:
+    def __init__(self, connection: "Connection[dict[str, Any]]", claim: Claim, dataset: str) -> None:
         self._connection = connection
         self._claim = claim
+        self._dataset = dataset
 
-    def commit(self, revision: Revision, dataset: str, *, txn: int) -> None:
+    def refuse_if_killed(self) -> None:
+        """To be asked right before the swap: bytes may have been on their way for minutes. That the database answers
+        also means that the locks are still held."""
+        kills.refuse_if_killed(self._connection, self._dataset)
+
+    def commit(self, revision: Revision, *, txn: int) -> None:
         record_revision(self._connection, revision)
-        record_processed(self._connection, dataset, self._claim.key, self._inputs(txn))
+        record_processed(self._connection, self._dataset, self._claim.key, self._inputs(txn))
         wal.append(self._connection, self._claim, Step.COMMIT, {"revision": revision.revision}, txn=txn)
-        count_change(self._connection, dataset)
+        count_change(self._connection, self._dataset)
         _settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
 
     def withdrawn(self, content_hash: str) -> list[str]:
@@ -170,15 +176,21 @@ class Publishing:
 
 
 @contextmanager
-def publishing(database: Database, claim: Claim) -> Iterator[Publishing]:
-    """Hold the key's row while the pointer is swapped, so that a takeover waits for the swap or forbids it."""
+def publishing(database: Database, claim: Claim, dataset: str, *, seen: bool = False) -> Iterator[Publishing]:
+    """Hold the key's row and the dataset's barrier while the pointer is swapped, so that a takeover or a kill waits for
+    the swap or forbids it. `seen` is a swap that readers see already: that is completed whatever the switch says."""
     with database.transaction() as connection:
+        held = kills.hold_barrier(connection, dataset)
+        if not seen:
+            kills.refuse_if_killed(connection, dataset)
+            if not held:
+                raise DatasetKilled(f"{dataset} was killed a moment ago")
         row = connection.execute(
             "SELECT epoch FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
         ).fetchone()
         if row is None or row["epoch"] != claim.epoch:
             raise fenced(claim)
-        yield Publishing(connection, claim)
+        yield Publishing(connection, claim, dataset)
 
 
 def _settle(connection: "Connection[dict[str, Any]]", claim: Claim, outcome: Mapping[str, object]) -> None:

@@ -1,33 +1,65 @@
 """Verdicts of the gates, kept per key, transaction and content, so that `publish` can ask for itself."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kfm_pipelines.errors import GateRefused
+from kfm_pipelines.state import findings
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
 
 
-def record_verdict(
-    database: Database, claim: Claim, gate: str, content_hash: str, *, passed: bool, findings: list[Mapping[str, Any]]
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one gate said of the bytes with this digest."""
+
+    gate: str
+    digest: str
+    passed: bool
+    findings: tuple[Mapping[str, Any], ...]
+    rules: tuple[str, ...] = ()
+    report: Mapping[str, Any] | None = None  # what a suite of Great Expectations said, in full
+
+
+def record_verdict(database: Database, claim: Claim, dataset: str, judged: Judged) -> None:
+    """The verdict, and each of its findings as a row of its own."""
     from psycopg.types.json import Jsonb
 
-    database.execute(
+    with database.transaction() as connection:
+        connection.execute(
+            """
+            INSERT INTO kfm.verdicts (key, txn, gate, content_hash, passed, findings, rules, report, run_id)
+            VALUES (%(key)s, %(txn)s, %(gate)s, %(digest)s, %(passed)s, %(findings)s, %(rules)s, %(report)s, %(run_id)s)
+            """,
+            {
+                "key": claim.key,
+                "txn": claim.epoch,
+                "gate": judged.gate,
+                "digest": judged.digest,
+                "passed": judged.passed,
+                "findings": Jsonb([dict(finding) for finding in judged.findings]),
+                "rules": list(judged.rules),
+                "report": None if judged.report is None else Jsonb(dict(judged.report)),
+                "run_id": claim.owner,
+            },
+        )
+        findings.record(connection, claim.owner, dataset, claim.key, claim.epoch, judged.gate, judged.findings)
+
+
+def verdicts_of(database: Database, key: str, txn: int) -> list[Judged]:
+    """Everything the gates said in this transaction, in the order they said it."""
+    rows = database.fetch(
         """
-        INSERT INTO kfm.verdicts (key, txn, gate, content_hash, passed, findings, run_id)
-        VALUES (%(key)s, %(txn)s, %(gate)s, %(content_hash)s, %(passed)s, %(findings)s, %(run_id)s)
+        SELECT gate, content_hash, passed, findings, rules, report FROM kfm.verdicts
+        WHERE key = %(key)s AND txn = %(txn)s ORDER BY at, gate
         """,
-        {
-            "key": claim.key,
-            "txn": claim.epoch,
-            "gate": gate,
-            "content_hash": content_hash,
-            "passed": passed,
-            "findings": Jsonb(findings),
-            "run_id": claim.owner,
-        },
+        {"key": key, "txn": txn},
     )
+    return [
+        Judged(r["gate"], r["content_hash"], r["passed"], tuple(r["findings"]), tuple(r["rules"]), r["report"])
+        for r in rows
+    ]
 
 
 def require_green(
@@ -39,16 +71,12 @@ def require_green(
     refusal: type[GateRefused] = GateRefused,
 ) -> None:
     """Refuse unless every gate passed exactly these bytes in exactly this transaction. No verdict is red."""
-    rows = database.fetch(
-        "SELECT gate, content_hash, passed FROM kfm.verdicts WHERE key = %(key)s AND txn = %(txn)s",
-        {"key": key, "txn": txn},
-    )
-    by_gate = {row["gate"]: row for row in rows}
+    by_gate = {judged.gate: judged for judged in verdicts_of(database, key, txn)}
     for gate in gates:
-        verdict = by_gate.get(gate)
-        if verdict is None:
+        judged = by_gate.get(gate)
+        if judged is None:
             raise refusal(f"{key}: the {gate} gate has given no verdict in this transaction")
-        if verdict["content_hash"] != content_hash:
+        if judged.digest != content_hash:
             raise refusal(f"{key}: the {gate} gate judged other bytes than the ones staged")
-        if not verdict["passed"]:
+        if not judged.passed:
             raise refusal(f"{key}: the {gate} gate is red")

@@ -6,6 +6,7 @@ from datetime import date
 RESTRICTED = "work/restricted"
 MASKED = "work/masked"
 STAGED = "work/staged"
+RED = f"{RESTRICTED}/red"  # not a pipeline: their names have a dash in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class Layout:
     def work_of(self, key: str) -> tuple[str, ...]:
         """Every folder that a transaction over this key may have left something in."""
         return tuple(f"{tier}/{self.pipeline}/{key}" for tier in (RESTRICTED, MASKED, STAGED))
+
+    def red(self, key: str, txn: int) -> str:
+        """The folder with what a gate refused, for as long as somebody may want to look at it: restricted."""
+        return f"{RED}/{self.pipeline}/{key}/{txn}"
+
+    def validation_report(self, key: str, txn: int) -> str:
+        """What every gate said in one transaction."""
+        return f"reports/validation/{self.pipeline}/{key}/{txn}.json"
 
     def content(self, digest: str) -> str:
         """Immutable bytes, named by what they are."""

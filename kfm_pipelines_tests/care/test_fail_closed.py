@@ -2,7 +2,7 @@
 why, without a value of the data in it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations import exempting
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.review_pages import review_page
-from kfm_pipelines.state.verdicts import record_verdict
+from kfm_pipelines.state.verdicts import Judged, record_verdict
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.crash.given import kill_worker
 from kfm_pipelines_tests.site import Site
@@ -159,10 +159,10 @@ def test_a_verifier_that_fails_publishes_nothing(register: Register, monkeypatch
     def fail(*_: object) -> None:
         raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
 
-    monkeypatch.setattr("kfm_pipelines.operations.care_gate.judge_care", fail)
+    monkeypatch.setattr("kfm_pipelines.operations.release_gates.judge_care", fail)
     register.put(sites(register.dataset))
     assert register.site.work()["failed"] == 1
-    _assert_refused(register, "the verifier failed with RuntimeError; nothing is published")
+    _assert_refused(register, "the care gate failed: RuntimeError; nothing is published")
 
 
 def test_a_masker_that_does_nothing_is_found_out(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +183,11 @@ def test_a_masker_that_does_nothing_is_found_out(register: Register, monkeypatch
 
 
 def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(database: Any, claim: Any, gate: str, _digest: str, **rest: Any) -> None:
-        record_verdict(database, claim, gate, "0" * 64, **rest)
+    def elsewhere(database: Any, claim: Any, dataset: str, judged: Judged) -> None:
+        digest = "0" * 64 if judged.gate == "care" else judged.digest
+        record_verdict(database, claim, dataset, replace(judged, digest=digest))
 
-    monkeypatch.setattr("kfm_pipelines.operations.care_gate.record_verdict", elsewhere)
+    monkeypatch.setattr("kfm_pipelines.operations.release_gates.record_verdict", elsewhere)
     register.put(sites(register.dataset))
     register.site.work()
     register.approve()

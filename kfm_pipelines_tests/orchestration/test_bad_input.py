@@ -84,8 +84,8 @@ class Failing:
     says: str
 
 
-def _red(table: Callable[[], pa.Table], says: str) -> Failing:
-    return Failing(lambda site: site.put(1, _parquet(table())), "validate", "GateRefused", "schema", says)
+def _red(table: Callable[[], pa.Table], says: str, *, error: str = "GateRefused", triage: str = "schema") -> Failing:
+    return Failing(lambda site: site.put(1, _parquet(table())), "validate", error, triage, says)
 
 
 def _unreadable(data: Callable[[], bytes], says: str) -> Failing:
@@ -148,6 +148,8 @@ RED = {
     "two readings for one": _red(
         lambda: pa.concat_tables([_sample(), _with_column("qualifier", pa.array(["e"] * 68)).slice(0, 1)]),
         "site_no, observed_at: expected one row each, found 1 rows too many",
+        error="QualityRefused",
+        triage="quality",
     ),
     "readings of another hour": _red(
         lambda: streamflow_table(HOUR + timedelta(hours=1)),
@@ -176,6 +178,7 @@ def test_a_bad_key_stops_alone_and_can_be_repaired(site: Site, case: Failing) ->
     assert site.key(1) in letter["reason"] or f"s3://{site.bucket}/usgs/streamflow/" in letter["reason"]
     _assert_one_sentence(letter["reason"])
     _assert_nothing_is_published_of(site, site.key(1))
+    assert site.red(site.key(1)) == (["1/table.parquet"] if case.stage == "validate" else [])
     _assert_the_same_again_changes_nothing(site)
     assert _letters(site) == [letter]
 
@@ -189,7 +192,7 @@ def test_a_bad_key_stops_alone_and_can_be_repaired(site: Site, case: Failing) ->
     assert closed == {**letter, **{name: closed[name] for name in changing}}
     assert closed["state"] == "closed"
     assert site.fetch("SELECT DISTINCT state FROM kfm.inbox") == [{"state": "succeeded"}]
-    assert site.tree("work") == {}
+    assert (site.tree("work"), site.red(site.key(1))) == ({}, [])
 
 
 @pytest.mark.slow
@@ -202,7 +205,8 @@ def test_a_red_verdict_is_recorded_and_fails_the_check(site: Site) -> None:
     verdicts = site.fetch("SELECT key, gate, passed, findings FROM kfm.verdicts WHERE NOT passed")
     finding = {"rule": "no-nulls", "severity": "error", "subject": "qualifier", "expected": "no nulls"}
     assert [(v["key"], v["gate"]) for v in verdicts] == [(site.key(1), "schema")]
-    assert verdicts[0]["findings"] == [{**finding, "measured": "1 of 68 rows"}]
+    sample = "site_no=06866500, observed_at=2025-12-04 01:00:00+00:00"
+    assert verdicts[0]["findings"] == [{**finding, "measured": "1 of 68 rows", "sample": sample}]
     # The run with the red key, then the one over the green key that was handed back.
     assert _check_evaluations() == [(False, "1 of 2 keys are red"), (True, "1 keys are green")]
 

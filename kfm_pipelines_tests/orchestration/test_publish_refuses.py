@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import dagster as dg
 import pytest
 
-from kfm_pipelines.gates import GATES
+from kfm_pipelines.gates import GATES, TABLE_GATES
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.state import transactions
-from kfm_pipelines.state.verdicts import record_verdict
+from kfm_pipelines.state.verdicts import Judged, record_verdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.site import Site
@@ -32,8 +32,7 @@ class ByHand:
         [self.masked] = self._kept(self.batch.mask([computed]), self.layout.masked)
 
     def validate(self) -> None:
-        [judgement] = self.batch.validate([self.masked])
-        assert judgement.verdict.passed
+        assert all(judgement.verdict.passed for judgement in self.batch.validate([self.masked]))
 
     def claim_to_be_validated(self) -> None:
         """What somebody would write who wants to get past the gates."""
@@ -42,10 +41,12 @@ class ByHand:
 
     def judge(self, content_hash: str, *, passed: bool) -> None:
         database = self.site.workshop.database
-        record_verdict(database, self.masked.claim, "schema", content_hash, passed=passed, findings=[])
+        for gate in TABLE_GATES:
+            judged = Judged(gate, content_hash, passed, ())
+            record_verdict(database, self.masked.claim, "usgs/streamflow", judged)
 
     def stage(self) -> None:
-        assert [judgement.key for judgement in self.batch.stage([self.key])] == [self.key]
+        assert {judgement.key for judgement in self.batch.stage([self.key])} == {self.key}
 
     def overwrite(self, path: Callable[[str, int], str]) -> None:
         self.store.write(path(self.key, self.masked.claim.epoch), b"other bytes")

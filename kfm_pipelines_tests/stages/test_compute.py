@@ -16,7 +16,8 @@ from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates import judge_schema
 from kfm_pipelines.stages.compute import SourceObject, inputs_hash
 from kfm_pipelines.stages.parquet import write_parquet
-from kfm_pipelines_tests.stages.given import COLUMNS, DATASET, WINDOW, computed, minute, rows, stored
+from kfm_pipelines_tests.gates.given import subject_of
+from kfm_pipelines_tests.stages.given import COLUMNS, DATASET, computed, minute, rows, stored
 
 NAN = float("nan")
 # Few values each, so that many rows are alike in many columns.
@@ -42,7 +43,7 @@ def table_of(readings: list[dict[str, Any]]) -> pa.Table:
 
 def with_column(name: str, kind: str) -> Dataset:
     """The dataset with one column declared as something else."""
-    document = DATASET.model_dump(mode="json")
+    document = DATASET.model_dump(mode="json", exclude={"quality"})
     for column in document["table"]["columns"]:
         if column["name"] == name:
             column["type"] = kind
@@ -105,7 +106,7 @@ def test_the_columns_are_the_declared_ones_in_the_declared_order() -> None:
     backwards = rows().select(list(reversed(COLUMNS)))
     table = computed(backwards)
     assert table.schema.equals(declared_schema(DATASET.table), check_metadata=True)
-    assert judge_schema(DATASET.table, table, declared_schema(DATASET.table), WINDOW).passed
+    assert judge_schema(subject_of(table)).passed
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_a_column_that_would_lose_or_guess_is_left_for_the_gate_to_name(declared
     table = computed(rows(gage_height_ft=came_as), dataset=dataset)
 
     assert table.column("gage_height_ft").combine_chunks().equals(came_as)
-    verdict = judge_schema(dataset.table, table, declared_schema(dataset.table), WINDOW)
+    verdict = judge_schema(subject_of(table, dataset))
     assert [(finding.rule, finding.subject) for finding in verdict.findings] == [("column-type", "gage_height_ft")]
 
 
@@ -189,7 +190,7 @@ def test_a_column_that_would_lose_or_guess_is_left_for_the_gate_to_name(declared
 def test_an_undeclared_column_of_any_type_is_left_for_the_gate_to_name(strange: pa.Array) -> None:
     table = computed(rows(zz_strange=strange), rows(zz_strange=strange))
 
-    findings = judge_schema(DATASET.table, table, declared_schema(DATASET.table), WINDOW).findings
+    findings = judge_schema(subject_of(table)).findings
     assert [(finding.rule, finding.subject) for finding in findings] == [("column-declared", "zz_strange")]
 
 
@@ -246,7 +247,7 @@ def test_a_column_under_both_names_is_refused() -> None:
 
 def test_the_name_in_the_source_counts_for_its_dataset_only() -> None:
     table = computed(rows(Flow=[1.0, 2.0, 3.0]))
-    findings = judge_schema(DATASET.table, table, declared_schema(DATASET.table), WINDOW).findings
+    findings = judge_schema(subject_of(table)).findings
     assert [(finding.rule, finding.subject) for finding in findings] == [("column-declared", "Flow")]
 
 

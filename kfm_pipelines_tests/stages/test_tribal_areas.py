@@ -20,6 +20,7 @@ from kfm_pipelines.settings import shipped
 from kfm_pipelines.stages.compute import SourceObject, compute
 from kfm_pipelines.stages.stage import bounding_box
 from kfm_pipelines_tests.events.given import declared, event
+from kfm_pipelines_tests.gates.given import subject_of
 
 DATASET = declared()["drought/tribal-areas"]
 BESIDE = Path(kfm_pipelines_tests.__file__).parents[2] / "shared" / "data"
@@ -37,7 +38,7 @@ def judged(name: str, data: bytes) -> tuple[pa.Table, Verdict]:
     folded = event(object_key=object_key(name))
     table = compute(DATASET, [SourceObject(folded.asset_uri, data)])
     window = (folded.window_start, folded.window_end)
-    return table, judge_schema(DATASET.table, table, declared_schema(DATASET.table), window)
+    return table, judge_schema(subject_of(table, DATASET, window))
 
 
 @real_files

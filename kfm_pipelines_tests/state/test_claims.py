@@ -12,6 +12,8 @@ from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.state.transactions import hand_back, publishing
 from kfm_pipelines_tests.state.given import claimed, expire_lease, known_key, row_of_key
 
+DATASET = "usgs/streamflow"
+
 
 def seconds_left(database: Database, key: str) -> float:
     [row] = database.fetch(
@@ -104,7 +106,7 @@ def test_renewing_does_not_wait_for_a_key_that_is_being_published(database: Data
     for claim in (locked, free):
         expire_lease(database, claim.key)
 
-    with publishing(database, locked):
+    with publishing(database, locked, DATASET):
         claims.renew()
         assert seconds_left(database, free.key) > 55
 
@@ -130,8 +132,8 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
     expire_lease(database, stalled.key)
     claimed(database, stalled.key, "run-2")
 
-    with pytest.raises(Fenced, match="another worker took over"), publishing(database, stalled) as locked:
-        locked.commit(Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), "usgs/streamflow", txn=1)
+    with pytest.raises(Fenced, match="another worker took over"), publishing(database, stalled, DATASET) as locked:
+        locked.commit(Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), txn=1)
 
     assert database.fetch("SELECT FROM kfm.revisions") == []
 
@@ -141,7 +143,7 @@ def test_a_takeover_waits_for_the_swap_under_way(database: Database) -> None:
     expire_lease(database, publisher.key)
 
     with ThreadPoolExecutor(1) as pool:
-        with publishing(database, publisher):
+        with publishing(database, publisher, DATASET):
             takeover = pool.submit(claimed, database, publisher.key, "run-2")
             time.sleep(0.3)
             assert not takeover.done()

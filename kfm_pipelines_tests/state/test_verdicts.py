@@ -5,7 +5,7 @@ import pytest
 from kfm_pipelines.errors import GateRefused
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database, TransitionIllegal
-from kfm_pipelines.state.verdicts import record_verdict, require_green
+from kfm_pipelines.state.verdicts import Judged, record_verdict, require_green
 from kfm_pipelines_tests.state.given import claimed, known_key
 
 GATES = ("schema", "care")
@@ -18,7 +18,7 @@ def claim(database: Database) -> Claim:
 
 
 def judge(database: Database, claim: Claim, gate: str, *, content_hash: str = BYTES, passed: bool = True) -> None:
-    record_verdict(database, claim, gate, content_hash, passed=passed, findings=[])
+    record_verdict(database, claim, "usgs/streamflow", Judged(gate, content_hash, passed, ()))
 
 
 def test_all_gates_green_over_these_bytes_is_enough(database: Database, claim: Claim) -> None:

@@ -10,6 +10,7 @@ from kfm_pipelines.operations.diagnosis.care import care_looks
 from kfm_pipelines.operations.diagnosis.finding import Finding
 from kfm_pipelines.operations.diagnosis.queues import queue_findings
 from kfm_pipelines.operations.diagnosis.surroundings import declarations, postgres, store
+from kfm_pipelines.operations.diagnosis.switches import switches
 from kfm_pipelines.operations.diagnosis.topics import subscription_findings, topic_findings
 from kfm_pipelines.operations.workshop import Workshop
 
@@ -34,6 +35,7 @@ def _care(workshop: Workshop) -> Iterator[Finding]:
 def _looks(workshop: Workshop) -> Iterator[tuple[str, Look]]:
     yield "declarations", partial(declarations, workshop)
     yield "Postgres", partial(postgres, workshop)
+    yield "kill switch", partial(switches, workshop)
     yield "care", partial(_care, workshop)
     yield "store", partial(store, workshop)
     yield "store bucket", partial(store_findings, workshop)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.events import fold, normalise
 from kfm_pipelines.events.messages import s3_notification
 from kfm_pipelines.gates import judge_schema
@@ -17,6 +16,7 @@ from kfm_pipelines.local.samples import SAMPLES
 from kfm_pipelines.local.samples.sample import hours, months, tuesdays
 from kfm_pipelines.stages.compute import SourceObject, compute
 from kfm_pipelines_tests.events.given import declared
+from kfm_pipelines_tests.gates.given import subject_of
 
 AT_03 = datetime(2025, 12, 4, 3, tzinfo=UTC)
 
@@ -42,7 +42,7 @@ def test_every_sample_passes_the_schema_gate(name: str, seed: int) -> None:
     first, end = SAMPLES[name].windows(AT_03, 2)
     _, content = SAMPLES[name].make(first, seed=seed)
     table = compute(dataset, [SourceObject("s3://kfm-ingest/sample", content)])
-    verdict = judge_schema(dataset.table, table, declared_schema(dataset.table), (first, end))
+    verdict = judge_schema(subject_of(table, dataset, (first, end)))
     assert (table.num_rows > 20, verdict.findings) == (True, ())
 
 

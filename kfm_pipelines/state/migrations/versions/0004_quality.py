@@ -8,6 +8,9 @@ branch_labels = None
 depends_on = None
 
 FINDINGS = r"""
+ALTER TABLE kfm.verdicts ADD COLUMN rules text[] NOT NULL DEFAULT '{}', ADD COLUMN report jsonb;
+COMMENT ON COLUMN kfm.verdicts.rules IS 'what was looked at, whether it held or not';
+CREATE INDEX keys_by_window ON kfm.keys (dataset, window_start);
 CREATE TABLE kfm.qa_findings (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -142,3 +145,5 @@ def downgrade() -> None:
         "DROP TABLE kfm.promotions, kfm.comparisons, kfm.inspections, kfm.kill_moves, kfm.schema_versions, kfm.scanned,"
         " kfm.scans, kfm.qa_findings"
     )
+    op.execute("ALTER TABLE kfm.verdicts DROP COLUMN rules, DROP COLUMN report")
+    op.execute("DROP INDEX kfm.keys_by_window")

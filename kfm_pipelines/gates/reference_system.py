@@ -18,16 +18,22 @@ _NAME = re.compile(r"[A-Za-z]{2,10}:[A-Za-z0-9]{1,10}")
 
 def refuse_unless_wgs84(data: bytes, name: str) -> None:
     """`data` is a readable Parquet file; InputUnreadable, naming the object, when its places are in anything else."""
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(io.BytesIO(data))
     try:
-        systems = [_spoken(said) for said in (*_of_geoparquet(file), *_of_fields(file), *_of_types(file))]
+        systems = spoken_systems(data)
     except (ValueError, RecursionError):
         raise InputUnreadable(f"{name} has metadata about its coordinates that cannot be read") from None
     for system in systems:
         if system not in WGS84:
             raise InputUnreadable(f"{name} is in {system or 'an unnamed system'}, not in WGS 84")
+
+
+def spoken_systems(data: bytes) -> list[str | None]:
+    """Every system the file names, as `EPSG:4326`; None for one that has no such name. ValueError or RecursionError
+    when what it says cannot be read."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(data))
+    return [_spoken(said) for said in (*_of_geoparquet(file), *_of_fields(file), *_of_types(file))]
 
 
 def _of_geoparquet(file: Any) -> Iterator[object]:

@@ -1,0 +1,119 @@
+"""The governance gate: what is staged says under which policy, licence and sovereignty it stands, and where it came
+from; and the verifier has seen exactly this."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kfm_pipelines.catalogs.prov import PROVENANCE
+from kfm_pipelines.gates.integrity import item_of, sha256
+from kfm_pipelines.gates.subject import ReleaseSubject
+from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
+
+ACTIVITIES = {"masked": "care:Masking", "exempted": "care:Exemption", "open": "care:LeftOpen"}
+
+
+def judge_governance(subject: ReleaseSubject) -> Verdict:
+    return judge("governance", GOVERNANCE_RULES, subject)
+
+
+def _policy_applied(subject: ReleaseSubject) -> Iterator[Finding]:
+    """By what the Item says of itself, which is what its readers go by."""
+    properties = _properties(subject)
+    stated = properties.get("kfm:policy")
+    if stated != subject.policy:
+        yield error("policy-applied", "Item", f"policy {subject.policy}", f"policy {stated}"[:200])
+    for fact, when in (("anon:warning", "masked"), ("kfm:exemption", "exempted")):
+        if (fact in properties) != (subject.care == when):
+            expected = f"{fact} {'present' if subject.care == when else 'absent'}, because it is {subject.care}"
+            yield error("policy-applied", "Item", expected, "present" if fact in properties else "absent")
+
+
+def _policy_verified(subject: ReleaseSubject) -> Iterator[Finding]:
+    if subject.verified != subject.digest:
+        found = f"release {subject.verified[:12]}" if subject.verified else "none"
+        yield error("policy-verified", "release", f"a green care verdict on {subject.digest[:12]}", found)
+
+
+def _licence(subject: ReleaseSubject) -> Iterator[Finding]:
+    licence = subject.dataset.licence
+    stated = _properties(subject).get("license")
+    if stated != licence.id:
+        yield error("licence", "Item", licence.id, str(stated)[:80])
+    links = [link.get("href") for link in item_of(subject).get("links", []) if link.get("rel") == "license"]
+    if links != [licence.url]:
+        yield error("licence", "Item", f"one link to {licence.url}", ", ".join(map(str, links))[:200] or "no link")
+
+
+def _sovereignty(subject: ReleaseSubject) -> Iterator[Finding]:
+    declared = subject.dataset.sovereignty
+    expected = declared.model_dump() if declared else None
+    if _properties(subject).get("kfm:sovereignty") != expected:
+        wanted = "the declared nations and notice" if expected else "no sovereignty statement"
+        yield error("sovereignty", "Item", wanted, "something else, or nothing")
+
+
+def _provenance(subject: ReleaseSubject) -> Iterator[Finding]:
+    """Every input used, the output generated, by the activity that the policy came to."""
+    graph = _graph(subject)
+    kind = ACTIVITIES[subject.care]
+    activities = [node for node in graph if kind in _types(node)]
+    if len(activities) != 1:
+        yield error("provenance-complete", PROVENANCE, f"one activity {kind}", str(len(activities)))
+        return
+    [activity] = activities
+    used = {_id(one) for one in _listed(activity.get("prov:used"))}
+    for one in subject.inputs:
+        if one.asset_uri not in used:
+            yield error("provenance-complete", PROVENANCE, f"that it used {one.asset_uri}", "nothing of it")
+    output = next((node for node in graph if node.get("@id") == f"kfm:sha256:{subject.judged}"), {})
+    if _id(output.get("prov:wasGeneratedBy")) != activity.get("@id"):
+        yield error("provenance-complete", PROVENANCE, f"that {subject.judged[:12]} came of it", "nothing of it")
+
+
+def _provenance_linked(subject: ReleaseSubject) -> Iterator[Finding]:
+    """A reader gets from the Item to where it came from."""
+    item = item_of(subject)
+    links = {link.get("href") for link in item.get("links", []) if link.get("rel") == "derived_from"}
+    missing = [one.asset_uri for one in subject.inputs if one.asset_uri not in links]
+    if missing:
+        yield error("provenance-linked", "Item", f"a link to {missing[0]}", f"{len(missing)} inputs without one")
+    href = str(((item.get("assets") or {}).get("provenance") or {}).get("href"))
+    if sha256(subject.staged.get(PROVENANCE, b"")) not in href:
+        yield error("provenance-linked", "Item", "a link to its provenance", "none to these bytes")
+
+
+def _properties(subject: ReleaseSubject) -> dict[str, Any]:
+    properties = item_of(subject).get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _graph(subject: ReleaseSubject) -> list[dict[str, Any]]:
+    try:
+        graph = json.loads(subject.staged.get(PROVENANCE, b"{}")).get("@graph", [])
+    except (ValueError, RecursionError, AttributeError):
+        return []
+    return [node for node in graph if isinstance(node, dict)]
+
+
+def _types(node: dict[str, Any]) -> list[Any]:
+    return _listed(node.get("@type"))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _id(value: Any) -> Any:
+    return value.get("@id") if isinstance(value, dict) else None
+
+
+_ANEW = "the release does not say what it has to: mend what writes it, then redrive"
+GOVERNANCE_RULES: tuple[Rule[ReleaseSubject], ...] = (
+    Rule("policy-applied", _policy_applied, _ANEW),
+    Rule("policy-verified", _policy_verified, "the verifier has not passed exactly these bytes: redrive"),
+    Rule("licence", _licence, _ANEW),
+    Rule("sovereignty", _sovereignty, _ANEW),
+    Rule("provenance-complete", _provenance, _ANEW),
+    Rule("provenance-linked", _provenance_linked, _ANEW),
+)

@@ -1,0 +1,80 @@
+"""The integrity gate: what came in is what was promised, and what is staged is what was judged, to the byte."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kfm_pipelines.catalogs.prov import PROVENANCE
+from kfm_pipelines.gates.subject import ReleaseSubject
+from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
+
+DATA, ITEM = "data.parquet", "item.json"
+# In an Item each file is an asset; this is which.
+ASSETS = {"data": DATA, "provenance": PROVENANCE}
+MULTIHASH_SHA256 = "1220"
+
+
+def judge_integrity(subject: ReleaseSubject) -> Verdict:
+    return judge("integrity", INTEGRITY_RULES, subject)
+
+
+def _input_etags(subject: ReleaseSubject) -> Iterator[Finding]:
+    for one in subject.inputs:
+        if one.found_etag is None:
+            yield error("input-etag", one.asset_uri, "an object that was fetched", "no record of it")
+        elif one.etag is not None and one.etag != one.found_etag:
+            yield error("input-etag", one.asset_uri, f"ETag {one.etag}", f"ETag {one.found_etag}")
+
+
+def _input_sizes(subject: ReleaseSubject) -> Iterator[Finding]:
+    for one in subject.inputs:
+        if one.size is not None and one.size != one.found_size:
+            yield error("input-size", one.asset_uri, f"{one.size} bytes", f"{one.found_size} bytes")
+
+
+def _judged_bytes(subject: ReleaseSubject) -> Iterator[Finding]:
+    found = sha256(subject.staged.get(DATA, b""))
+    if found != subject.judged:
+        yield error("judged-bytes", DATA, f"the bytes judged, {subject.judged[:12]}", found[:12])
+
+
+def _staged_digests(subject: ReleaseSubject) -> Iterator[Finding]:
+    for name in sorted({*subject.digests, *subject.staged}):
+        expected = subject.digests.get(name, "")[:12] or "no such file"
+        found = sha256(subject.staged[name])[:12] if name in subject.staged else "no such file"
+        if expected != found:
+            yield error("staged-digest", name, expected, found)
+
+
+def _item_agrees(subject: ReleaseSubject) -> Iterator[Finding]:
+    assets = item_of(subject).get("assets") or {}
+    for asset, name in ASSETS.items():
+        stated = assets.get(asset) or {}
+        data = subject.staged.get(name, b"")
+        for fact, expected in (("file:checksum", f"{MULTIHASH_SHA256}{sha256(data)}"), ("file:size", len(data))):
+            if stated.get(fact) != expected:
+                yield error("item-agrees", f"{asset} {fact}", str(expected), str(stated.get(fact))[:80])
+
+
+def item_of(subject: ReleaseSubject) -> dict[str, Any]:
+    """The staged Item; an empty one when it cannot be read, which then agrees with nothing."""
+    try:
+        item = json.loads(subject.staged.get(ITEM, b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return item if isinstance(item, dict) else {}
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+_AGAIN = "something wrote into the work tier: find out what, then redrive, which stages it anew"
+INTEGRITY_RULES: tuple[Rule[ReleaseSubject], ...] = (
+    Rule("input-etag", _input_etags, "the object changed after its event: upload it again, which sends a new event"),
+    Rule("input-size", _input_sizes, "the object changed after its event: upload it again, which sends a new event"),
+    Rule("judged-bytes", _judged_bytes, _AGAIN),
+    Rule("staged-digest", _staged_digests, _AGAIN),
+    Rule("item-agrees", _item_agrees, _AGAIN),
+)

@@ -1,0 +1,212 @@
+"""The kill switch: which datasets nothing is published of until somebody says so, who said it and why.
+
+A publication holds the dataset's barrier, shared, from before it looks at the switch until its swap is committed or
+given up. `kill` commits its move first and then passes the barrier alone, so when it returns every publication that
+did not see the move is over. Nobody waits for the barrier but `kill`, which holds nothing else: there is no deadlock.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.errors import DatasetKilled, StillPublishing
+from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+LONGEST_WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """A dataset that is killed: by whom, why and since when."""
+
+    dataset: str
+    actor: str
+    reason: str
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.dataset} is killed by {self.actor}: {self.reason}"
+
+    def as_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One move of the switch."""
+
+    dataset: str
+    killed: bool
+    actor: str
+    reason: str
+    at: datetime
+
+
+def kill(
+    database: Database, dataset: str, actor: str, reason: str, *, wait_seconds: float = LONGEST_WAIT_SECONDS
+) -> None:
+    """Set the switch, then wait for the swaps under way. Killing what is killed records who and why once more.
+
+    StillPublishing when some are not over in time: the switch is set nevertheless, and stays set."""
+    with database.transaction() as connection:
+        _take_seat(connection, dataset)
+        _record(connection, dataset, actor, reason, killed=True)
+    _await_publications(database, dataset, wait_seconds)
+
+
+def unkill(database: Database, dataset: str, actor: str, reason: str) -> bool:
+    """Release the switch; False, and nothing recorded, when the dataset was not killed."""
+    with database.transaction() as connection:
+        _take_seat(connection, dataset)
+        if killed_one(connection, dataset) is None:
+            return False
+        _record(connection, dataset, actor, reason, killed=False)
+        return True
+
+
+def killed(database: Database) -> dict[str, Killed]:
+    rows = database.fetch("SELECT dataset, actor, reason, at FROM kfm.killed ORDER BY dataset")
+    return {row["dataset"]: Killed(**row) for row in rows}
+
+
+def killed_one(connection: "Connection[dict[str, Any]]", dataset: str) -> Killed | None:
+    row = connection.execute(
+        "SELECT dataset, actor, reason, at FROM kfm.killed WHERE dataset = %(dataset)s", {"dataset": dataset}
+    ).fetchone()
+    return Killed(**row) if row else None
+
+
+def history(database: Database, dataset: str) -> list[Move]:
+    """Every move of the dataset's switch, the first one first."""
+    rows = database.fetch(
+        "SELECT dataset, killed, actor, reason, at FROM kfm.kill_moves WHERE dataset = %(dataset)s ORDER BY id",
+        {"dataset": dataset},
+    )
+    return [Move(**row) for row in rows]
+
+
+def was_killed_within(database: Database, dataset: str, seconds: float) -> bool:
+    """Whether the dataset is killed, or was at some time in the last so many seconds."""
+    rows = database.fetch(
+        """
+        SELECT 1 FROM kfm.killed WHERE dataset = %(dataset)s
+        UNION ALL
+        SELECT 1 FROM kfm.kill_moves
+        WHERE dataset = %(dataset)s AND at >= clock_timestamp() - make_interval(secs => %(seconds)s)
+        """,
+        {"dataset": dataset, "seconds": seconds},
+    )
+    return bool(rows)
+
+
+def waiting(database: Database) -> list[tuple[Killed, int]]:
+    """Every dataset that is killed, and how many of its keys are due and wait for that to end."""
+    rows = database.fetch(
+        """
+        SELECT d.dataset, d.actor, d.reason, d.at, (SELECT count(*) FROM kfm.keys k WHERE k.dataset = d.dataset
+                     AND k.due_at <= clock_timestamp() AND k.owner IS NULL) AS keys
+        FROM kfm.killed d ORDER BY d.dataset
+        """
+    )
+    return [(Killed(row["dataset"], row["actor"], row["reason"], row["at"]), row["keys"]) for row in rows]
+
+
+def interrupted(database: Database, limit: int) -> list[tuple[str, str]]:
+    """Dataset and key of publications of killed datasets that were intended and that nobody is at any more."""
+    rows = database.fetch(
+        """
+        SELECT k.dataset, k.key FROM kfm.keys k JOIN kfm.killed d ON d.dataset = k.dataset
+        WHERE (k.due_at IS NOT NULL OR k.owner IS NOT NULL)
+          AND (k.owner IS NULL OR k.lease_until < clock_timestamp())
+          AND (SELECT w.step FROM kfm.wal w WHERE w.key = k.key ORDER BY w.id DESC LIMIT 1) = 'publish'
+        ORDER BY k.key LIMIT %(limit)s
+        """,
+        {"limit": limit},
+    )
+    return [(row["dataset"], row["key"]) for row in rows]
+
+
+def is_known(database: Database, dataset: str) -> bool:
+    """Whether any event ever named the dataset, or somebody killed it: its declaration may be gone or broken."""
+    rows = database.fetch(
+        """
+        SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE dataset = %(dataset)s)
+            OR EXISTS (SELECT FROM kfm.kill_moves WHERE dataset = %(dataset)s)
+        """,
+        {"dataset": dataset},
+    )
+    return bool(rows)
+
+
+def refuse_if_killed(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+    found = killed_one(connection, dataset)
+    if found is not None:
+        raise DatasetKilled(str(found))
+
+
+def hold_barrier(connection: "Connection[dict[str, Any]]", dataset: str) -> bool:
+    """Hold the barrier until the transaction ends, so that a kill waits for it; False when one is waiting or passing
+    now. It is tried, not waited for: whoever is after the barrier has set the switch already."""
+    row = connection.execute(
+        "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(barrier)s, 0)) AS held", _barrier(dataset)
+    ).fetchone()
+    return bool(row and row["held"])
+
+
+def _barrier(dataset: str) -> dict[str, str]:
+    """What the barrier is numbered by. Two datasets may share a number by chance; then one waits a little for the
+    other, or its keys come again, and nothing worse."""
+    return {"barrier": f"kfm kill {dataset}"}
+
+
+def _take_seat(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+    """One move at a time, so that the one with the highest number is the one that was committed last."""
+    connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", {"seat": f"kfm kill move {dataset}"}
+    )
+
+
+def _record(connection: "Connection[dict[str, Any]]", dataset: str, actor: str, reason: str, *, killed: bool) -> None:
+    connection.execute(
+        """
+        INSERT INTO kfm.kill_moves (dataset, killed, actor, reason)
+        VALUES (%(dataset)s, %(killed)s, %(actor)s, %(reason)s)
+        """,
+        {"dataset": dataset, "killed": killed, "actor": actor, "reason": reason},
+    )
+
+
+def _await_publications(database: Database, dataset: str, wait_seconds: float) -> None:
+    from psycopg.errors import LockNotAvailable
+
+    with database.transaction() as connection:
+        connection.execute(
+            "SELECT set_config('lock_timeout', %(timeout)s, true)", {"timeout": f"{round(wait_seconds * 1000)}ms"}
+        )
+        try:
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%(barrier)s, 0))", _barrier(dataset))
+            return
+        except LockNotAvailable:
+            connection.rollback()
+        under_way = _publications(connection, dataset)
+    raise StillPublishing(
+        f"{dataset} is killed and stays so, but {under_way} publications that had begun before were not over after "
+        f"{wait_seconds:.0f} s; kill it again to wait for them"
+    )
+
+
+def _publications(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
+    """How many hold the barrier. Postgres shows its number in two halves."""
+    row = connection.execute(
+        """
+        SELECT count(*) AS n FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' AND objsubid = 1
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND (classid::bigint << 32) | objid::bigint = hashtextextended(%(barrier)s, 0)
+        """,
+        _barrier(dataset),
+    ).fetchone()
+    return row["n"] if row else 0
