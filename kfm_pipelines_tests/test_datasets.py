@@ -96,6 +96,7 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
         ({"table.time_column": "when"}, r"table: 'when' is not one of the columns"),
         ({"table.longitude_column": "lon"}, r"table: 'lon' is not one of the columns"),
         ({"table.columns": []}, r"table\.columns: List should have at least 1 item"),
+        ({"quality.nulls": [{"column": "qualifier"}]}, r"quality\.nulls\.0: needs warn_above, error_above or both"),
         ({"concurrency": {"serial": "yes"}}, r"concurrency\.serial: Input should be a valid boolean, not 'yes'"),
         ({"concurrency": {"parallel": True}}, r"concurrency\.parallel: Extra inputs are not permitted"),
         (limited(("usgs-streamflow:", 0)), r"concurrency\.limits\.0\.runs: Input should be greater than or equal to 1"),

@@ -108,10 +108,10 @@ def _id(value: Any) -> Any:
     return value.get("@id") if isinstance(value, dict) else None
 
 
-_ANEW = "the release does not say what it has to: mend what writes it, then redrive"
+_ANEW = "The release does not say what it has to: mend what writes it, then redrive."
 GOVERNANCE_RULES: tuple[Rule[ReleaseSubject], ...] = (
     Rule("policy-applied", _policy_applied, _ANEW),
-    Rule("policy-verified", _policy_verified, "the verifier has not passed exactly these bytes: redrive"),
+    Rule("policy-verified", _policy_verified, "The verifier has not passed exactly these bytes: redrive."),
     Rule("licence", _licence, _ANEW),
     Rule("sovereignty", _sovereignty, _ANEW),
     Rule("provenance-complete", _provenance, _ANEW),

@@ -70,11 +70,12 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-_AGAIN = "something wrote into the work tier: find out what, then redrive, which stages it anew"
+_CHANGED = "The object changed after its event: upload it again, which sends a new event."
+_WRITTEN = "Something wrote into the work tier: find out what, then redrive, which stages it anew."
 INTEGRITY_RULES: tuple[Rule[ReleaseSubject], ...] = (
-    Rule("input-etag", _input_etags, "the object changed after its event: upload it again, which sends a new event"),
-    Rule("input-size", _input_sizes, "the object changed after its event: upload it again, which sends a new event"),
-    Rule("judged-bytes", _judged_bytes, _AGAIN),
-    Rule("staged-digest", _staged_digests, _AGAIN),
-    Rule("item-agrees", _item_agrees, _AGAIN),
+    Rule("input-etag", _input_etags, _CHANGED),
+    Rule("input-size", _input_sizes, _CHANGED),
+    Rule("judged-bytes", _judged_bytes, _WRITTEN),
+    Rule("staged-digest", _staged_digests, _WRITTEN),
+    Rule("item-agrees", _item_agrees, _WRITTEN),
 )

@@ -171,20 +171,22 @@ def _count(condition: "pa.ChunkedArray | pa.Array") -> int:
     return int(pc.sum(condition).as_py() or 0)
 
 
-_APPROVE = "declare what the data has now, then record why with `kfm datasets approve-schema DATASET`, and redrive"
+_APPROVE = "declare what the data has now, record why with `kfm datasets approve-schema DATASET`, and redrive."
+_TAKE_BACK = "Take the change back, or record why it is right with `kfm datasets approve-schema DATASET`."
+_WGS84 = "Have the coordinates written in WGS 84 and the object uploaded again."
 SHAPE_RULES: tuple[Rule[TableSubject], ...] = (
-    Rule("column-present", _present, f"ask the producer for the column, or {_APPROVE}"),
-    Rule("column-type", _types, f"ask the producer for the declared type, or {_APPROVE}"),
-    Rule("column-declared", _declared, f"ask the producer to leave the column out, or {_APPROVE}"),
-    Rule("column-unit", _units, f"ask the producer for the declared unit, or {_APPROVE}"),
-    Rule("schema-approved", _approved, "take it back, or record why with `kfm datasets approve-schema DATASET`"),
+    Rule("column-present", _present, f"Ask the producer for the column; or {_APPROVE}"),
+    Rule("column-type", _types, f"Ask the producer for the declared type; or {_APPROVE}"),
+    Rule("column-declared", _declared, f"Ask the producer to leave the column out; or {_APPROVE}"),
+    Rule("column-unit", _units, f"Ask the producer for the declared unit; or {_APPROVE}"),
+    Rule("schema-approved", _approved, _TAKE_BACK),
 )
 VALUE_RULES: tuple[Rule[TableSubject], ...] = (
-    Rule("column-nullability", _nullability, f"write the column as declared, or {_APPROVE}"),
-    Rule("no-nulls", _nulls, f"have the missing values supplied, or {_APPROVE}"),
-    Rule("time-in-window", _time, "have the rows put into the object of their own window, and upload both again"),
-    Rule("time-order", _time_order, "the transform wrote rows out of order: mend it and redrive"),
-    Rule("degrees-in-range", _degrees, "have the coordinates put right and the object uploaded again"),
-    Rule("reference-system", _reference_system, "have the coordinates written in WGS 84 and the object uploaded again"),
+    Rule("column-nullability", _nullability, f"Have the column written as declared; or {_APPROVE}"),
+    Rule("no-nulls", _nulls, f"Have the missing values supplied; or {_APPROVE}"),
+    Rule("time-in-window", _time, "Have the rows put into the object of their own window, and upload both again."),
+    Rule("time-order", _time_order, "The transform wrote rows out of order: mend it and redrive."),
+    Rule("degrees-in-range", _degrees, "Have the coordinates put right and the object uploaded again."),
+    Rule("reference-system", _reference_system, _WGS84),
 )
 SCHEMA_RULES = SHAPE_RULES + VALUE_RULES

@@ -1,5 +1,7 @@
-"""`kfm datasets check`: a declaration is right when its policy speaks about its columns and somebody decides."""
+"""`kfm datasets check`: a declaration is right when its policy and its suites speak about its columns and somebody
+decides."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -35,6 +37,16 @@ def with_column(resources: Path) -> None:
     change(path, table=table)
 
 
+def replace(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
+def with_suite(resources: Path, column: str) -> str:
+    expected = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": column}}
+    (resources / "expectations/sites.json").write_text(json.dumps({"name": "sites", "expectations": [expected]}))
+    return "sites"
+
+
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a column the policy is silent about": (
         with_column,
@@ -55,6 +67,21 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "an authority that makes no sense": (
         lambda r: change(r / "authorities/heritage-review-board.yaml", kind="king"),
         "heritage-review-board.yaml: kind: Input should be 'steward', 'sovereign' or 'agency', not 'king'",
+    ),
+    "no suite": (
+        lambda r: (r / "expectations/usgs-streamflow.json").unlink(),
+        "usgs-streamflow.json: cannot be read: No such file or directory",
+    ),
+    "a suite about another column": (
+        lambda r: replace(r / "expectations/drought-tribal-areas.json", '"lsad"', '"LSAD"'),
+        "drought-tribal-areas.json: lsad-code: 'LSAD' is not one of the columns gnis, area_name, area_name_lsad, lsad, "
+        "valid_on, usdm_class, total_area_m2, class_area_m2, class_area_percent",
+    ),
+    "a suite about a column that is masked": (
+        lambda r: change(r / "datasets/heritage-sites.yaml", quality={"suite": with_suite(r, "easting")}),
+        "sites.json: expect_column_values_to_not_be_null: 'easting' is not one of the columns record, sensitivity, "
+        "cell, longitude, latitude, uncertainty_m, records, period, condition, site_id, site_name, site_type, "
+        "land_owner, surveyed_on",
     ),
     "no policy": (
         lambda r: (r / "policies/heritage-sites.yaml").unlink(),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.gates.expectations.running import COUNTING, COUNTS, gx_result, place_of, raised, with_ratios
+from kfm_pipelines.gates.expectations.running import COUNTING, COUNTS, gx_result, place_of, with_ratios
 from kfm_pipelines.gates.expectations.suite import Expectation, Suite
 from kfm_pipelines.gates.samples import sample_of
 from kfm_pipelines.gates.subject import TableSubject
@@ -68,10 +68,9 @@ def _outcome(expectation: Expectation, result: Any) -> Outcome:
     """Nothing said, or an exception, is no success."""
     if result is None:
         return Outcome(False, {}, raised="no result")
-    failed = raised(result.exception_info)
     wanted = (*COUNTS, "observed_value") if expectation.type in COUNTING else COUNTS
     counts = {name: result.result[name] for name in wanted if name in result.result}
-    return Outcome(bool(result.success) and not failed["raised_exception"], counts, raised=failed["exception_message"])
+    return Outcome(bool(result.success), counts, raised=result.exception_info["exception_message"])
 
 
 def _finding(suite: Suite, expectation: Expectation, outcome: Outcome, subject: TableSubject) -> Finding | None:

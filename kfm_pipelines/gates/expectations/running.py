@@ -47,10 +47,13 @@ def gx_result(
         )
         shape = {"result_format": "BASIC", "partial_unexpected_count": 3 if values else 0}
         result: ExpectationSuiteValidationResult = batch.validate(_gx_suite(suite), result_format=shape)
-    if not values:
-        for one in result.results:
+    for one in result.results:
+        one.success = bool(one.success)  # some are NumPy's, which are no JSON
+        if not values:
             one.result = _without_values(one)
-            one.exception_info = raised(one.exception_info)
+            one.exception_info = _without_words(one.exception_info)
+    if not values:
+        result.meta.get("batch_markers", {}).pop("pandas_data_fingerprint", None)  # few values can be told from a hash
     return result
 
 
@@ -79,7 +82,7 @@ def with_ratios(suite: Suite, table: "pa.Table") -> "pa.Table":
     return table
 
 
-def raised(exception_info: dict[str, Any]) -> dict[str, Any]:
+def _without_words(exception_info: dict[str, Any]) -> dict[str, Any]:
     """What GX says of an exception without its words, which may quote the data."""
     entries = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
     failed = [entry for entry in entries if entry.get("raised_exception")]
@@ -133,12 +136,14 @@ def _context() -> "EphemeralDataContext":
 def _quiet() -> Iterator[None]:
     """Neither logs nor warnings: both may quote the data. Versions of GX that report on their use are told not to."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    logger = logging.getLogger("great_expectations")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    logger, nowhere = logging.getLogger("great_expectations"), logging.NullHandler()
+    was = logger.propagate
+    logger.propagate = False  # some of the loggers below it have levels of their own, so a level would not do
+    logger.addHandler(nowhere)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logger.removeHandler(nowhere)
+        logger.propagate = was

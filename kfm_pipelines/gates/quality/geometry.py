@@ -43,10 +43,12 @@ def _mistakes(subject: TableSubject, name: str) -> "Iterator[tuple[str, str, np.
 
 def shapes_of(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
     """One for each row; none where there is none or it cannot be read."""
+    import numpy as np
     import shapely
 
     wkb = subject.table.column(name).to_numpy()
-    return shapely.from_wkb(wkb, on_invalid="ignore")  # type: ignore[no-any-return]
+    with np.errstate(invalid="ignore"):
+        return shapely.from_wkb(wkb, on_invalid="ignore")  # type: ignore[no-any-return]
 
 
 def _is_astray(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":

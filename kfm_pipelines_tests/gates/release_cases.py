@@ -1,0 +1,140 @@
+"""For every rule of the integrity and governance gates, a release that keeps it and one that breaks it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kfm_pipelines.catalogs.care_facts import CareFacts
+from kfm_pipelines.catalogs.prov import PROVENANCE, care_provenance
+from kfm_pipelines.catalogs.stac import ItemFacts, item_document
+from kfm_pipelines.gates import Promised, ReleaseSubject
+from kfm_pipelines.gates.integrity import DATA, ITEM
+from kfm_pipelines_tests.events.given import declared
+from kfm_pipelines_tests.gates.case import Case
+from kfm_pipelines_tests.stages.given import WINDOW
+
+TRIBAL_AREAS = declared()["drought/tribal-areas"]
+KEY = "drought-tribal-areas:united_states:none:2025-12-04:v1-0-0"
+BYTES = b"what would be published"
+URI = "s3://kfm-ingest/drought/one.parquet"
+RELEASE = "c" * 64
+Document = dict[str, Any]
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _care(methods: tuple[str, ...]) -> CareFacts:
+    return CareFacts("tribal-areas@1", "d" * 64, "reason", "The Nations", (), methods, None, None, 40.0, None)
+
+
+def _staged(methods: tuple[str, ...]) -> dict[str, bytes]:
+    provenance = care_provenance(KEY, [URI], sha256(BYTES), _care(methods))
+    facts = ItemFacts(
+        key=KEY,
+        window_start=WINDOW[0],
+        window_end=WINDOW[1],
+        bbox=None,
+        rows=1,
+        size=len(BYTES),
+        content_hash=sha256(BYTES),
+        inputs_hash="e" * 64,
+        inputs=(URI,),
+        care=_care(methods),
+        gates=("schema",),
+        table=TRIBAL_AREAS.table,
+        data_href="../data.parquet",
+        provenance_href=f"../{sha256(provenance)}.json",
+        provenance_hash=sha256(provenance),
+        provenance_size=len(provenance),
+    )
+    return {DATA: BYTES, ITEM: item_document(TRIBAL_AREAS, facts), PROVENANCE: provenance}
+
+
+def release(*methods: str) -> ReleaseSubject:
+    """A release with nothing wrong about it; masked when there are methods."""
+    staged = _staged(methods)
+    return ReleaseSubject(
+        dataset=TRIBAL_AREAS,
+        key=KEY,
+        inputs=(Promised(URI, "1" * 32, 5, "1" * 32, 5),),
+        judged=sha256(BYTES),
+        digests={name: sha256(data) for name, data in staged.items()},
+        staged=staged,
+        policy="tribal-areas@1",
+        care="masked" if methods else "open",
+        verified=RELEASE,
+        digest=RELEASE,
+    )
+
+
+GOOD, MASKED = release(), release("restricted point: group")
+
+
+def with_input(**found: Any) -> ReleaseSubject:
+    return replace(GOOD, inputs=tuple(replace(one, **found) for one in GOOD.inputs))
+
+
+def with_staged(name: str, data: bytes) -> ReleaseSubject:
+    return replace(GOOD, staged={**GOOD.staged, name: data})
+
+
+def altered(name: str, change: Callable[[Document], object]) -> ReleaseSubject:
+    """The release with one of its documents changed."""
+    document = json.loads(GOOD.staged[name])
+    change(document)
+    return with_staged(name, json.dumps(document).encode())
+
+
+def without_link(relation: str) -> Callable[[Document], object]:
+    return lambda item: item.update(links=[link for link in item["links"] if link["rel"] != relation])
+
+
+def with_property(name: str, value: object) -> Callable[[Document], object]:
+    return lambda item: item["properties"].update({name: value})
+
+
+def _unused(provenance: Document) -> None:
+    for node in provenance["@graph"]:
+        node.pop("prov:used", None)
+
+
+def _ungenerated(provenance: Document) -> None:
+    for node in provenance["@graph"]:
+        node.pop("prov:wasGeneratedBy", None)
+
+
+INTEGRITY_CASES: Sequence[Case[ReleaseSubject]] = (
+    Case("input-etag", with_input(etag=None), with_input(found_etag="2" * 32)),
+    Case("input-etag", GOOD, with_input(found_etag=None)),
+    Case("input-size", with_input(size=None), with_input(found_size=4)),
+    Case("judged-bytes", GOOD, replace(GOOD, judged="0" * 64)),
+    Case("staged-digest", GOOD, with_staged("left-behind.json", b"{}")),
+    Case("staged-digest", GOOD, replace(GOOD, digests={**GOOD.digests, "missing.json": "0" * 64})),
+    Case("item-agrees", GOOD, altered(ITEM, lambda item: item["assets"]["data"].update({"file:size": 1}))),
+    Case(
+        "item-agrees",
+        GOOD,
+        altered(ITEM, lambda item: item["assets"]["provenance"].update({"file:checksum": "1220" + "0" * 64})),
+    ),
+)
+GOVERNANCE_CASES: Sequence[Case[ReleaseSubject]] = (
+    Case("policy-applied", GOOD, altered(ITEM, with_property("kfm:policy", "not-sensitive@1"))),
+    Case("policy-applied", MASKED, replace(MASKED, care="open")),
+    Case("policy-applied", GOOD, replace(GOOD, care="masked")),
+    Case("policy-applied", GOOD, replace(GOOD, care="exempted")),
+    Case("policy-verified", GOOD, replace(GOOD, verified=None)),
+    Case("policy-verified", GOOD, replace(GOOD, verified="0" * 64)),
+    Case("licence", GOOD, altered(ITEM, with_property("license", "MIT"))),
+    Case("licence", GOOD, altered(ITEM, without_link("license"))),
+    Case("sovereignty", GOOD, altered(ITEM, with_property("kfm:sovereignty", None))),
+    Case("provenance-complete", GOOD, altered(PROVENANCE, lambda document: document.update({"@graph": []}))),
+    Case("provenance-complete", GOOD, altered(PROVENANCE, _unused)),
+    Case("provenance-complete", GOOD, altered(PROVENANCE, _ungenerated)),
+    Case("provenance-complete", GOOD, with_staged(PROVENANCE, b"not JSON")),
+    Case("provenance-linked", GOOD, altered(ITEM, without_link("derived_from"))),
+    Case("provenance-linked", GOOD, altered(ITEM, lambda item: item["assets"].pop("provenance"))),
+)
