@@ -54,7 +54,7 @@ class PublishedSubject:
 
 
 def judge_published_bytes(subject: PublishedSubject) -> Verdict:
-    return judge("published", RULES, subject)
+    return judge("published", PUBLISHED_RULES, subject)
 
 
 def asset_of(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -118,7 +118,7 @@ def _shown(digest: str | None) -> str:
 
 
 _RESTORE = "Put the file back from a copy; or move it away and upload the inputs of the key again, which restores it."
-RULES: tuple[Rule[PublishedSubject], ...] = (
+PUBLISHED_RULES: tuple[Rule[PublishedSubject], ...] = (
     Rule("published-item-present", _item_present, _RESTORE),
     Rule("published-digest", _digests, _RESTORE),
     Rule("published-item-agrees", _item_agrees, _RESTORE),

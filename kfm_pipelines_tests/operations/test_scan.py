@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from kfm_pipelines.declarations.quality import Range
 from kfm_pipelines.local.samples import streamflow_object
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.scan import Found, Scanned, nightly_scan
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.state.findings import latest_findings
 from kfm_pipelines.state.scans import Kind, last_scan, scanning
+from kfm_pipelines.state.wal import Step
 from kfm_pipelines_tests.operations.published import (
     DROUGHT,
     HERITAGE,
@@ -138,6 +142,14 @@ def test_the_gates_judge_the_published_table_again(site: Site) -> None:
     assert nightly_scan(site.workshop, other, "other", full=True).found == ()
 
 
+def test_a_gate_that_cannot_judge_is_a_finding(site: Site) -> None:
+    """A threshold for a column of text, which no declaration would be allowed to have."""
+    quality = site.dataset.quality.model_copy(update={"ranges": [Range(column="qualifier", min=0)]})
+    found = nightly_scan(site.workshop, site.dataset.model_copy(update={"quality": quality}), "unfit", full=True)
+    assert {(one.gate, one.finding.rule) for one in found.found} == {("published", "published-judged")}
+    assert found.keys == found.errors >= HOURS
+
+
 def test_only_what_is_new_is_looked_at(site: Site) -> None:
     scanned(site)
     assert scanned(site).keys == 0
@@ -233,3 +245,16 @@ def test_a_key_that_is_published_while_it_is_looked_at_is_right(site: Site) -> N
     assert found.found == ()
     looked_at = site.fetch(f"SELECT revision FROM kfm.scanned WHERE key = '{key}'")
     assert looked_at == [{"revision": before + 1}]
+
+
+def test_a_key_whose_publication_is_not_finished_is_put_off(site: Site) -> None:
+    """Readers may see its Item already; whoever takes the key up makes the rest true."""
+    key, database = site.key(1), site.workshop.database
+    total = scanned(site, full=True).keys
+    claim = Claims(database, "one that died", 60).take(key)
+    transactions.begin(database, claim, lambda _: {})
+    for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
+        transactions.advance(database, claim, step)
+    with replaced(paths_of(site, key)["item"], b"{}"):
+        found = scanned(site, full=True)
+    assert (found.keys, found.left, found.found) == (total - 1, 1, ())
