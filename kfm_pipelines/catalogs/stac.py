@@ -96,12 +96,7 @@ def collection_document(dataset: Dataset, members: Sequence[Member]) -> bytes:
         title=dataset.title,
         description=dataset.description,
         license=dataset.licence.id,
-        extent=pystac.Extent(
-            spatial=pystac.SpatialExtent([list(_union(members) or _declared_extent(dataset))]),
-            temporal=pystac.TemporalExtent(
-                [[min(m.window_start for m in members), max(m.window_end for m in members)]]
-            ),
-        ),
+        extent=_extent(dataset, members),
         keywords=sorted(set(dataset.tags.values())),
         providers=[
             pystac.Provider(p.name, roles=[pystac.ProviderRole(role) for role in p.roles], url=p.url)
@@ -127,6 +122,11 @@ def collection_document(dataset: Dataset, members: Sequence[Member]) -> bytes:
     return document_bytes({**document, "links": document["links"] + items})
 
 
+def extent_of(dataset: Dataset, members: Sequence[Member]) -> dict[str, Any]:
+    """Where and when these members are, as a Collection says it."""
+    return _extent(dataset, members).to_dict()
+
+
 def root_document(datasets: Iterable[Dataset]) -> bytes:
     """The entry to the catalog; `datasets` are those with a collection."""
     links: list[dict[str, str]] = [{"rel": "root", "href": "./catalog.json", "type": "application/json"}]
@@ -143,6 +143,15 @@ def root_document(datasets: Iterable[Dataset]) -> bytes:
     }
     _check("catalog", document)
     return document_bytes(document)
+
+
+def _extent(dataset: Dataset, members: Sequence[Member]) -> "pystac.Extent":
+    import pystac
+
+    return pystac.Extent(
+        spatial=pystac.SpatialExtent([list(_union(members) or _declared_extent(dataset))]),
+        temporal=pystac.TemporalExtent([[min(m.window_start for m in members), max(m.window_end for m in members)]]),
+    )
 
 
 def _item_properties(dataset: Dataset, facts: ItemFacts) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
+from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
 from kfm_pipelines.orchestration.sensor import ingest_sensor
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.settings import resources_directory
@@ -34,9 +35,9 @@ def build_definitions(
     ]
     return dg.Definitions(
         assets=[asset for dataset in datasets.values() for asset in dataset_assets(dataset)],
-        jobs=[*jobs, purge_job, kill_job, unkill_job],
+        jobs=[*jobs, purge_job, kill_job, unkill_job, *scan_jobs],
         sensors=[ingest_sensor(jobs)],
-        schedules=[purge_schedule],
+        schedules=[purge_schedule, *scan_schedules],
         resources={
             "workshop": workshop,
             "handoffs": ParquetHandoffs(workshop=workshop),

@@ -96,6 +96,44 @@ def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> li
     return [PublishedKey(r["key"], r["window_start"], r["window_end"], _bbox(r["bbox"])) for r in rows]
 
 
+def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Revision]:
+    """The current revision of each key whose window lies in the last so many days that anything is published of, the
+    newest window first."""
+    rows = database.fetch(
+        """
+        SELECT r.*
+        FROM (SELECT key, window_end, max(window_end) OVER () AS newest FROM kfm.keys k
+              WHERE dataset = %(dataset)s AND EXISTS (SELECT FROM kfm.revisions WHERE key = k.key)) k
+        JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r ON true
+        WHERE k.window_end > k.newest - make_interval(days => %(days)s)
+        ORDER BY k.window_end DESC, k.key
+        """,
+        {"dataset": dataset, "days": days},
+    )
+    return [_revision(row) for row in rows]
+
+
+def settled_revision(database: Database, key: str) -> Revision | None:
+    """The current one, once a publication that is under way has ended."""
+    with database.transaction() as connection:
+        connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
+        row = connection.execute(
+            "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
+        ).fetchone()
+    return _revision(row) if row else None
+
+
+def count_change(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+    """Say that the dataset's collection has to be written anew."""
+    connection.execute(
+        """
+        INSERT INTO kfm.collections (dataset, changed) VALUES (%(dataset)s, 1)
+        ON CONFLICT (dataset) DO UPDATE SET changed = kfm.collections.changed + 1
+        """,
+        {"dataset": dataset},
+    )
+
+
 def _insert(connection: "Connection[dict[str, Any]]", new: Revision) -> None:
     connection.execute(
         """

@@ -16,7 +16,7 @@ from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import PRIORITIES, events_of
 from kfm_pipelines.state.ingest_state import record_processed
-from kfm_pipelines.state.revisions import Revision, record_revision
+from kfm_pipelines.state.revisions import Revision, count_change, record_revision
 from kfm_pipelines.state.wal import Entry, Step
 
 if TYPE_CHECKING:
@@ -149,13 +149,7 @@ class Publishing:
         record_revision(self._connection, revision)
         record_processed(self._connection, self._dataset, self._claim.key, self._inputs(txn))
         wal.append(self._connection, self._claim, Step.COMMIT, {"revision": revision.revision}, txn=txn)
-        self._connection.execute(
-            """
-            INSERT INTO kfm.collections (dataset, changed) VALUES (%(dataset)s, 1)
-            ON CONFLICT (dataset) DO UPDATE SET changed = kfm.collections.changed + 1
-            """,
-            {"dataset": self._dataset},
-        )
+        count_change(self._connection, self._dataset)
         _settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
 
     def withdrawn(self, content_hash: str) -> list[str]:

@@ -62,10 +62,17 @@ class Layout:
 
     def item(self, key: str) -> str:
         """The pointer: whatever this document says is what is published."""
-        return f"catalog/{self.pipeline}/items/{key}.json"
+        return f"{self.items()}/{key}.json"
+
+    def items(self) -> str:
+        return f"catalog/{self.pipeline}/items"
 
     def collection(self) -> str:
         return f"catalog/{self.pipeline}/collection.json"
+
+    def data_docs(self) -> str:
+        """The pages of Great Expectations about what is published."""
+        return f"reports/data-docs/{self.pipeline}"
 
 
 ROOT_CATALOG = "catalog/catalog.json"

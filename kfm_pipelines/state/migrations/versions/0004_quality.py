@@ -43,6 +43,14 @@ CREATE TABLE kfm.scans (
     detail     jsonb NOT NULL DEFAULT '{}'
 );
 CREATE INDEX scans_of_dataset ON kfm.scans (dataset, kind, id);
+
+CREATE TABLE kfm.scanned (
+    key      text PRIMARY KEY REFERENCES kfm.keys,
+    revision integer NOT NULL,
+    errors   integer NOT NULL CHECK (errors >= 0),
+    at       timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE kfm.scanned IS 'the revision of a key that a scan has looked at; with errors, it will again';
 """
 
 SCHEMAS = r"""
@@ -134,8 +142,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW kfm.killed")
     op.execute(
-        "DROP TABLE kfm.promotions, kfm.comparisons, kfm.inspections, kfm.kill_moves, kfm.schema_versions, kfm.scans,"
-        " kfm.qa_findings"
+        "DROP TABLE kfm.promotions, kfm.comparisons, kfm.inspections, kfm.kill_moves, kfm.schema_versions, kfm.scanned,"
+        " kfm.scans, kfm.qa_findings"
     )
     op.execute("ALTER TABLE kfm.verdicts DROP COLUMN rules, DROP COLUMN report")
     op.execute("DROP INDEX kfm.keys_by_window")

@@ -1,0 +1,127 @@
+"""`kfm qa`: look at what is published, and at what was found wrong with it and with what was refused."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from kfm_pipelines.cli.letter_options import Words
+from kfm_pipelines.cli.output import console, json_option, print_json, progress, shown_time
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.events.quoting import printable
+from kfm_pipelines.operations.deep_scan import deep_scan
+from kfm_pipelines.operations.scan import KEYS_AT_ONCE, Scanned, nightly_scan
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state import scans
+from kfm_pipelines.state.findings import latest_findings
+
+SHOWN = 200
+
+
+@click.group()
+def qa() -> None:
+    """The quality of what is published: scan it, and see what was found."""
+
+
+@qa.command()
+@click.argument("dataset", required=False, type=Words())
+@click.option("--deep", is_flag=True, help="Judge the Great Expectations suites over published data, write Data Docs.")
+@click.option("--full", is_flag=True, help="Every published key, not only what is new since the last scan.")
+@click.option("--keys", type=click.IntRange(1), default=KEYS_AT_ONCE, show_default=True, help="At most, of a dataset.")
+@json_option
+def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) -> None:
+    """Look at what is published of one DATASET, or of all, as the scheduled scans do.
+
+    Exits with 1 when something is wrong. What was found is kept; see `kfm qa findings`.
+    """
+    if deep and full:
+        raise click.UsageError("--full is about single keys; --deep takes the newest of them anyway")
+    run_id = f"cli-{uuid4()}"
+    with opened_workshop() as workshop:
+        chosen = [workshop.datasets[dataset]] if dataset else list(workshop.datasets.values())
+        if deep:
+            scanned = [_deep(workshop, one, run_id, quiet=as_json) for one in chosen]
+        else:
+            scanned = [_nightly(workshop, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
+    if as_json:
+        print_json({"run": run_id, "datasets": [_document(one) for one in scanned]})
+    else:
+        for one in scanned:
+            _show(one)
+    if any(one.errors for one in scanned):
+        raise click.exceptions.Exit(1)
+
+
+@qa.command()
+@click.argument("dataset", required=False, type=Words())
+@click.option("--key", type=Words(), help="Only about this key.")
+@click.option("--run", "run_id", type=Words(), help="Only of this run.")
+@click.option("--severity", type=click.Choice(["info", "warn", "error"]), help="Only these.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="The newest so many.")
+@json_option
+def findings(
+    dataset: str | None, key: str | None, run_id: str | None, severity: str | None, limit: int, as_json: bool
+) -> None:
+    """List what gates and scans found, the newest first: of one DATASET, of one key, or of all."""
+    if key is not None:
+        CanonicalKey.parse(key)
+    with opened_workshop() as workshop:
+        if dataset is not None:
+            dataset = workshop.datasets[dataset].dataset
+        found = latest_findings(
+            workshop.database, dataset=dataset, key=key, run_id=run_id, severity=severity, limit=limit
+        )
+    if as_json:
+        print_json({"findings": [asdict(one) for one in found]})
+        return
+    for one in found:
+        console.print(f"{shown_time(one.at)}  {_line(one.severity, one.key or one.dataset, asdict(one))}")
+    console.print(f"{len(found)} findings")
+
+
+def _nightly(workshop: Workshop, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool) -> Scanned:
+    due = scans.due(workshop.database, dataset.dataset, full=full, limit=limit)
+    with progress(f"{dataset.dataset}: keys looked at", len(due.keys), quiet=quiet) as tell:
+        return nightly_scan(workshop, dataset, run_id, full=full, limit=limit, tell=tell)
+
+
+def _deep(workshop: Workshop, dataset: Dataset, run_id: str, *, quiet: bool) -> Scanned:
+    with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as tell:
+        return deep_scan(workshop, dataset, run_id, tell=tell)
+
+
+def _document(one: Scanned) -> dict[str, Any]:
+    return {
+        "dataset": one.dataset,
+        "kind": one.kind,
+        "keys": one.keys,
+        "left": one.left,
+        "errors": one.errors,
+        "warnings": one.warnings,
+        "note": one.note,
+        "data_docs": one.pages,
+        "findings": _rows(one),
+    }
+
+
+def _show(one: Scanned) -> None:
+    console.print(str(one), style="bold" if one.errors else "")
+    for found in one.found:
+        console.print(f"  {_line(found.finding.severity, found.key or found.gate, asdict(found.finding))}")
+    if one.pages:
+        console.print(f"  Data Docs: {one.pages}")
+
+
+def _rows(one: Scanned) -> list[dict[str, Any]]:
+    return [{"key": found.key, "gate": found.gate, **asdict(found.finding)} for found in one.found]
+
+
+def _line(severity: str, about: str, finding: Mapping[str, Any]) -> str:
+    """One finding on one line: columns of a table would break the paths in it apart."""
+    sample = f"; for example {finding['sample']}" if finding["sample"] else ""
+    said = f"{finding['subject']}: expected {finding['expected']}, found {finding['measured']}{sample}"
+    return printable(f"{severity:5}  {about}  {finding['rule']}: {said}")

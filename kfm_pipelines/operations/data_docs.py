@@ -1,0 +1,112 @@
+"""Data Docs: the pages that Great Expectations makes of its results, put into the store.
+
+A page shows whatever is in a result. So only results about published data come here, and where a policy masks only
+those without values: how many were unexpected, never which.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import Terminal
+from kfm_pipelines.stores import Layout, Store
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+
+SITE = "kfm"
+INDEX = "index.html"
+
+
+def write_data_docs(
+    store: Store,
+    dataset: Dataset,
+    results: Sequence["ExpectationSuiteValidationResult"],
+    *,
+    run_id: str,
+    at: datetime,
+) -> str:
+    """Replace the dataset's pages by those about these results; the path of the first page."""
+    folder = Layout(dataset.pipeline).data_docs()
+    with tempfile.TemporaryDirectory(prefix="kfm-data-docs-") as scratch:
+        _build(Path(scratch), dataset, results, run_id, at)
+        _copy(store, Path(scratch), folder)
+    return f"{folder}/{INDEX}"
+
+
+def _build(
+    folder: Path,
+    dataset: Dataset,
+    results: Sequence["ExpectationSuiteValidationResult"],
+    run_id: str,
+    at: datetime,
+) -> None:
+    from great_expectations.core import ExpectationSuite, RunIdentifier
+    from great_expectations.data_context.types.resource_identifiers import (
+        ExpectationSuiteIdentifier,
+        ValidationResultIdentifier,
+    )
+
+    context = _context(folder)
+    run = RunIdentifier(run_name=run_id, run_time=at)
+    for result in results:
+        expectations = [one.expectation_config.to_domain_obj() for one in result.results if one.expectation_config]
+        context.suites.add_or_update(ExpectationSuite(result.suite_name, expectations=expectations))
+        result.meta["run_id"] = run
+        _make_renderable(result)
+        key = ValidationResultIdentifier(
+            expectation_suite_identifier=ExpectationSuiteIdentifier(result.suite_name),
+            run_id=run,
+            batch_identifier=dataset.pipeline,
+        )
+        context.validation_results_store.set(key, result)
+    context.build_data_docs(site_names=[SITE])
+    # A page that Great Expectations fails to draw it leaves out, with no more than a line in the log.
+    if len(list((folder / "validations").rglob("*.html"))) != len(results):
+        raise Terminal(f"Great Expectations made no page of some result about {dataset.dataset}")
+
+
+def _make_renderable(result: "ExpectationSuiteValidationResult") -> None:
+    """Its pages cannot do without two things that a result without values lacks: a text in the place of a traceback,
+    and a percentage beside a count."""
+    for one in result.results:
+        if (one.exception_info or {}).get("raised_exception"):
+            one.exception_info["exception_traceback"] = one.exception_info.get("exception_traceback") or ""
+        if "unexpected_percent" not in one.result:
+            one.result.pop("unexpected_count", None)
+
+
+def _context(folder: Path) -> "EphemeralDataContext":
+    """A project of Great Expectations in memory that tells nobody about itself."""
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+    from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
+
+    return EphemeralDataContext(
+        project_config=DataContextConfig(
+            store_backend_defaults=InMemoryStoreBackendDefaults(),
+            data_docs_sites={SITE: _site(folder)},
+            analytics_enabled=False,
+        )
+    )
+
+
+def _site(folder: Path) -> Mapping[str, Any]:
+    return {
+        "class_name": "SiteBuilder",
+        "show_how_to_buttons": False,
+        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)},
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+    }
+
+
+def _copy(store: Store, source: Path, folder: str) -> None:
+    """The index comes last, and old pages go only then: whoever reads meanwhile finds every page it names."""
+    files = {f"{folder}/{file.relative_to(source).as_posix()}": file for file in source.rglob("*") if file.is_file()}
+    for path in sorted(files, key=lambda path: (path == f"{folder}/{INDEX}", path)):
+        store.write(path, files[path].read_bytes())
+    for path in set(store.paths(folder)) - set(files):
+        store.discard(path)

@@ -1,0 +1,66 @@
+"""What is published of a key, read from the store as a reader would, and the table that the gates judged then."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.published import published_table
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.gates.published import SHA256, PublishedSubject, Recorded, asset_of
+from kfm_pipelines.state.revisions import Revision
+from kfm_pipelines.stores import Layout, Store
+
+DOCUMENTS = ("provenance",)  # assets of an Item besides its data
+
+
+def read_published(store: Store, layout: Layout, revision: Revision) -> PublishedSubject:
+    recorded = Recorded(
+        key=revision.key,
+        content_hash=revision.content_hash,
+        item_hash=revision.item_hash,
+        content_path=layout.content(revision.content_hash),
+        processed_path=layout.processed(revision.key),
+        item_path=layout.item(revision.key),
+    )
+    subject = PublishedSubject(
+        recorded,
+        item=_read(store, recorded.item_path),
+        content=_read(store, recorded.content_path),
+        processed_hash=store.digest(recorded.processed_path),
+        documents={},
+    )
+    documents = {name: _document(store, layout, subject.described, name) for name in DOCUMENTS if subject.described}
+    return PublishedSubject(recorded, subject.item, subject.content, subject.processed_hash, documents)
+
+
+def table_then(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Table | None:
+    """The declared table of a key that was published under today's policy and transform version. None for another: it
+    was judged by other rules, and nobody has said that it has to keep these."""
+    properties = item.get("properties")
+    if not isinstance(properties, dict):
+        return None
+    if (properties.get("kfm:transform_version"), properties.get("kfm:policy")) != (
+        dataset.key.transform_version,
+        policy.name,
+    ):
+        return None
+    return dataset.table if "kfm:exemption" in properties else published_table(dataset, policy)
+
+
+def _document(store: Store, layout: Layout, item: Mapping[str, Any], name: str) -> tuple[int, str] | None:
+    """Size and digest of the document at the address that its checksum in the Item gives it."""
+    digest = str(asset_of(item, name).get("file:checksum")).removeprefix(SHA256)
+    if not digest.isalnum():
+        return None
+    data = _read(store, layout.document(digest))
+    return None if data is None else (len(data), hashlib.sha256(data).hexdigest())
+
+
+def _read(store: Store, path: str) -> bytes | None:
+    try:
+        return store.read(path)
+    except ObjectMissing:
+        return None

@@ -1,0 +1,123 @@
+"""Scans of what is published: one at a time of each kind and dataset, what each came to, and what is still to do."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.state.database import Database, Row
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+class Kind(StrEnum):
+    NIGHTLY = "nightly"
+    DEEP = "deep"
+    EXTENTS = "extents"
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One that ended. `detail` holds counts and names, never values of the data."""
+
+    run_id: str
+    kind: Kind
+    dataset: str
+    started_at: datetime
+    keys: int
+    errors: int
+    warnings: int
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Keys to look at now, and how many more there are."""
+
+    keys: tuple[str, ...]
+    left: int
+
+
+@contextmanager
+def scanning(database: Database, kind: Kind, dataset: str) -> Iterator[datetime | None]:
+    """When this scan began; None when another of the kind is under way, which is then left alone.
+
+    The lock is the connection's, not a transaction's: that one would be ended for being idle. It goes with the process.
+    """
+    parameters = {"lock": f"kfm scan {kind} {dataset}"}
+    with database.transaction() as connection:
+        [row] = connection.execute(
+            "SELECT pg_try_advisory_lock(hashtextextended(%(lock)s, 0)) AS ours, clock_timestamp() AS now", parameters
+        ).fetchall()
+        connection.commit()
+        try:
+            yield row["now"] if row["ours"] else None
+        finally:
+            if row["ours"]:
+                connection.execute("SELECT pg_advisory_unlock(hashtextextended(%(lock)s, 0))", parameters)
+
+
+def due(database: Database, dataset: str, *, full: bool, limit: int) -> Due:
+    """Published keys that were not looked at since they were published, or were not right then; with `full` all of
+    them. Those that waited longest come first, so that a bounded scan goes on where the last one ended."""
+    rows = database.fetch(
+        """
+        SELECT k.key, count(*) OVER () AS total
+        FROM kfm.keys k
+        JOIN LATERAL (
+            SELECT revision, applied_at FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1
+        ) r ON true
+        LEFT JOIN kfm.scanned s ON s.key = k.key
+        WHERE k.dataset = %(dataset)s AND (%(full)s OR s.key IS NULL OR s.revision <> r.revision OR s.errors > 0)
+        ORDER BY s.at NULLS FIRST, r.applied_at, k.key LIMIT %(limit)s
+        """,
+        {"dataset": dataset, "full": full, "limit": limit},
+    )
+    keys = tuple(row["key"] for row in rows)
+    return Due(keys, rows[0]["total"] - len(keys) if rows else 0)
+
+
+def looked_at(connection: "Connection[Row]", key: str, revision: int, errors: int) -> None:
+    """Note it together with what was found."""
+    connection.execute(
+        """
+        INSERT INTO kfm.scanned (key, revision, errors) VALUES (%(key)s, %(revision)s, %(errors)s)
+        ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, errors = excluded.errors, at = excluded.at
+        """,
+        {"key": key, "revision": revision, "errors": errors},
+    )
+
+
+def record_scan(connection: "Connection[Row]", scan: Scan) -> None:
+    from psycopg.types.json import Jsonb
+
+    connection.execute(
+        """
+        INSERT INTO kfm.scans (run_id, kind, dataset, started_at, keys, errors, warnings, detail)
+        VALUES (%(run_id)s, %(kind)s, %(dataset)s, %(started_at)s, %(keys)s, %(errors)s, %(warnings)s, %(detail)s)
+        """,
+        {
+            "run_id": scan.run_id,
+            "kind": scan.kind,
+            "dataset": scan.dataset,
+            "started_at": scan.started_at,
+            "keys": scan.keys,
+            "errors": scan.errors,
+            "warnings": scan.warnings,
+            "detail": Jsonb(dict(scan.detail)),
+        },
+    )
+
+
+def last_scan(database: Database, kind: Kind, dataset: str) -> Scan | None:
+    rows = database.fetch(
+        """
+        SELECT run_id, kind, dataset, started_at, keys, errors, warnings, detail FROM kfm.scans
+        WHERE kind = %(kind)s AND dataset = %(dataset)s ORDER BY id DESC LIMIT 1
+        """,
+        {"kind": kind, "dataset": dataset},
+    )
+    return Scan(**{**rows[0], "kind": Kind(rows[0]["kind"])}) if rows else None

@@ -1,0 +1,73 @@
+"""Extents are recomputed from the Items: a collection that says otherwise is told of and written anew."""
+
+import json
+from typing import Any
+
+from kfm_pipelines.operations.extents import recompute_extent
+from kfm_pipelines.operations.scan import Scanned
+from kfm_pipelines.state.findings import latest_findings
+from kfm_pipelines.state.scans import Kind, last_scan, scanning
+from kfm_pipelines_tests.operations.published import STREAMFLOW, paths_of, replaced
+from kfm_pipelines_tests.site import Site
+
+
+def recomputed(site: Site, run_id: str = "a-run") -> Scanned:
+    return recompute_extent(site.workshop, site.dataset, run_id)
+
+
+def said(scanned: Scanned) -> list[tuple[str, str]]:
+    return [(one.finding.subject, one.finding.severity) for one in scanned.found]
+
+
+def spoil(site: Site, **changes: Any) -> bytes:
+    """Change the collection by hand; what it said before."""
+    path = paths_of(site, site.key())["collection"]
+    before = path.read_bytes()
+    path.write_bytes(json.dumps(json.loads(before) | changes).encode())
+    return before
+
+
+def test_extents_are_held_against_the_items(site: Site) -> None:
+    assert recomputed(site).keys == 0
+    for hour in range(2):
+        site.put(hour)
+    site.work()
+    path = paths_of(site, site.key())["collection"]
+    right = path.read_bytes()
+
+    clean = recomputed(site)
+    assert (clean.keys, clean.found) == (2, ())
+    assert path.read_bytes() == right
+
+    true = json.loads(right)["extent"]
+    for wrong in (
+        {"spatial": {"bbox": [[0.0, 0.0, 1.0, 1.0]]}, "temporal": true["temporal"]},
+        {"spatial": true["spatial"], "temporal": {"interval": [[None, None]]}},
+        {},
+    ):
+        spoil(site, extent=wrong)
+        assert said(recomputed(site, "spoilt")) == [("collection", "warn")]
+        assert path.read_bytes() == right
+        assert recomputed(site).found == ()
+    path.unlink()
+    assert said(recomputed(site)) == [("collection", "warn")]
+    assert path.read_bytes() == right
+
+    recorded = latest_findings(site.workshop.database, run_id="spoilt")
+    assert {(one.key, one.gate, one.rule, one.severity) for one in recorded} == {
+        (None, "extents", "extent-drift", "warn")
+    }
+    assert len(recorded) == 3
+    last = last_scan(site.workshop.database, Kind.EXTENTS, STREAMFLOW)
+    assert last is not None
+    assert (last.keys, last.errors, last.warnings) == (2, 0, 1)
+
+    # An Item is gone: the collection and the revisions know of an hour that no reader finds.
+    with replaced(paths_of(site, site.key(1))["item"], None):
+        lost = recomputed(site)
+        assert (lost.keys, said(lost)) == (1, [("collection", "warn"), ("database", "warn")])
+        assert path.read_bytes() == right
+    assert recomputed(site).found == ()
+
+    with scanning(site.workshop.database, Kind.EXTENTS, STREAMFLOW):
+        assert recomputed(site).note == "another extents scan of usgs/streamflow is under way"
