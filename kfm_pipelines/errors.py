@@ -17,6 +17,7 @@ KfmError
 │   ├── ObjectForbidden         the store refuses us
 │   ├── IntegrityBroken         size, ETag or digest disagree with what was promised
 │   ├── InputUnreadable         the object is not in the declared format
+│   ├── TransformFailed         the declared transform cannot take the table, or raised
 │   ├── PolicyRefused           masking policy absent, unknown or not applied
 │   ├── ReviewRefused           somebody with authority said no, or nobody is asked
 │   ├── SignatureRefused        not signed by whoever may decide
@@ -24,6 +25,7 @@ KfmError
 │   │   └── CareRefused         the verifier found a rule of the policy broken
 │   ├── AttemptsExhausted       retryable once, but too often
 │   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
+│   ├── PromotionRefused        the candidate has not shown that it is good, or cannot be put in place
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
 │   └── RedriveStopped          what was sent again failed again
 ├── Retryable                   the same work may succeed later
@@ -121,6 +123,10 @@ class InputUnreadable(Terminal):
     triage = "schema"
 
 
+class TransformFailed(Terminal):
+    triage = "schema"
+
+
 class PolicyRefused(Terminal):
     triage = "care"
 
@@ -149,6 +155,10 @@ class AttemptsExhausted(Terminal):
 
 class DeliveryExhausted(Terminal):
     triage = "exhausted"
+
+
+class PromotionRefused(Terminal):
+    triage = "configuration"
 
 
 class LetterUnknown(Terminal):
