@@ -6,10 +6,12 @@ from kfm_pipelines.operations.purge import purge
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 
-@dg.op(description="Forgets replaced events beyond the backfill window and payloads of old settled dead letters.")
+@dg.op(description="Forgets replaced events beyond the backfill window, payloads of old letters and old shadow files.")
 def purge_what_is_past(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
     purged = purge(workshop.open())
-    context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
+    context.log.info(
+        "%d replaced events, %d payloads and %d shadow files forgotten", purged.events, purged.payloads, purged.shadows
+    )
 
 
 @dg.job(name="kfm_purge", description="Housekeeping: see KFM_INBOX_DAYS and KFM_PAYLOADS_KEPT.")
