@@ -139,7 +139,8 @@ class CanaryRun:
             return Trial((f"the candidate failed with {type(error).__name__}",))
 
     def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes) -> Trial:
-        candidate = self._candidacy.candidate
+        candidate, shadow = self._candidacy.candidate, self._layout.shadow(key, self._candidacy.version)
+        self._workshop.store.discard(shadow)  # what an earlier candidate of this version made
         rules = self._candidate_governance.of(key)
         table = compute(candidate, objects)
         if rules.masks:
@@ -148,7 +149,7 @@ class CanaryRun:
                 return Trial(tuple(f"before masking: {sentence}" for sentence in unfit))
             table = mask(table, candidate, rules.policy, rules.secret).table
         data = write_parquet(table)
-        self._workshop.store.write(self._layout.shadow(key, self._candidacy.version), data)
+        self._workshop.store.write(shadow, data)
         findings = candidate_findings(self._subject(key, rules.published(candidate), table, data))
         comparison = compare(read_parquet(published, key), read_parquet(data, key), published, data)
         return Trial((*findings, *comparison.faults(self._candidacy.canary.tolerance)), comparison)

@@ -92,7 +92,12 @@ def forgets_its_column(table: pa.Table) -> pa.Table:
     return table
 
 
+def gives_nothing(_: pa.Table) -> pa.Table:
+    return None
+
+
 BAD: dict[Callable[[pa.Table], pa.Table], str] = {
+    gives_nothing: "the candidate failed with AttributeError",
     raises: "the transform metric_discharge failed with ValueError",
     drops_a_row: "67 rows, not 68: 1.47 % apart",
     changes_the_unit: "discharge_cfs: stddev differs by 97.2 %",
@@ -202,6 +207,23 @@ def test_only_what_is_published_now_is_compared(site: Site) -> None:
         site.key(0): "its objects are not those of revision 1; newer events wait",
         site.key(7): "nothing of it is published",
     }
+
+
+def test_what_goes_wrong_around_the_candidate_is_not_held_against_it(site: Site) -> None:
+    site.put(0)
+    site.work()
+    dataset = try_candidate(site)
+    [content] = [site.data / path for path in site.tree("objects") if path.endswith(".parquet")]
+    content.chmod(0o600)
+    content.write_bytes(b"damaged")
+    run = CanaryRun(site.workshop, dataset, "a run")
+    assert run.compare([site.key(0)]) == []
+    assert run.failed == {site.key(0): "the published bytes are not what was published"}
+    content.unlink()
+    content.mkdir()
+    assert run.compare([site.key(0)]) == []
+    assert run.failed == {site.key(0): "IsADirectoryError while comparing"}
+    assert recorded(site) == []
 
 
 def test_the_canary_can_be_started_by_itself(site: Site) -> None:
