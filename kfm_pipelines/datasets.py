@@ -29,6 +29,7 @@ from kfm_pipelines.declarations import (
     Sovereignty,
     Table,
     Tag,
+    TransformName,
     WindowLength,
     Words,
 )
@@ -56,6 +57,7 @@ class Dataset(Declared):
     key: KeyTemplate
     input: Input
     processor: Literal["table"]
+    transform: TransformName | None = None  # done to the table the objects make; its columns need not be in them
     policy: KeyPart
     review: Literal["none", "required"] = "none"  # whether a person with authority has to see each release first
     sovereignty: Sovereignty | None = None
@@ -116,6 +118,8 @@ class Dataset(Declared):
         """Changes when, and only when, something changes that shapes the published bytes."""
         shapes = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
         shaping = self.model_dump(mode="json", include=shapes)
+        if self.transform is not None:  # who names none has the digest of before there were any
+            shaping["transform"] = self.transform
         return hashlib.sha256(rfc8785.dumps(shaping)).hexdigest()
 
 

@@ -17,6 +17,7 @@ KfmError
 │   ├── ObjectForbidden         the store refuses us
 │   ├── IntegrityBroken         size, ETag or digest disagree with what was promised
 │   ├── InputUnreadable         the object is not in the declared format
+│   ├── TransformFailed         the declared transform cannot take the table, or raised
 │   ├── PolicyRefused           masking policy absent, unknown or not applied
 │   ├── ReviewRefused           somebody with authority said no, or nobody is asked
 │   ├── SignatureRefused        not signed by whoever may decide
@@ -27,6 +28,7 @@ KfmError
 │   ├── SchemaRefused           an approval of a schema that cannot be given
 │   ├── AttemptsExhausted       retryable once, but too often
 │   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
+│   ├── PromotionRefused        the candidate has not shown that it is good, or cannot be put in place
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
 │   ├── SwitchRefused           asked to move the kill switch without saying who, why or which
 │   └── RedriveStopped          what was sent again failed again
@@ -133,6 +135,10 @@ class InputUnreadable(Terminal):
     triage = "schema"
 
 
+class TransformFailed(Terminal):
+    triage = "schema"
+
+
 class PolicyRefused(Terminal):
     triage = "care"
 
@@ -175,6 +181,10 @@ class AttemptsExhausted(Terminal):
 
 class DeliveryExhausted(Terminal):
     triage = "exhausted"
+
+
+class PromotionRefused(Terminal):
+    triage = "configuration"
 
 
 class LetterUnknown(Terminal):

@@ -217,7 +217,7 @@ def dagster_home(root: Path) -> Path:
 def _resources(root: Path, bucket: str) -> Path:
     copy = root / "resources"
     shutil.copytree(shipped("resources"), copy)
-    for declaration in (copy / "datasets").glob("*.yaml"):
+    for declaration in (*(copy / "datasets").glob("*.yaml"), *(copy / "candidates").glob("*.yaml")):
         text = declaration.read_text()
         declaration.write_text(text.replace("bucket: kfm-ingest", f"bucket: {bucket}"))
     return copy

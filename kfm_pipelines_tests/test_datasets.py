@@ -1,10 +1,12 @@
 """Declarations are checked in full: a good one loads, a wrong one is one sentence naming file and field."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rfc8785
 import yaml
 
 from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
@@ -74,6 +76,7 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
     [
         ({"colour": "red"}, r"colour: Extra inputs are not permitted"),
         ({"input.colour": "red"}, r"input\.colour: Extra inputs are not permitted"),
+        ({"transform": "guess"}, r"transform: Input should be 'metric_discharge', not 'guess'"),
         ({"title": ...}, r"title: Field required"),
         ({"title": 5}, r"title: Input should be a valid string, not 5"),
         ({"input.max_bytes": "1"}, r"input\.max_bytes: Input should be a valid integer, not '1'"),
@@ -200,6 +203,17 @@ def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) ->
     assert load(declare, **{"key.transform_version": "v2-0-0"}).digest != digest
     assert load(declare, policy="another").digest != digest
     assert load(declare, **{"table.primary_key": ["site_no"]}).digest != digest
+    assert load(declare, transform="metric_discharge").digest != digest
+    assert load(declare, canary={"transform_version": "v2", "fraction": 0.5}).digest == digest
+
+
+def test_who_names_no_transform_has_the_digest_of_before_there_were_any(declare: Declare) -> None:
+    """Otherwise every published key would be computed again."""
+    dataset = load(declare)
+    shapes = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
+    shaping = dataset.model_dump(mode="json", include=shapes)
+    assert "transform" not in shaping
+    assert dataset.digest == hashlib.sha256(rfc8785.dumps(shaping)).hexdigest()
 
 
 def test_the_product_is_the_part_after_the_slash_unless_declared(declare: Declare) -> None:

@@ -1,13 +1,16 @@
-"""`kfm datasets`: what is declared, and whether a declaration is right. Needs no database and no cloud."""
+"""`kfm datasets`: what is declared, and whether a declaration is right. That needs no database and no cloud; how far a
+candidate has come does (`canary`)."""
 
 from pathlib import Path
 
 import click
 from rich.table import Table
 
+from kfm_pipelines.candidates import load_candidate, load_candidates
 from kfm_pipelines.care.authorities import authority_of, load_authorities
 from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
 from kfm_pipelines.care.published import published_table
+from kfm_pipelines.cli.canary import canary, promote
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.schemas import approve_schema
 from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
@@ -18,6 +21,10 @@ from kfm_pipelines.settings import resources_directory
 @click.group()
 def datasets() -> None:
     """The declared datasets."""
+
+
+for command in (canary, promote):
+    datasets.add_command(command)
 
 
 @datasets.command("list")
@@ -40,21 +47,34 @@ def list_datasets(as_json: bool) -> None:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def check(file: Path | None, as_json: bool) -> None:
-    """Check one declaration FILE, or all: that they agree with each other, their policies, their suites and those who
-    decide."""
+    """Check one declaration FILE, or all: that they agree with each other, their candidates, their policies, their
+    suites and those who decide."""
     resources = resources_directory()
-    checked = [load_dataset(file)] if file else list(load_datasets(resources).values())
+    checked, candidates = _one(resources, file) if file else _all(resources)
     authorities = load_authorities(resources)
-    for dataset in checked:
+    for dataset in (*checked, *candidates):
         policy = load_policy(resources, dataset.policy)
         refuse_if_unsuited(policy, dataset)
         authority_of(policy, authorities)
         suites_of(resources, dataset, published_table(dataset, policy))
     names = [dataset.dataset for dataset in checked]
+    versions = [f"{candidate.dataset}@{candidate.key.transform_version}" for candidate in candidates]
     if as_json:
-        print_json({"ok": True, "datasets": names})
-    else:
-        console.print(f"{len(names)} right: {', '.join(names)}")
+        print_json({"ok": True, "datasets": names, "candidates": versions})
+        return
+    console.print(f"{len(names)} right: {', '.join(names)}")
+    if versions:
+        console.print(f"{len(versions)} candidates right: {', '.join(versions)}")
+
+
+def _one(resources: Path, file: Path) -> tuple[list[Dataset], list[Dataset]]:
+    dataset = load_dataset(file)
+    return [dataset], [load_candidate(resources, dataset, dataset.canary)] if dataset.canary else []
+
+
+def _all(resources: Path) -> tuple[list[Dataset], list[Dataset]]:
+    declared = load_datasets(resources)
+    return list(declared.values()), load_candidates(resources, declared)
 
 
 datasets.add_command(approve_schema)

@@ -188,7 +188,7 @@ class Batch:
         table = read_parquet(handoff.data, handoff.claim.key)
         if not rules.masks:
             return Outcome(table)
-        refuse_unfit_to_mask(self._workshop, self._dataset, handoff, table)
+        refuse_unfit_to_mask(self._workshop, self._dataset, handoff.claim.key, table, handoff.data)
         outcome = mask(table, self._dataset, rules.policy, rules.secret)
         if outcome.crosswalk is not None:
             path = self._layout.crosswalk(handoff.claim.key, handoff.claim.epoch)

@@ -1,5 +1,7 @@
 """The table gates judge each key's table as it would be published, and what they say is kept with the digest."""
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,7 @@ REFUSALS: dict[str, type[GateRefused]] = {
 
 
 def judge_table(workshop: Workshop, dataset: Dataset, rules: Rules, handoff: Handoff) -> list[Verdict]:
-    """What is in a table is looked at only when its schema is right."""
+    """Every verdict is kept with the digest of what it is about."""
     claim = handoff.claim
     subject = TableSubject(
         dataset=dataset,
@@ -45,34 +47,40 @@ def judge_table(workshop: Workshop, dataset: Dataset, rules: Rules, handoff: Han
         precedents=precedents_of(workshop.database, dataset, claim),
         approved=approved_schema(workshop, dataset),
     )
+    verdicts = []
+    for verdict, report in table_verdicts(workshop, subject):
+        _record(workshop, dataset, claim, subject, verdict, report)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def table_verdicts(workshop: Workshop, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
+    """What is in a table is looked at only when its schema is right."""
     schema = judge_schema(subject)
-    _record(workshop, dataset, claim, subject, schema)
-    if not schema.passed:
-        return [schema]
-    quality, report = _quality(workshop, dataset, subject)
-    _record(workshop, dataset, claim, subject, quality, report)
-    return [schema, quality]
+    yield schema, None
+    if schema.passed:
+        yield _quality(workshop, subject)
 
 
-def _quality(workshop: Workshop, dataset: Dataset, subject: TableSubject) -> tuple[Verdict, Report]:
+def _quality(workshop: Workshop, subject: TableSubject) -> tuple[Verdict, Report]:
     """By the declared thresholds, and by the suite of Great Expectations where the dataset has one."""
     verdict = judge_quality(subject)
-    suite = workshop.suite(dataset)
-    if suite is None:
+    name = subject.dataset.quality.suite
+    if name is None:
         return verdict, None
-    judged = judge_suite(suite, subject)
+    judged = judge_suite(workshop.suite(name, subject.published), subject)
     findings, rules = (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules)
     return Verdict(verdict.gate, findings, rules), judged.report
 
 
-def refuse_unfit_to_mask(workshop: Workshop, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
+def refuse_unfit_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> None:
     """Masking counts on the schema: what is not as declared is refused before anything is made of it."""
-    window = window_of_key(workshop.database, handoff.claim.key)
-    subject = TableSubject(dataset, dataset.table, table, handoff.data, handoff.content_hash, window)
+    window = window_of_key(workshop.database, key)
+    subject = TableSubject(dataset, dataset.table, table, data, hashlib.sha256(data).hexdigest(), window)
     schema = judge_schema(subject)
     for verdict in (schema, judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema):
         if not verdict.passed:
-            raise GateRefused(f"{handoff.claim.key}: schema gate, before masking: {verdict.reason}")
+            raise GateRefused(f"{key}: schema gate, before masking: {verdict.reason}")
 
 
 def refusal_of(key: str, verdict: Verdict) -> GateRefused:

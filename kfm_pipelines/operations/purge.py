@@ -1,8 +1,9 @@
 """Purge: forget what has been kept long enough, and nothing that anything still depends on.
 
 Of each object the event that counts stays for ever, since its key is computed from it; so does every removal. What goes
-are events older than the backfill window whose absence can never change what counts, and the payloads of old settled
-dead letters. The write of a version stays as long as S3 has the version: a newer one may be purged, and then it counts.
+are events older than the backfill window whose absence can never change what counts, the payloads of old settled dead
+letters, and what candidates made whose comparison no longer counts. The write of a version stays as long as S3 has the
+version: a newer one may be purged, and then it counts.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from kfm_pipelines.events import replaceable
 from kfm_pipelines.operations.red_bytes import remove_outdated
+from kfm_pipelines.operations.shadows import purge_shadows
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import events_of
 
@@ -21,10 +23,16 @@ class Purged:
     events: int
     payloads: int
     red: int
+    shadows: int
 
 
 def purge(workshop: Workshop) -> Purged:
-    return Purged(events=_purge_events(workshop), payloads=_purge_payloads(workshop), red=remove_outdated(workshop))
+    return Purged(
+        events=_purge_events(workshop),
+        payloads=_purge_payloads(workshop),
+        red=remove_outdated(workshop),
+        shadows=purge_shadows(workshop),
+    )
 
 
 def _purge_events(workshop: Workshop) -> int:

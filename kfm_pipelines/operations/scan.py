@@ -102,7 +102,7 @@ def nightly_scan(
 
 
 def judge_published(subject: TableSubject) -> tuple[Verdict, ...]:
-    """The gates over a table that is published already."""
+    """The gates over a table that is published already; suites of Great Expectations are for the weekly scan."""
     schema = judge_schema(subject)
     return (schema, judge_quality(subject)) if schema.passed else (schema,)
 

@@ -9,6 +9,7 @@ from random import SystemRandom
 from kfm_pipelines.care.authorities import Authority, load_authorities
 from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.datasets import Dataset, Datasets, load_datasets
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.gates.expectations import Suite, load_suite
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.messaging.retry import RetryPolicy
@@ -33,7 +34,7 @@ class Workshop:
     settings: Settings
     random: SystemRandom = field(default_factory=SystemRandom)
     _policies: dict[str, Policy] = field(default_factory=dict)
-    _suites: dict[str, Suite] = field(default_factory=dict)
+    _suites: dict[tuple[str, ...], Suite] = field(default_factory=dict)
     _secrets: dict[str, bytes] = field(default_factory=dict, repr=False)
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
@@ -79,12 +80,12 @@ class Workshop:
             self._policies[dataset.policy] = load_policy(self.settings.resources, dataset.policy)
         return self._policies[dataset.policy]
 
-    def suite(self, dataset: Dataset) -> Suite | None:
-        """What Great Expectations looks at before each publication, if anything."""
-        name = dataset.quality.suite
-        if name is not None and name not in self._suites:
-            self._suites[name] = load_suite(self.settings.resources, name, dataset.table)
-        return self._suites[name] if name else None
+    def suite(self, name: str, table: Table) -> Suite:
+        """A suite of Great Expectations, held against the table it is about; read once."""
+        asked = (name, *(column.name for column in table.columns))
+        if asked not in self._suites:
+            self._suites[asked] = load_suite(self.settings.resources, name, table)
+        return self._suites[asked]
 
     @cached_property
     def authorities(self) -> Mapping[str, Authority]:

@@ -23,7 +23,7 @@ def dataset_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
 
 
 def _compute(dataset: Dataset) -> dg.AssetsDefinition:
-    @_asset(
+    @stage_asset(
         dataset,
         "compute",
         "The objects of one window, checked against what their events promised, as one table. Restricted.",
@@ -38,7 +38,7 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
 
 
 def _mask(dataset: Dataset) -> dg.AssetsDefinition:
-    @_asset(
+    @stage_asset(
         dataset,
         "mask",
         f"The table after masking policy '{dataset.policy}'. From here on the bytes are the ones published.",
@@ -54,7 +54,7 @@ def _mask(dataset: Dataset) -> dg.AssetsDefinition:
 
 
 def _validate(dataset: Dataset) -> dg.AssetsDefinition:
-    @_asset(
+    @stage_asset(
         dataset,
         "validate",
         "Every gate's verdict on every key's table, recorded with the digest of the bytes it judged.",
@@ -77,7 +77,7 @@ def _validate(dataset: Dataset) -> dg.AssetsDefinition:
 
 
 def _stage(dataset: Dataset) -> dg.AssetsDefinition:
-    @_asset(
+    @stage_asset(
         dataset,
         "stage",
         "The candidate revision, Parquet, STAC Item and provenance, complete and valid, where no reader looks; and the "
@@ -100,7 +100,7 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
 
 
 def _publish(dataset: Dataset) -> dg.AssetsDefinition:
-    @_asset(
+    @stage_asset(
         dataset,
         "publish",
         f"{dataset.description} Published by one swap of the STAC Item, after the verdicts are checked again.",
@@ -138,10 +138,10 @@ def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, datase
     return Batch(workshop.open(), dataset, context.run.run_id)
 
 
-def _asset(
+def stage_asset(
     dataset: Dataset, stage: str, description: str, *, kinds: set[str], hands_on: bool = False, **particulars: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """What the five assets have in common."""
+    """What all assets of a dataset have in common."""
     decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=asset_key(dataset, stage),
         description=description,

@@ -1,4 +1,5 @@
-"""Assembles the definitions: five assets and a job for every declared dataset, a sensor on the queues, schedules."""
+"""Assembles the definitions: five assets and a job for every declared dataset, a sixth where there is a candidate, a
+sensor on the queues, schedules."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ import dagster as dg
 
 from kfm_pipelines.datasets import load_datasets
 from kfm_pipelines.orchestration.assets import dataset_assets
+from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
 from kfm_pipelines.orchestration.naming import group_of
@@ -34,7 +36,9 @@ def build_definitions(
         for dataset in datasets.values()
     ]
     return dg.Definitions(
-        assets=[asset for dataset in datasets.values() for asset in dataset_assets(dataset)],
+        assets=[
+            asset for dataset in datasets.values() for asset in (*dataset_assets(dataset), *canary_assets(dataset))
+        ],
         jobs=[*jobs, purge_job, kill_job, unkill_job, *scan_jobs],
         sensors=[ingest_sensor(jobs)],
         schedules=[purge_schedule, *scan_schedules],

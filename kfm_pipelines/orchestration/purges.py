@@ -7,13 +7,13 @@ from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 
 @dg.op(
-    description="Forgets replaced events beyond the backfill window, payloads of old settled dead letters, and refused "
-    "tables that were kept long enough."
+    description="Forgets replaced events beyond the backfill window, payloads of old settled dead letters, refused "
+    "tables that were kept long enough, and shadow files that nobody compares any more."
 )
 def purge_what_is_past(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
     purged = purge(workshop.open())
     context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
-    context.log.info("%d refused tables removed", purged.red)
+    context.log.info("%d refused tables and %d shadow files removed", purged.red, purged.shadows)
 
 
 @dg.job(name="kfm_purge", description="Housekeeping: see KFM_INBOX_DAYS and KFM_PAYLOADS_KEPT.")

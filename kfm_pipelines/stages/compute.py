@@ -17,6 +17,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
 from kfm_pipelines.stages.parquet import read_parquet
+from kfm_pipelines.stages.transforms import transformed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,7 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
         names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
         kinds = _unlike(tables)
         raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
+    table = transformed(table, dataset.transform)
     return _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), declared_schema(dataset.table))
 
 

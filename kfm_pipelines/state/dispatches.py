@@ -207,11 +207,14 @@ def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], agai
 
 
 def is_silent(database: Database, run_id: str, seconds: float) -> bool:
-    """Whether a run neither holds a live lease nor wrote to the log in the last so many seconds."""
+    """Whether a run neither holds a live lease nor wrote to the log, nor compared a candidate, in the last so many
+    seconds."""
     rows = database.fetch(
         """
         SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE owner = %(run_id)s AND lease_until > clock_timestamp())
             OR EXISTS (SELECT FROM kfm.wal WHERE run_id = %(run_id)s
+                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
+            OR EXISTS (SELECT FROM kfm.comparisons WHERE run_id = %(run_id)s
                        AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
         """,
         {"run_id": run_id, "seconds": seconds},

@@ -7,6 +7,7 @@ RESTRICTED = "work/restricted"
 MASKED = "work/masked"
 STAGED = "work/staged"
 RED = f"{RESTRICTED}/red"  # not a pipeline: their names have a dash in them
+SHADOW = f"{RESTRICTED}/shadow"  # no pipeline is called that: each has a dash in its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,13 @@ class Layout:
     def staged_document(self, key: str, epoch: int, name: str) -> str:
         """A document that belongs to the release, like its provenance."""
         return f"{STAGED}/{self.pipeline}/{key}/{epoch}/{name}"
+
+    def shadow(self, key: str, candidate_version: str) -> str:
+        """What a candidate made of the key: restricted, because nobody has reviewed it and nobody will."""
+        return f"{self.shadows()}/{key}/{candidate_version}.parquet"
+
+    def shadows(self) -> str:
+        return f"{SHADOW}/{self.pipeline}"
 
     def work_of(self, key: str) -> tuple[str, ...]:
         """Every folder that a transaction over this key may have left something in."""

@@ -47,6 +47,10 @@ def with_suite(resources: Path, column: str) -> str:
     return "sites"
 
 
+def streamflow(resources: Path) -> Any:
+    return yaml.safe_load((resources / "datasets/usgs-streamflow.yaml").read_text())
+
+
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a column the policy is silent about": (
         with_column,
@@ -83,6 +87,20 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         "cell, longitude, latitude, uncertainty_m, records, period, condition, site_id, site_name, site_type, "
         "land_owner, surveyed_on",
     ),
+    "a candidate that is not there": (
+        lambda r: change(r / "datasets/usgs-streamflow.yaml", canary={"transform_version": "v2", "fraction": 0.5}),
+        "usgs/streamflow: canary names candidates/usgs-streamflow@v2.yaml, which is not there",
+    ),
+    "a candidate with other inputs": (
+        lambda r: change(
+            r / "candidates/usgs-streamflow@v1-1-0.yaml", input={**streamflow(r)["input"], "max_bytes": 5}
+        ),
+        "usgs-streamflow@v1-1-0.yaml: input must be that of usgs/streamflow, whose candidate it is",
+    ),
+    "a candidate whose policy does not suit it": (
+        lambda r: change(r / "candidates/usgs-streamflow@v1-1-0.yaml", policy="heritage-sites"),
+        "policy heritage-sites@1 does not suit usgs/streamflow: 'period' is not one of the columns",
+    ),
     "no policy": (
         lambda r: (r / "policies/heritage-sites.yaml").unlink(),
         "there is no masking policy 'heritage-sites' in resources/policies, so nothing may be published",
@@ -91,7 +109,9 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def test_what_is_shipped_is_right(resources: Path) -> None:
-    assert check(resources).out == "3 right: drought/tribal-areas, heritage/sites, usgs/streamflow\n"
+    assert check(resources).out == (
+        "3 right: drought/tribal-areas, heritage/sites, usgs/streamflow\n1 candidates right: usgs/streamflow@v1-1-0\n"
+    )
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -105,9 +125,16 @@ def test_what_is_wrong_is_one_sentence(resources: Path, case: str) -> None:
 def test_a_file_is_held_against_its_policy_before_it_is_declared(resources: Path, tmp_path: Path) -> None:
     draft = tmp_path / "draft.yaml"
     shutil.copyfile(resources / "datasets/heritage-sites.yaml", draft)
-    assert check(resources, str(draft), "--json").json == {"ok": True, "datasets": ["heritage/sites"]}
+    assert check(resources, str(draft), "--json").json == {
+        "ok": True,
+        "datasets": ["heritage/sites"],
+        "candidates": [],
+    }
 
     change(draft, extent=None)
     said = check(resources, str(draft))
     assert said.code == 1
     assert "the dataset has no extent" in said.err
+
+    change(draft, canary={"transform_version": "v2", "fraction": 0.5})
+    assert "canary names candidates/heritage-sites@v2.yaml, which is not there" in check(resources, str(draft)).err

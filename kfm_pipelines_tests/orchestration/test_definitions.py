@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -99,6 +101,28 @@ def test_there_are_no_other_assets(definitions: dg.Definitions) -> None:
     keys = definitions.resolve_asset_graph().get_all_asset_keys()
     assert {key.path[-1] for key in keys if key.path[:2] == ["usgs", "streamflow"]} == set(STAGES)
     assert {key.path[-1] for key in keys} == set(STAGES)
+
+
+def test_a_dataset_with_a_candidate_has_a_sixth(tmp_path: Path) -> None:
+    """In the same job, with the same partitions, behind `publish`; and its check stops nothing."""
+    resources = Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
+    path = resources / "datasets/usgs-streamflow.yaml"
+    path.write_text(path.read_text() + "\ncanary: {transform_version: v1-1-0, fraction: 0.1}\n")
+    definitions = build_definitions(resources)
+    graph = definitions.resolve_asset_graph()
+    canary = [key for key in graph.get_all_asset_keys() if key.path[-1] == "canary"]
+    assert canary == [dg.AssetKey(["usgs", "streamflow", "canary"])]
+    spec = spec_of(definitions, "canary")
+    assert {dep.asset_key.path[-1] for dep in spec.deps} == {"publish"}
+    assert (spec.group_name, spec.tags["stage"]) == ("usgs_streamflow", "canary")
+    assert "never published" in str(spec.description)
+    asset = definitions.resolve_assets_def(canary[0])
+    assert asset.partitions_def == dg.DynamicPartitionsDefinition(name="usgs_streamflow")
+    assert asset.backfill_policy == dg.BackfillPolicy.multi_run(200)
+    [check] = [graph.get_check_spec(key) for key in graph.asset_check_keys if key.asset_key in canary]
+    assert (check.name, check.blocking) == ("canary_agrees", False)
+    job = definitions.resolve_job_def("usgs_streamflow")
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == {*STAGES, "canary"}
 
 
 @pytest.mark.parametrize("stage", STAGES)

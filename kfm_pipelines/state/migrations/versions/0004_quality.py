@@ -111,6 +111,7 @@ CREATE TABLE kfm.comparisons (
 );
 COMMENT ON TABLE kfm.comparisons IS 'what a candidate transform made of a key, next to what is published of it';
 CREATE INDEX comparisons_of_candidate ON kfm.comparisons (dataset, candidate_digest);
+CREATE INDEX comparisons_of_run ON kfm.comparisons (run_id, at);
 
 CREATE TABLE kfm.promotions (
     id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,0 +1,59 @@
+"""A dataset's candidate, and the digest that says which one exactly: comparisons count for no other."""
+
+import hashlib
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import rfc8785
+
+from kfm_pipelines.candidates import load_candidate
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Canary, Tolerance
+from kfm_pipelines.errors import DeclarationInvalid
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stages.transforms import source_digest
+
+PACKAGE = "kfm-pipelines"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidacy:
+    dataset: Dataset
+    candidate: Dataset
+    canary: Canary
+    digest: str
+
+    @property
+    def version(self) -> str:
+        return self.candidate.key.transform_version
+
+
+def candidacy_of(workshop: Workshop, dataset: Dataset) -> Candidacy:
+    """DeclarationInvalid when the dataset names no candidate, or one that is not right."""
+    if dataset.canary is None:
+        raise DeclarationInvalid(f"{dataset.dataset} names no candidate; a `canary` section in its declaration does")
+    candidate = load_candidate(workshop.settings.resources, dataset, dataset.canary)
+    digest = candidate_digest(candidate, workshop.policy(candidate), dataset.canary.tolerance)
+    return Candidacy(dataset, candidate, dataset.canary, digest)
+
+
+def candidate_digest(candidate: Dataset, policy: Policy, tolerance: Tolerance) -> str:
+    """Changes with whatever could make a comparison come out otherwise: every word of the declaration, thresholds
+    included, its policy, the text of its transform, the tolerance it was judged by, and our own version."""
+    parts = [
+        "kfm-candidate-1",
+        candidate.model_dump(mode="json"),
+        policy.digest,
+        source_digest(candidate.transform),
+        tolerance.model_dump(mode="json"),
+        _package_version(),
+    ]
+    return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+
+def _package_version() -> str | None:
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:  # run from a folder that nobody installed
+        return None

@@ -1,0 +1,114 @@
+"""The sixth asset, of datasets that try a candidate: chosen keys of the run, compared. It stops nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.operations.canary import CanaryRun
+from kfm_pipelines.orchestration.assets import stage_asset
+from kfm_pipelines.orchestration.naming import asset_key
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.state.comparisons import Compared
+
+CHECK = "canary_agrees"
+SHOWN = 50
+LONGEST_CELL = 500
+
+
+def canary_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
+    """One, or none when no candidate is named."""
+    return [_canary(dataset, dataset.canary.transform_version)] if dataset.canary else []
+
+
+def _canary(dataset: Dataset, version: str) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        "canary",
+        f"What the candidate {version} makes of chosen keys, next to what is published of them. Restricted; never "
+        "published.",
+        kinds={"parquet"},
+        deps=[asset_key(dataset, "publish")],
+        check_specs=[_check(dataset, version)],
+    )
+    def canary(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        run = CanaryRun(workshop.open(), dataset, context.run.run_id)
+        compared = run.compare(context.partition_keys)
+        for key, note in {**run.skipped, **run.failed}.items():
+            context.log.info("%s was not compared: %s", key, one_line(note, LONGEST_CELL))
+        return dg.MaterializeResult(
+            metadata={"compared": len(compared), "good": sum(one.good for one in compared)},
+            check_results=[_result(compared, run)],
+        )
+
+    return canary
+
+
+def _check(dataset: Dataset, version: str) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        CHECK,
+        asset=asset_key(dataset, "canary"),
+        blocking=False,
+        description=f"What the candidate {version} makes is within its tolerance of what is published. Only a warning.",
+    )
+
+
+def _result(compared: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult:
+    bad = sum(not one.good for one in compared)
+    records = [*(_record(one) for one in sorted(compared, key=lambda one: one.good)), *_uncompared(run)]
+    metadata: dict[str, Any] = {"compared": len(compared), "good": len(compared) - bad}
+    if records:
+        metadata["comparisons"] = dg.MetadataValue.table(records[:SHOWN])
+    failed = f"; {len(run.failed)} chosen keys could not be compared" if run.failed else ""
+    return dg.AssetCheckResult(
+        check_name=CHECK,
+        passed=not bad and not run.failed,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{bad} of {len(compared)} compared keys are not good{failed}",
+        metadata=metadata,
+    )
+
+
+def _record(compared: Compared) -> dg.TableRecord:
+    report = compared.report
+    if "published_rows" not in report:
+        return _row(compared.key, "no", faults=report["faults"])
+    worst = report["statistics"][:1]
+    return _row(
+        compared.key,
+        "yes" if compared.good else "no",
+        rows=f"{report['published_rows']} → {report['candidate_rows']}",
+        columns=", ".join(f"{change['column']} {change['what']}".strip() for change in report["columns"]) or "the same",
+        statistics="".join(f"{one['column']} {one['measure']} {one['percent']:.3g} %" for one in worst) or "the same",
+        size="identical" if report["identical"] else f"{report['published_bytes']} → {report['candidate_bytes']}",
+        faults=report["faults"],
+    )
+
+
+def _uncompared(run: CanaryRun) -> list[dg.TableRecord]:
+    return [_row(key, "not compared", faults=[note]) for key, note in run.failed.items()]
+
+
+def _row(
+    key: str,
+    good: str,
+    *,
+    rows: str = "",
+    columns: str = "",
+    statistics: str = "",
+    size: str = "",
+    faults: Sequence[str] = (),
+) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "key": key,
+            "good": good,
+            "rows": rows,
+            "columns": one_line(columns, LONGEST_CELL),
+            "statistics": statistics,
+            "bytes": size,
+            "what is not good": one_line("; ".join(faults), LONGEST_CELL),
+        }
+    )

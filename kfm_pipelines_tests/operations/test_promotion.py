@@ -1,0 +1,100 @@
+"""Promoting a candidate: repeatable from wherever it was stopped, and of exactly what was compared."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm_pipelines.errors import PromotionRefused
+from kfm_pipelines.operations import promotion
+from kfm_pipelines.operations.canary import CanaryRun
+from kfm_pipelines.operations.promotion import promote
+from kfm_pipelines_tests.candidates import (
+    CANARY,
+    VERSION,
+    candidate_file,
+    change,
+    declaration_path,
+    declared_now,
+    try_candidate,
+)
+from kfm_pipelines_tests.site import Site
+
+STREAMFLOW = "usgs/streamflow"
+
+
+def ready(site: Site) -> None:
+    """One key was compared, and one is enough."""
+    site.put()
+    site.work()
+    CanaryRun(site.workshop, try_candidate(site, {**CANARY, "keys": 1}), "a run").compare([site.key()])
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def stop(*_: object) -> None:
+    raise Interrupted
+
+
+def test_an_interrupted_promotion_is_finished_by_doing_it_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was stopped before the swap or after it. The file that declares the dataset may have any name."""
+    ready(site)
+    other = declaration_path(site).rename(declaration_path(site).with_name("flows.yaml"))
+    text = candidate_file(site).read_text()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(other), "replace", stop)
+        with pytest.raises(Interrupted):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    assert declared_now(site).key.transform_version == "v1-0-0"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, "clear_shadows", stop)
+        with pytest.raises(Interrupted):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    candidate_file(site).write_text(text)  # as if it had been stopped one step earlier
+    assert declared_now(site).key.transform_version == VERSION
+
+    finished = promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    assert (finished.from_version, finished.to_version) == (None, VERSION)
+    assert sorted(path.name for path in other.parent.iterdir()) == [
+        "drought-tribal-areas.yaml",
+        "flows.yaml",
+        "heritage-sites.yaml",
+    ]
+    assert other.read_text() == text
+    assert not candidate_file(site).exists()
+    assert site.tree("work") == {}
+    assert {one["to_version"] for one in site.fetch("SELECT * FROM kfm.promotions")} == {VERSION}
+
+
+def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
+    ready(site)
+    in_the_way = declaration_path(site).parent / ".usgs-streamflow.yaml.promoted"
+    in_the_way.mkdir()  # a folder that is read-only is no hindrance for root
+    with pytest.raises(PromotionRefused) as refusal:
+        promote(site.workshop, STREAMFLOW, actor="ana", reason="it is right")
+    assert str(refusal.value) == (
+        "the reviewed files cannot be written here (Is a directory): where they are reviewed, move "
+        "candidates/usgs-streamflow@v1-1-0.yaml to datasets/usgs-streamflow.yaml"
+    )
+    in_the_way.rmdir()
+
+    changes: dict[Path, dict[str, Any]] = {
+        candidate_file(site): {"quality": {"ranges": [{"column": "latitude", "min": 0.0}]}},
+        declaration_path(site): {"canary": {**CANARY, "keys": 1, "tolerance": {"columns": "any"}}},
+    }
+    for path, changed in changes.items():
+        before = path.read_text()
+        change(path, **changed)
+        with pytest.raises(PromotionRefused, match="0 keys were compared with this candidate; 1 are needed"):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="it was right before")
+        path.write_text(before)
+
+    site.put(0, name="more.parquet")
+    site.drain()
+    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now", dry_run=True).unsettled == 1
+    assert site.fetch("SELECT * FROM kfm.promotions") == []
+    assert candidate_file(site).exists()
