@@ -1,6 +1,5 @@
 """`kfm datasets canary` and `promote`: how far a candidate has come, and making it the declared version."""
 
-import getpass
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ from rich.table import Table
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.cli.who_and_why import who_and_why
 from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations import promotion
 from kfm_pipelines.operations.promotion import Promoted, Standing
@@ -33,27 +33,17 @@ def canary(dataset: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("dataset", type=Words())
-@click.option("--reason", type=Words(), required=True, help="Why; kept with the promotion for ever.")
-@click.option("--by", "actor", type=Words(), help="Who decides; by default who is logged in.")
+@who_and_why
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
-def promote(dataset: str, reason: str, actor: str | None, dry_run: bool, as_json: bool) -> None:
+def promote(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) -> None:
     """Make the candidate of DATASET its declared version, if enough keys were compared and all of them are good."""
-    if not reason.strip():
-        raise click.UsageError("--reason is empty; whoever looks at the promotion later has nothing else to go by")
     with opened_workshop() as workshop:
-        promoted = promotion.promote(workshop, dataset, actor=actor or _user(), reason=reason, dry_run=dry_run)
+        promoted = promotion.promote(workshop, dataset, actor=by, reason=reason, dry_run=dry_run)
     if as_json:
         print_json(_promoted(promoted, dry_run))
     else:
         _show_promoted(promoted, dry_run)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise click.UsageError("this machine does not know your name; say with --by who decides") from None
 
 
 def _document(standing: Standing) -> dict[str, Any]:

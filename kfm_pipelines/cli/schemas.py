@@ -22,17 +22,16 @@ def approve_schema(dataset: str, reason: str, by: str, dry_run: bool, as_json: b
     with opened_workshop() as workshop:
         declared = workshop.datasets[dataset]
         proposal = schema_approval.proposal_of(workshop, declared)
-        before, after = proposal.approved.version, proposal.approved.version + 1
-        if not dry_run:
-            schema_approval.approve(workshop, declared, by, reason)
+        before = proposal.approved.version
+        after = before if dry_run else schema_approval.approve(workshop, declared, by, reason).version
     if as_json:
         document = {"dataset": dataset, "from": before, "to": after, "changes": proposal.changes}
-        print_json({**document, "digest": proposal.digest, "approved": not dry_run})
+        print_json({**document, "digest": proposal.declared.digest, "approved": not dry_run})
         return
     for change in proposal.changes:
         console.print(f"  {change}", markup=False)
     if dry_run:
-        told = f"would become schema version {after}" if proposal.changes else f"is schema version {before}; no change"
-        console.print(f"{dataset} {told}; nothing was done")
+        told = "these changes would be approved" if proposal.changes else "there is nothing to approve"
+        console.print(f"{dataset} has schema version {before}; {told}. Nothing was done.")
     else:
         console.print(f"{dataset} has schema version {after}; now redrive: kfm dlq redrive --dataset {dataset}")

@@ -18,6 +18,7 @@ from kfm_pipelines.candidates import candidate_path
 from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
 from kfm_pipelines.errors import PromotionRefused
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
+from kfm_pipelines.operations.schema_approval import approve_if_changed
 from kfm_pipelines.operations.shadows import clear_shadows
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.comparisons import Compared, comparisons_with_current
@@ -104,7 +105,10 @@ def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: 
     dataset = load_datasets(workshop.settings.resources)[name]  # as the files are now, whatever was read before
     declaration = declaration_of(workshop.settings.resources, dataset)
     if dataset.canary is None:
-        return _tidied(workshop, dataset, declaration, dry_run)
+        promoted = _tidied(workshop, dataset, declaration, dry_run)
+        if not dry_run:
+            _promise(workshop, dataset, actor, reason)
+        return promoted
     standing = standing_of(workshop, dataset)
     if standing.refusal:
         raise PromotionRefused(standing.refusal)
@@ -120,8 +124,14 @@ def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: 
     if not dry_run:
         with _explained(declaration, candidate):
             _carry_out(workshop, standing, promoted, actor, reason)
+        _promise(workshop, standing.candidacy.candidate, actor, reason)
         clear_shadows(workshop, dataset)
     return promoted
+
+
+def _promise(workshop: Workshop, promoted: Dataset, actor: str, reason: str) -> None:
+    """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
+    approve_if_changed(workshop, promoted, actor, f"promotion of {promoted.key.transform_version}: {reason}")
 
 
 def declaration_of(resources: Path, dataset: Dataset) -> Path:

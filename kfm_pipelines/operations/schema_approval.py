@@ -8,22 +8,25 @@ from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.schema_diff import columns_of, differences, schema_digest
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import schema_versions
-from kfm_pipelines.state.schema_versions import SchemaVersion
+from kfm_pipelines.state.schema_versions import Schema, SchemaVersion
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """The schema approved last, and how the declaration differs from it."""
 
+    declared: Schema
     approved: SchemaVersion
-    changes: list[str]
-    digest: str
+
+    @property
+    def changes(self) -> list[str]:
+        return differences(self.approved.columns, self.declared.columns)
 
 
 def proposal_of(workshop: Workshop, dataset: Dataset) -> Proposal:
-    declared = columns_of(dataset.table)
-    approved = schema_versions.recognise(workshop.database, dataset.dataset, declared, schema_digest(declared))
-    return Proposal(approved, differences(approved.columns, declared), schema_digest(declared))
+    columns = columns_of(dataset.table)
+    declared = Schema(dataset.dataset, dataset.key.transform_version, schema_digest(columns), columns)
+    return Proposal(declared, schema_versions.recognise(workshop.database, declared))
 
 
 def approved_schema(workshop: Workshop, dataset: Dataset) -> ApprovedSchema:
@@ -36,9 +39,14 @@ def approve(workshop: Workshop, dataset: Dataset, by: str, reason: str) -> Schem
     """Promise readers what the declaration has now; SchemaRefused when that is what they were promised."""
     proposal = proposal_of(workshop, dataset)
     if not proposal.changes:
+        version = proposal.approved.version
         raise SchemaRefused(
-            f"{dataset.dataset}: the declaration has schema version {proposal.approved.version}, "
-            "so there is nothing to approve"
+            f"{dataset.dataset}: the declaration has schema version {version}, so there is nothing to approve"
         )
-    columns = columns_of(dataset.table)
-    return schema_versions.approve(workshop.database, proposal.approved, columns, proposal.digest, by, reason)
+    return schema_versions.approve(workshop.database, proposal.declared, by, reason)
+
+
+def approve_if_changed(workshop: Workshop, dataset: Dataset, by: str, reason: str) -> None:
+    """For a decision that the change of schema is part of."""
+    if proposal_of(workshop, dataset).changes:
+        approve(workshop, dataset, by, reason)

@@ -1,7 +1,11 @@
-"""Which schema readers of each dataset were promised: the one it began with, then whatever somebody approved."""
+"""Which schema readers of each dataset were promised: the one it began with, then whatever somebody approved.
+
+An approval is for the keys of one transform version, so that a new version can be promised other columns while keys of
+the old one are still being made. A version nobody has approved anything for has what was approved last.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -13,38 +17,47 @@ BEGINNING = "first use"
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaVersion:
+class Schema:
+    """What a dataset is declared with, for the keys of one transform version."""
+
     dataset: str
-    version: int
+    transform_version: str
     digest: str
     columns: Columns
-    approved_by: str
-    reason: str
-    at: datetime
 
 
-def recognise(database: Database, dataset: str, columns: Columns, digest: str) -> SchemaVersion:
-    """The schema approved last; a dataset that has none begins with this one."""
-    known = versions_of(database, dataset)
+@dataclass(frozen=True, slots=True)
+class SchemaVersion(Schema):
+    """A schema that was approved."""
+
+    version: int = 0
+    approved_by: str = ""
+    reason: str = ""
+    at: datetime | None = field(default=None, compare=False)
+
+
+def recognise(database: Database, declared: Schema) -> SchemaVersion:
+    """The approved schema that the keys of this version have; a dataset that has none begins with the declared one."""
+    known = versions_of(database, declared.dataset)
     if not known:
-        _insert(database, dataset, 1, columns, digest, BEGINNING, "the declaration the dataset began with")
-        known = versions_of(database, dataset)
-    return known[-1]
+        _insert(database, declared, 1, BEGINNING, "the declaration the dataset began with")
+        known = versions_of(database, declared.dataset)
+    own = [version for version in known if version.transform_version == declared.transform_version]
+    return (own or known)[-1]
 
 
-def approve(
-    database: Database, before: SchemaVersion, columns: Columns, digest: str, actor: str, reason: str
-) -> SchemaVersion:
+def approve(database: Database, declared: Schema, actor: str, reason: str) -> SchemaVersion:
     """Promise readers another schema from now on; SchemaRefused when somebody else was quicker."""
-    if not _insert(database, before.dataset, before.version + 1, columns, digest, actor, reason):
-        raise SchemaRefused(f"{before.dataset}: somebody else has just approved schema version {before.version + 1}")
-    return versions_of(database, before.dataset)[-1]
+    number = max((known.version for known in versions_of(database, declared.dataset)), default=0) + 1
+    if not _insert(database, declared, number, actor, reason):
+        raise SchemaRefused(f"{declared.dataset}: somebody else has just approved schema version {number}")
+    return versions_of(database, declared.dataset)[-1]
 
 
 def versions_of(database: Database, dataset: str) -> list[SchemaVersion]:
     rows = database.fetch(
         """
-        SELECT dataset, version, digest, columns, approved_by, reason, at
+        SELECT dataset, transform_version, digest, columns, version, approved_by, reason, at
         FROM kfm.schema_versions WHERE dataset = %(dataset)s ORDER BY version
         """,
         {"dataset": dataset},
@@ -52,23 +65,22 @@ def versions_of(database: Database, dataset: str) -> list[SchemaVersion]:
     return [SchemaVersion(**row) for row in rows]
 
 
-def _insert(
-    database: Database, dataset: str, version: int, columns: Columns, digest: str, actor: str, reason: str
-) -> bool:
+def _insert(database: Database, declared: Schema, version: int, actor: str, reason: str) -> bool:
     from psycopg.types.json import Jsonb
 
     return bool(
         database.execute(
             """
-            INSERT INTO kfm.schema_versions (dataset, version, digest, columns, approved_by, reason)
-            VALUES (%(dataset)s, %(version)s, %(digest)s, %(columns)s, %(actor)s, %(reason)s)
+            INSERT INTO kfm.schema_versions (dataset, version, transform_version, digest, columns, approved_by, reason)
+            VALUES (%(dataset)s, %(version)s, %(transform_version)s, %(digest)s, %(columns)s, %(actor)s, %(reason)s)
             ON CONFLICT DO NOTHING
             """,
             {
-                "dataset": dataset,
+                "dataset": declared.dataset,
                 "version": version,
-                "digest": digest,
-                "columns": Jsonb({name: dict(facts) for name, facts in columns.items()}),
+                "transform_version": declared.transform_version,
+                "digest": declared.digest,
+                "columns": Jsonb({name: dict(facts) for name, facts in declared.columns.items()}),
                 "actor": actor,
                 "reason": reason,
             },

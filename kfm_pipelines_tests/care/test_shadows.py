@@ -69,7 +69,7 @@ def test_a_candidate_is_masked_and_leaves_nothing_outside_the_restricted_tier(
     assert site.tree("work").keys() == {SHADOW}
 
     unfit = compared(register, table=retyped(register))
-    assert unfit.report["faults"] == ["before masking: schema gate: condition: expected int64, found string"]
+    assert unfit.report["faults"] == ["schema gate, before masking: condition: expected int64, found string"]
     assert site.tree("work") == {}  # nor is anything left of what the one before it made
 
     assert site.tree("catalog", "objects", "processed") == published

@@ -13,6 +13,7 @@ import pytest
 
 from kfm_pipelines.datasets import load_datasets
 from kfm_pipelines.declarations import Concurrency
+from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.naming import group_of
@@ -154,7 +155,8 @@ def test_every_gate_is_a_blocking_check(definitions: dg.Definitions) -> None:
     assert sorted(("/".join(check.asset_key.path), check.name, check.blocking) for check in checks) == [
         check
         for dataset in DECLARED
-        for check in ((f"{dataset}/stage", "care", True), (f"{dataset}/validate", "schema", True))
+        for stage, gates in (("stage", RELEASE_GATES), ("validate", TABLE_GATES))
+        for check in sorted((f"{dataset}/{stage}", gate, True) for gate in gates)
     ]
     assert all(check.description for check in checks)
 
@@ -162,7 +164,7 @@ def test_every_gate_is_a_blocking_check(definitions: dg.Definitions) -> None:
 def test_one_job_takes_the_whole_chain_with_its_gates(definitions: dg.Definitions) -> None:
     job = definitions.resolve_job_def("usgs_streamflow")
     assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(STAGES)
-    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == {"schema", "care"}
+    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == set(GATES)
     assert job.tags["kfm/dataset"] == "usgs/streamflow"
     assert job.executor_def is dg.in_process_executor
 

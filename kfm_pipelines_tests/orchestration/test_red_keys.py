@@ -123,7 +123,7 @@ def test_another_schema_is_red_until_somebody_approves_it(site: Site) -> None:
 
     tried = kfm(site.environment, "datasets", "approve-schema", "usgs/streamflow", "--reason", "look", "--dry-run")
     assert "velocity added (float64 in ft/s, may be null)" in tried.out
-    assert "would become schema version 2" in tried.out
+    assert "has schema version 1; these changes would be approved. Nothing was done." in tried.out
     options = ("--reason", "the gauges report it now", "--by", "ada", "--json")
     approved = kfm(site.environment, "datasets", "approve-schema", "usgs/streamflow", *options).json
     assert (approved["from"], approved["to"], approved["approved"]) == (1, 2, True)

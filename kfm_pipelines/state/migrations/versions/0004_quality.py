@@ -57,6 +57,7 @@ SCHEMAS = r"""
 CREATE TABLE kfm.schema_versions (
     dataset     text NOT NULL,
     version     integer NOT NULL CHECK (version > 0),
+    transform_version text NOT NULL,
     digest      text NOT NULL CHECK (digest ~ '^[0-9a-f]{64}$'),
     columns     jsonb NOT NULL,
     approved_by text NOT NULL,
@@ -65,6 +66,8 @@ CREATE TABLE kfm.schema_versions (
     PRIMARY KEY (dataset, version)
 );
 COMMENT ON TABLE kfm.schema_versions IS 'the first is what the dataset began with; each later one somebody approved';
+COMMENT ON COLUMN kfm.schema_versions.transform_version IS
+    'keys of this version have it, and those of versions nobody has approved anything for';
 """
 
 KILLS = r"""
