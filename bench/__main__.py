@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,16 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
+from bench.gates import gates_share
 from bench.keys_per_minute import keys_per_minute_batched
 from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
 
-BENCHMARKS = (
+BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     drain_against_bare_loop,
     drain_at_a_million_rows,
     keys_per_minute_batched,
     masking_against_bare_cells,
     masking_memory,
+    gates_share,
 )
 RESULTS = Path(__file__).parent / "results.json"
 
@@ -29,10 +32,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="kfm-bench-", ignore_cleanup_errors=True) as folder:
             # The embedded Postgres runs as a user of its own when we are root, and has to reach its files.
             Path(folder).chmod(0o711)
-            measured.append(benchmark(Path(folder)))
+            result = benchmark(Path(folder))
+            measured += result if isinstance(result, list) else [result]
     table = Table("name", "value", "unit", "baseline", "ratio")
     for one in measured:
-        table.add_row(one.name, f"{one.value:.1f}", one.unit, f"{one.baseline:.1f}", f"{one.ratio:.2f}")
+        table.add_row(one.name, f"{one.value:.2f}", one.unit, f"{one.baseline:.2f}", f"{one.ratio:.2f}")
     Console().print(table)
     RESULTS.write_text(json.dumps([{**asdict(one), "ratio": one.ratio} for one in measured], indent=2) + "\n")
 

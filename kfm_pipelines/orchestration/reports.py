@@ -96,7 +96,7 @@ def settle_run(
     for key, metadata in told.items():
         context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
     if unsettled:
-        raise dg.Failure(_summary(unsettled, entries, {}), allow_retries=False)
+        raise dg.Failure(_summary(unsettled, entries, batch.notes), allow_retries=False)
     return False
 
 
@@ -145,8 +145,9 @@ def _summary(keys: Iterable[str], entries: Mapping[str, Entry], notes: Mapping[s
     lines = []
     for key in keys:
         entry = entries.get(key)
-        reason = str(entry.detail.get("reason")) if entry else notes.get(key, "was not taken by this run")
         if not _is_settled(entry):
+            said = entry.detail.get("reason") if entry else None
+            reason = str(said or notes.get(key) or "was not taken by this run")
             lines.append(f"{key}: {reason.removeprefix(f'{key}: ')}")
     more = f"\n… and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
     return f"{len(lines)} keys were not published:\n" + "\n".join(lines[:SHOWN]) + more
