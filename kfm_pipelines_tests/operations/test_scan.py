@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -161,6 +162,10 @@ def test_only_what_is_new_is_looked_at(site: Site) -> None:
     assert (last.run_id, last.keys, last.errors, last.warnings) == ("new", 1, 0, 0)
     assert last.detail == {"left": 0, "full": False}
 
+    site.put(7, streamflow_object(START + timedelta(hours=7), seed=5)[1])
+    site.work()
+    assert (revision_of(site, site.key(7)).revision, scanned(site).keys) == (2, 1)
+
 
 def test_what_is_wrong_is_looked_at_until_it_is_mended(site: Site) -> None:
     scanned(site)
@@ -179,6 +184,12 @@ def test_a_scan_takes_so_many_keys_and_says_how_many_are_left(site: Site) -> Non
     assert (first.keys, first.left) == (2, total - 2)
     assert scanned(site).keys == total - 2
     assert scanned(site).keys == 0
+
+    [before] = site.fetch("SELECT max(at) AS at FROM kfm.scanned")
+    for limit in (2, total - 2):
+        scanned(site, full=True, limit=limit)
+    looked_at = site.fetch("SELECT at FROM kfm.scanned WHERE key LIKE 'usgs%'")
+    assert [row["at"] > before["at"] for row in looked_at] == [True] * total
 
 
 def test_a_scan_that_was_interrupted_goes_on_where_it_ended(site: Site) -> None:
