@@ -7,6 +7,9 @@ from uuid import uuid4
 import pytest
 
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.operations.deep_scan import deep_scan
+from kfm_pipelines.operations.extents import recompute_extent
+from kfm_pipelines.operations.scan import nightly_scan
 from kfm_pipelines_tests.site import opened_site
 
 
@@ -26,6 +29,11 @@ def test_keys_are_published_to_a_bucket(stack: Stack, site_template: str, tmp_pa
         assert store.digest(f"processed/usgs-streamflow/{site.key(1)}.parquet") == digest
         assert len(json.loads(store.read("catalog/usgs-streamflow/collection.json"))["links"]) == 5
         assert store.paths("work") == []
+
+        for scan in (nightly_scan, deep_scan, recompute_extent):
+            found = scan(site.workshop, site.dataset, "a-run")
+            assert (found.keys, found.errors, found.warnings) == (2, 0, 0)
+        assert b"usgs-streamflow" in store.read("reports/data-docs/usgs-streamflow/index.html")
 
         site.send(site.auto_update_message(put))
         assert site.work() == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
