@@ -49,6 +49,7 @@ def test_an_interrupted_promotion_is_finished_by_doing_it_again(site: Site, monk
         with pytest.raises(Interrupted):
             promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
     assert declared_now(site).key.transform_version == "v1-0-0"
+    assert list(other.parent.glob(".*")) == []
 
     with monkeypatch.context() as patch:
         patch.setattr(promotion, "clear_shadows", stop)

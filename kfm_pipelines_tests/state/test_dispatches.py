@@ -8,6 +8,7 @@ import pytest
 from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.state.comparisons import Compared, record_comparison
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dispatches import (
     Turn,
@@ -262,6 +263,11 @@ def test_a_run_is_silent_without_a_live_lease_and_without_a_recent_word(database
     transactions.advance(database, claim, Step.BEGIN)
     assert not is_silent(database, "run-1", 60)
     assert is_silent(database, "run-1", 0)
+
+    # A canary holds no key and writes nothing to the log.
+    record_comparison(database, Compared(DATASET, claim.key, "v2", "c" * 64, "a" * 64, True, {}, "run-2"))
+    assert not is_silent(database, "run-2", 60)
+    assert is_silent(database, "run-2", 0)
 
 
 def test_a_silent_owner_makes_its_key_due(database: Database) -> None:
