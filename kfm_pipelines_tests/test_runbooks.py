@@ -11,6 +11,7 @@ from kfm_pipelines_tests.care.register import KEY, sites, with_reviewer
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.messaging.given import set_queue
 from kfm_pipelines_tests.operations.given import refusing, too_large
+from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.runbook import mentioned, says, steps_of
 from kfm_pipelines_tests.site import Site
 
@@ -156,6 +157,32 @@ def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
     assert not (site.root / "restricted").exists() or not list((site.root / "restricted").glob("*.html"))
 
 
+@pytest.mark.slow
+def test_a_red_key_is_put_right_by_the_book(site: Site) -> None:
+    put = site.put(0, spoiled(0))
+    site.work()
+    names = {"KEY": site.key(0), "LETTER": newest_letter(site)}
+
+    def mend() -> None:
+        site.put(0, name=put.object_key.rsplit("/", 1)[1])
+
+    run(site, "red-key.md", names, {"kfm dlq redrive LETTER": mend})
+
+    assert site.red(site.key(0)) == []
+    assert site.fetch("SELECT state FROM kfm.dead_letters") == [{"state": "closed"}]
+
+
+@pytest.mark.slow
+def test_a_dataset_is_stopped_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    site.put(0)
+    site.drain()
+
+    run(site, "kill-switch.md", {"KEY": site.key(0)}, {})
+
+    assert site.fetch("SELECT killed FROM kfm.kill_moves ORDER BY id") == [{"killed": True}, {"killed": False}]
+
+
 def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
     pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
     commands = [step.command for page in pages for step in steps_of(page)]
@@ -165,7 +192,13 @@ def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
 
 
 def test_every_runbook_is_run() -> None:
-    assert {path.name for path in RUNBOOKS.glob("*")} == {"dlq-redrive.md", "duplicate-spike.md", "review.md"}
+    assert {path.name for path in RUNBOOKS.glob("*")} == {
+        "dlq-redrive.md",
+        "duplicate-spike.md",
+        "kill-switch.md",
+        "red-key.md",
+        "review.md",
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A store in an S3 bucket, by conditional writes."""
 
 import hashlib
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
 # 412: the condition does not hold. 409: another conditional write is under way; the caller comes back later.
 _MOVED = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
+
+_KINDS = {".html": "text/html", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
 
 
 class S3Store:
@@ -50,7 +53,9 @@ class S3Store:
 
     def write(self, path: str, data: bytes) -> None:
         with translated(f"writing {path}"):
-            self._client.put_object(Bucket=self._bucket, Key=self._name(path), Body=data)
+            self._client.put_object(
+                Bucket=self._bucket, Key=self._name(path), Body=data, ContentType=content_type(path)
+            )
 
     def keep(self, source: str, target: str) -> None:
         there = self.digest(target)
@@ -99,10 +104,12 @@ class S3Store:
 
         with translated(f"writing {path}"):
             try:
+                kind = content_type(path)
+                name = self._name(path)
                 if etag is None:
-                    self._client.put_object(Bucket=self._bucket, Key=self._name(path), Body=data, IfNoneMatch="*")
+                    self._client.put_object(Bucket=self._bucket, Key=name, Body=data, ContentType=kind, IfNoneMatch="*")
                 else:
-                    self._client.put_object(Bucket=self._bucket, Key=self._name(path), Body=data, IfMatch=etag)
+                    self._client.put_object(Bucket=self._bucket, Key=name, Body=data, ContentType=kind, IfMatch=etag)
             except ClientError as error:
                 # A retry inside boto3 after a lost answer meets its own first write: that is success.
                 if code_of(error) in _MOVED and self.digest(path) == hashlib.sha256(data).hexdigest():
@@ -136,3 +143,8 @@ class S3Store:
     @property
     def _client(self) -> "S3Client":
         return s3_client()
+
+
+def content_type(path: str) -> str:
+    """So that a browser shows a page instead of saving it."""
+    return _KINDS.get(PurePosixPath(path).suffix, "application/octet-stream")

@@ -1,17 +1,21 @@
-"""What the tests of concurrency start from: a site whose dataset declares it, and keys without objects."""
+"""What the tests of this folder start from: a site whose dataset declares something, keys without objects, bad ones."""
 
+import io
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
+from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.state.claims import Claims
-from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.site import START, Site
 from kfm_pipelines_tests.state.given import deliver, event_of_hour
 
 OTHER = "usda/soil"
@@ -62,3 +66,17 @@ def enqueue(
     location = RegisteredCodeLocationOrigin("kfm")
     origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), name)
     return instance.create_run_for_job(job, tags=tags, status=status, remote_job_origin=origin).run_id
+
+
+def spoiled(hour: int) -> bytes:
+    """The sample of an hour with a number in it that stands for none."""
+    table = streamflow_table(START + timedelta(hours=hour))
+    place = table.schema.get_field_index("discharge_cfs")
+    values = [-999_999.0, *table.column(place).to_pylist()[1:]]
+    return parquet(table.set_column(place, table.schema.field(place), pa.array(values, pa.float64())))
+
+
+def parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()

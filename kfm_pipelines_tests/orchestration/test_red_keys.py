@@ -1,6 +1,5 @@
 """A red key from the gate to the person who mends it: alone, explained, looked at, put right, published."""
 
-import io
 import json
 import stat
 from dataclasses import replace
@@ -20,23 +19,10 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines_tests.cli.command import kfm
+from kfm_pipelines_tests.orchestration.given import parquet, spoiled
 from kfm_pipelines_tests.site import START, Site
 
 RED = (7, 23, 49)
-
-
-def spoiled(hour: int) -> bytes:
-    """The sample of an hour with a number in it that stands for none."""
-    table = streamflow_table(START + timedelta(hours=hour))
-    place = table.schema.get_field_index("discharge_cfs")
-    values = [-999_999.0, *table.column(place).to_pylist()[1:]]
-    return parquet(table.set_column(place, table.schema.field(place), pa.array(values, pa.float64())))
-
-
-def parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
 
 
 @pytest.mark.slow
