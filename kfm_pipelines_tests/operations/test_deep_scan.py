@@ -135,6 +135,9 @@ def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
     [result] = [name for name in shown if name.startswith("validations/some-gauges/run-of-pages/")]
     assert set(shown) == {"index.html", "expectations/some-gauges.html", result}
     assert result in shown["index.html"]
+    assert "not all held" in shown["index.html"]
+    for text in shown.values():
+        assert not re.search(r"""(src|href)\s*=\s*["']?https?:""", re.sub(r"<a\b[^>]*>", "", text))
     for said in ("some-gauges", "Failed", "discharge_cfs", "0.125"):
         assert said in shown[result]
 

@@ -1,4 +1,4 @@
-"""Data Docs: the pages that Great Expectations makes of its results, put into the store.
+"""Pages built by Great Expectations itself, made self-contained, with an index of our own.
 
 A page shows whatever is in a result. So only results about published data come here, and where a policy masks only
 those without values: how many were unexpected, never which.
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import Terminal
+from kfm_pipelines.operations.data_docs.index import index_page
+from kfm_pipelines.operations.data_docs.self_contained import self_contained
 from kfm_pipelines.stores import Layout, Store
 
 if TYPE_CHECKING:
@@ -68,6 +70,9 @@ def _build(
     # A page that Great Expectations fails to draw it leaves out, with no more than a line in the log.
     if len(list((folder / "validations").rglob("*.html"))) != len(results):
         raise Terminal(f"Great Expectations made no page of some result about {dataset.dataset}")
+    for page in folder.rglob("*.html"):
+        page.write_bytes(self_contained(page.read_bytes()))
+    (folder / INDEX).write_bytes(index_page(folder, dataset, results, run_id, at))
 
 
 def _make_renderable(result: "ExpectationSuiteValidationResult") -> None:
