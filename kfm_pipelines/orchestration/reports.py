@@ -147,7 +147,7 @@ def _summary(keys: Iterable[str], entries: Mapping[str, Entry], notes: Mapping[s
         entry = entries.get(key)
         if not _is_settled(entry):
             said = entry.detail.get("reason") if entry else None
-            reason = str(said or notes.get(key) or "was not taken by this run")
+            reason = str(said or notes.get(key) or "was not taken by this run; run the whole group of assets")
             lines.append(f"{key}: {reason.removeprefix(f'{key}: ')}")
     more = f"\n… and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
     return f"{len(lines)} keys were not published:\n" + "\n".join(lines[:SHOWN]) + more
