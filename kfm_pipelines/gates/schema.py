@@ -7,7 +7,7 @@ from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.gates.reference_system import WGS84, spoken_systems
 from kfm_pipelines.gates.samples import sample_of
-from kfm_pipelines.gates.schema_diff import columns_of, differences
+from kfm_pipelines.gates.schema_diff import differences
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 
@@ -51,10 +51,10 @@ def _units(subject: TableSubject) -> Iterator[Finding]:
 def _approved(subject: TableSubject) -> Iterator[Finding]:
     if subject.approved is None:
         return
-    changes = differences(subject.approved.columns, columns_of(subject.dataset.table))
+    changes = differences(subject.approved.columns, subject.approved.now)
     if changes:
         expected = f"schema version {subject.approved.version}, as approved"
-        yield error("schema-approved", "declaration", expected, "; ".join(changes)[:1000])
+        yield error("schema-approved", "columns", expected, "; ".join(changes)[:1000])
 
 
 def _nullability(subject: TableSubject) -> Iterator[Finding]:

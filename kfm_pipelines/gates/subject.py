@@ -23,10 +23,11 @@ class Precedents:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedSchema:
-    """The schema that readers of the dataset were last promised."""
+    """The schema that readers of the dataset were last promised, and the one they would get now."""
 
     version: int
     columns: Mapping[str, Mapping[str, Any]]
+    now: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

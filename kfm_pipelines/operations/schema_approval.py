@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import SchemaRefused
 from kfm_pipelines.gates import ApprovedSchema
@@ -24,15 +25,16 @@ class Proposal:
 
 
 def proposal_of(workshop: Workshop, dataset: Dataset) -> Proposal:
-    columns = columns_of(dataset.table)
+    """Readers get what the policy leaves of the declared table. What an exemption lets out is no promise."""
+    columns = columns_of(published_table(dataset, workshop.policy(dataset)))
     declared = Schema(dataset.dataset, dataset.key.transform_version, schema_digest(columns), columns)
     return Proposal(declared, schema_versions.recognise(workshop.database, declared))
 
 
 def approved_schema(workshop: Workshop, dataset: Dataset) -> ApprovedSchema:
     """What the schema gate goes by."""
-    approved = proposal_of(workshop, dataset).approved
-    return ApprovedSchema(approved.version, approved.columns)
+    proposal = proposal_of(workshop, dataset)
+    return ApprovedSchema(proposal.approved.version, proposal.approved.columns, proposal.declared.columns)
 
 
 def approve(workshop: Workshop, dataset: Dataset, by: str, reason: str) -> SchemaVersion:

@@ -25,7 +25,7 @@ def good(table: pa.Table | None = None, **more: Any) -> TableSubject:
 def approved(**columns: Any) -> TableSubject:
     """The good table, where readers were promised these columns besides, or without one that is None."""
     promised = {name: facts for name, facts in {**APPROVED, **columns}.items() if facts is not None}
-    return good(approved=ApprovedSchema(3, promised))
+    return good(approved=ApprovedSchema(3, promised, APPROVED))
 
 
 def with_field(name: str, **changes: Any) -> TableSubject:
