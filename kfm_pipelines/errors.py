@@ -13,6 +13,7 @@ KfmError
 │   │   ├── DatasetUnknown      names a dataset nobody declared
 │   │   └── LocationUndeclared  points outside the declared buckets and prefixes
 │   ├── KeyInvalid              not a canonical idempotency key
+│   ├── KeyOutdated             of a transform version that is not declared any more
 │   ├── ObjectMissing           the event's object is not there
 │   ├── ObjectForbidden         the store refuses us
 │   ├── IntegrityBroken         size, ETag or digest disagree with what was promised
@@ -117,6 +118,10 @@ class LocationUndeclared(MessageRefused):
 
 class KeyInvalid(Terminal):
     triage = "schema"
+
+
+class KeyOutdated(Terminal):
+    triage = "configuration"
 
 
 class ObjectMissing(Terminal):

@@ -62,13 +62,19 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
         found = letters.read_letter(workshop.database, letter)
         record = record_of(workshop, found)
         record["redrive_would"] = redriving.describe(workshop, found)
-        record["red_bytes"] = red_bytes_of(workshop, found.key, found.lineage["txn"]) if found.key else None
+        record["red_bytes"] = _red_bytes(workshop, found)
     if payload:
         record["body"] = found.body if as_json or found.body is None else repr(found.body)
     if as_json:
         print_json(record)
     else:
         _show_record(record)
+
+
+def _red_bytes(workshop: Workshop, letter: Letter) -> dict[str, Any] | None:
+    """A message that SQS set aside may name a key and still have no transaction."""
+    txn = letter.lineage.get("txn")
+    return red_bytes_of(workshop, letter.key, txn) if letter.key and txn else None
 
 
 @dlq.command()

@@ -20,16 +20,17 @@ from kfm_pipelines.errors import (
     Terminal,
 )
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.gates import TABLE_GATES, Verdict
+from kfm_pipelines.gates import TABLE_GATES, ApprovedSchema, Verdict
 from kfm_pipelines.operations import inputs, release
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
 from kfm_pipelines.operations.governance import Governance, Rules, governance_of
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
-from kfm_pipelines.operations.judging import judge_table, refusal_of, refuse_unfit_to_mask
+from kfm_pipelines.operations.judging import judge_before_masking, judge_table, refusal_of
 from kfm_pipelines.operations.red_bytes import keep_red
 from kfm_pipelines.operations.release_gates import judge_release
 from kfm_pipelines.operations.reviewing import is_approved
+from kfm_pipelines.operations.schema_approval import approved_schema
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.validation_report import write_validation_report
 from kfm_pipelines.operations.workshop import Workshop
@@ -106,7 +107,8 @@ class Batch:
             for handoff in handoffs:
                 with self._working(handoff.claim, "validate"):
                     rules = self._governance.of(handoff.claim.key)
-                    self._heed(handoff.claim, judge_table(self._workshop, self._dataset, rules, handoff), judgements)
+                    verdicts = judge_table(self._workshop, self._dataset, rules, self._approved, handoff)
+                    self._heed(handoff.claim, verdicts, judgements)
                     detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
                     transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
             self._hand_back_if_red(judgements, "validate")
@@ -188,7 +190,7 @@ class Batch:
         table = read_parquet(handoff.data, handoff.claim.key)
         if not rules.masks:
             return Outcome(table)
-        refuse_unfit_to_mask(self._workshop, self._dataset, handoff.claim.key, table, handoff.data)
+        judge_before_masking(self._workshop, self._dataset, handoff, table)
         outcome = mask(table, self._dataset, rules.policy, rules.secret)
         if outcome.crosswalk is not None:
             path = self._layout.crosswalk(handoff.claim.key, handoff.claim.epoch)
@@ -213,6 +215,10 @@ class Batch:
                 write_validation_report(self._workshop, self._dataset, claim)
                 keep_red(self._workshop, self._dataset, claim)
                 raise refusal_of(claim.key, verdict)
+
+    @cached_property
+    def _approved(self) -> ApprovedSchema:
+        return approved_schema(self._workshop, self._dataset)
 
     @cached_property
     def _governance(self) -> Governance:

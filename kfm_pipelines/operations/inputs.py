@@ -8,8 +8,8 @@ from datetime import datetime
 import rfc8785
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import AttemptsExhausted
-from kfm_pipelines.events import IngestEvent, newest_per_object
+from kfm_pipelines.errors import AttemptsExhausted, KeyOutdated
+from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.operations.archive import archive_events
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, inputs_hash
@@ -63,6 +63,8 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> 
     archive_events(workshop, claim.key)
     if claim.attempts > workshop.settings.max_attempts:
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
+    if CanonicalKey.parse(claim.key).transform_version != dataset.key.transform_version:
+        return _of_another_version(workshop, dataset, claim, current)
     events = newest_per_object(known)
     promised = fingerprint(events, config)
     intact = current is not None and _is_intact(workshop, dataset, current)
@@ -144,6 +146,19 @@ def _skip(workshop: Workshop, claim: Claim, current: Revision, fetches: Fetches)
     note = f"nothing changed since revision {current.revision}"
     transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
     return Settled(note, fetches)
+
+
+def _of_another_version(workshop: Workshop, dataset: Dataset, claim: Claim, current: Revision | None) -> Settled:
+    """A key says which version made it. What is declared now is another, and must not pass for it."""
+    now = dataset.key.transform_version
+    if current is None:
+        raise KeyOutdated(
+            f"{claim.key}: {dataset.dataset} is declared with version {now} now; upload its objects again, which makes "
+            "a key of that version"
+        )
+    note = f"revision {current.revision} stays as it is: {dataset.dataset} is declared with version {now} now"
+    transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
+    return Settled(note, Fetches())
 
 
 def _nothing_left(workshop: Workshop, claim: Claim) -> Settled:

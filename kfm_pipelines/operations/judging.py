@@ -1,21 +1,24 @@
 """The table gates judge each key's table as it would be published, and what they say is kept with the digest."""
 
 import hashlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
-from kfm_pipelines.gates import TableSubject, Verdict, judge_quality, judge_schema
+from kfm_pipelines.gates import ApprovedSchema, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.expectations import judge_suite
 from kfm_pipelines.gates.quality.rows import PRIMARY_KEY_UNIQUE
-from kfm_pipelines.gates.verdict import judge
+from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.precedents import precedents_of
-from kfm_pipelines.operations.schema_approval import approved_schema
+from kfm_pipelines.operations.traces import trace_of
+from kfm_pipelines.operations.validation_report import write_validation_report
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state.claims import Claim
@@ -24,6 +27,9 @@ from kfm_pipelines.state.verdicts import Judged, record_verdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
+BEFORE_MASKING = "before masking"  # in the place of a digest
 Report = dict[str, Any] | None
 REFUSALS: dict[str, type[GateRefused]] = {
     "qa": QualityRefused,
@@ -33,30 +39,42 @@ REFUSALS: dict[str, type[GateRefused]] = {
 }
 
 
-def judge_table(workshop: Workshop, dataset: Dataset, rules: Rules, handoff: Handoff) -> list[Verdict]:
+class UnfitToMask(GateRefused):
+    """The table is not as declared, so nothing can be made of it that may be published."""
+
+    def __init__(self, key: str, verdict: Verdict) -> None:
+        super().__init__(f"{key}: schema gate, before masking: {verdict.reason}")
+        self.verdict = verdict
+
+
+def judge_table(
+    workshop: Workshop, dataset: Dataset, rules: Rules, approved: ApprovedSchema, handoff: Handoff
+) -> list[Verdict]:
     """Every verdict is kept with the digest of what it is about."""
     claim = handoff.claim
+    table = read_parquet(handoff.data, claim.key)
     subject = TableSubject(
         dataset=dataset,
         published=rules.published(dataset),
-        table=read_parquet(handoff.data, claim.key),
+        table=table,
         data=handoff.data,
         content_hash=handoff.content_hash,
         window=window_of_key(workshop.database, claim.key),
-        may_show=rules.policy.is_open,
-        precedents=precedents_of(workshop.database, dataset, claim),
-        approved=approved_schema(workshop, dataset),
+        # What somebody has to see first, nobody else sees before.
+        may_show=rules.policy.is_open and dataset.review == "none",
+        precedents=precedents_of(workshop, dataset, claim, table, open_=rules.policy.is_open),
+        approved=approved,
     )
     verdicts = []
     for verdict, report in table_verdicts(workshop, subject):
-        _record(workshop, dataset, claim, subject, verdict, report)
+        _record(workshop, dataset, claim, subject.content_hash, verdict, report)
         verdicts.append(verdict)
     return verdicts
 
 
 def table_verdicts(workshop: Workshop, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
-    """What is in a table is looked at only when its schema is right."""
-    schema = judge_schema(subject)
+    """What is in a table is looked at only when its schema is right. A gate that cannot judge refuses."""
+    schema = _given("schema", judge_schema, subject)
     yield schema, None
     if schema.passed:
         yield _quality(workshop, subject)
@@ -64,13 +82,23 @@ def table_verdicts(workshop: Workshop, subject: TableSubject) -> Iterator[tuple[
 
 def _quality(workshop: Workshop, subject: TableSubject) -> tuple[Verdict, Report]:
     """By the declared thresholds, and by the suite of Great Expectations where the dataset has one."""
-    verdict = judge_quality(subject)
-    name = subject.dataset.quality.suite
+    verdict = _given("qa", judge_quality, subject)
+    name, dataset = subject.dataset.quality.suite, subject.dataset
     if name is None:
         return verdict, None
-    judged = judge_suite(workshop.suite(name, subject.published), subject)
+    judged = judge_suite(workshop.suite(name, published_table(dataset, workshop.policy(dataset))), subject)
     findings, rules = (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules)
     return Verdict(verdict.gate, findings, rules), judged.report
+
+
+def _given(gate: str, judged: Callable[[TableSubject], Verdict], subject: TableSubject) -> Verdict:
+    try:
+        return judged(subject)
+    except MemoryError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - what it is may quote the data
+        log.error("the %s gate failed: %s\n%s", gate, type(failure).__name__, trace_of(failure))
+        return Verdict(gate, (error("judged", "table", "a verdict", f"{type(failure).__name__} while judging"),))
 
 
 def refuse_unfit_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> None:
@@ -80,7 +108,17 @@ def refuse_unfit_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: 
     schema = judge_schema(subject)
     for verdict in (schema, judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema):
         if not verdict.passed:
-            raise GateRefused(f"{key}: schema gate, before masking: {verdict.reason}")
+            raise UnfitToMask(key, verdict)
+
+
+def judge_before_masking(workshop: Workshop, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
+    """A refusal is on record like any other; the bytes are not masked, so neither they nor their digest are kept."""
+    try:
+        refuse_unfit_to_mask(workshop, dataset, handoff.claim.key, table, handoff.data)
+    except UnfitToMask as unfit:
+        _record(workshop, dataset, handoff.claim, BEFORE_MASKING, unfit.verdict)
+        write_validation_report(workshop, dataset, handoff.claim)
+        raise
 
 
 def refusal_of(key: str, verdict: Verdict) -> GateRefused:
@@ -91,10 +129,10 @@ def _record(
     workshop: Workshop,
     dataset: Dataset,
     claim: Claim,
-    subject: TableSubject,
+    digest: str,
     verdict: Verdict,
     report: Report = None,
 ) -> None:
     findings = tuple(asdict(finding) for finding in verdict.findings)
-    judged = Judged(verdict.gate, subject.content_hash, verdict.passed, findings, verdict.rules, report)
+    judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules, report)
     record_verdict(workshop.database, claim, dataset.dataset, judged)

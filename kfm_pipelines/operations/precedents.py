@@ -1,33 +1,55 @@
-"""What is known from earlier publications of a key and of the windows around it, as far as a threshold asks for it."""
+"""What is known from earlier publications of a key and of the windows around it, as far as it can be compared."""
+
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.gates import Precedents
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state import wal
 from kfm_pipelines.state.claims import Claim
-from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.revisions import Revision, current_revision, neighbour_rows
-from kfm_pipelines.state.wal import Step
+from kfm_pipelines.state.wal import Entry, Step
+from kfm_pipelines.stores import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def precedents_of(database: Database, dataset: Dataset, claim: Claim) -> Precedents:
-    current = current_revision(database, claim.key)
-    neighbours = dataset.quality.rows.neighbours
+def precedents_of(workshop: Workshop, dataset: Dataset, claim: Claim, table: "pa.Table", *, open_: bool) -> Precedents:
+    """Numbers of rows say something only of tables that were made under the same policy: what an exemption let out must
+    not stop what replaces it. How many rows masking leaves depends on more than the window."""
+    current = current_revision(workshop.database, claim.key)
+    around = dataset.quality.rows.neighbours
+    neighbours = neighbour_rows(workshop.database, claim.key, around.windows) if around and open_ else []
+    if current is None or not _same(workshop, claim, current, Step.MASK, "policy", "exemption"):
+        return Precedents(neighbour_rows=tuple(neighbours))
+    drifted = _same(workshop, claim, current, Step.COMPUTE, "etags") and _differs(workshop, dataset, current, table)
     return Precedents(
-        previous_rows=current.rows if current else None,
-        neighbour_rows=tuple(neighbour_rows(database, claim.key, neighbours.windows)) if neighbours else (),
-        same_objects_gave=current.content_hash if current and _same_objects(database, claim, current) else None,
+        previous_rows=current.rows,
+        neighbour_rows=tuple(neighbours),
+        same_objects_gave=current.content_hash if drifted else None,
     )
 
 
-def _same_objects(database: Database, claim: Claim, current: Revision) -> bool:
-    """Whether this transaction and the one that made the current revision read the same bytes under the same rules."""
-    return _read(database, claim.key, claim.epoch) == _read(database, claim.key, current.txn)
+def _same(workshop: Workshop, claim: Claim, current: Revision, step: Step, *facts: str) -> bool:
+    """Whether this transaction and the one that made the current revision have these in common."""
+    with workshop.database.transaction() as connection:
+        now = wal.entry_of(connection, claim.key, claim.epoch, step)
+        then = wal.entry_of(connection, claim.key, current.txn, step)
+    return now is not None and then is not None and _facts(now, facts) == _facts(then, facts)
 
 
-def _read(database: Database, key: str, txn: int) -> tuple[object, ...]:
-    with database.transaction() as connection:
-        computed = wal.entry_of(connection, key, txn, Step.COMPUTE)
-        masked = wal.entry_of(connection, key, txn, Step.MASK)
-    if computed is None or masked is None:
-        return (txn,)  # like nothing else
-    return (computed.detail.get("etags"), masked.detail.get("policy"), masked.detail.get("exemption"))
+def _facts(entry: Entry, names: tuple[str, ...]) -> list[object]:
+    return [entry.detail.get(name) for name in names]
+
+
+def _differs(workshop: Workshop, dataset: Dataset, current: Revision, table: "pa.Table") -> bool:
+    """Whether the columns that both have hold other values. What a declaration says about a column is written into the
+    file as well, and may be said better without anything having drifted."""
+    path = Layout(dataset.pipeline).content(current.content_hash)
+    if not workshop.store.exists(path):
+        return False
+    published = read_parquet(workshop.store.read(path), current.key)
+    shared = [name for name in published.column_names if name in table.column_names]
+    return not published.select(shared).equals(table.select(shared))

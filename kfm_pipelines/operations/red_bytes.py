@@ -14,20 +14,19 @@ from kfm_pipelines.stores.layout import MASKED, STAGED
 def keep_red(workshop: Workshop, dataset: Dataset, claim: Claim) -> None:
     """Set aside what this claim has masked and staged. What it was made from is not kept: that is where it came from.
     Noted before it is written, so that nothing is left that nobody knows of."""
-    store, layout = workshop.store, Layout(dataset.pipeline)
-    inspections.note_kept(workshop.database, claim, workshop.settings.red_days)
+    store, folder = workshop.store, Layout(dataset.pipeline).red(claim.key, claim.epoch)
+    inspections.note_kept(workshop.database, claim, folder, workshop.settings.red_days)
     place = f"{dataset.pipeline}/{claim.key}/{claim.epoch}"
     # What is staged holds what is masked, so that alone is enough once it is there.
     for path in store.paths(f"{STAGED}/{place}") or store.paths(f"{MASKED}/{place}"):
-        store.write(f"{layout.red(claim.key, claim.epoch)}/{path.rsplit('/', 1)[1]}", store.read(path))
+        store.write(f"{folder}/{path.rsplit('/', 1)[1]}", store.read(path))
 
 
 def where_kept(workshop: Workshop, key: str) -> list[dict[str, object]]:
     """For whoever wants to look: where, and until when."""
     return [
-        {"txn": kept.txn, "folder": f"{workshop.store.url}/{_folder(workshop, kept)}", "until": kept.until}
+        {"txn": kept.txn, "folder": f"{workshop.store.url}/{kept.folder}", "until": kept.until}
         for kept in inspections.kept_of(workshop.database, key)
-        if kept.dataset in workshop.datasets
     ]
 
 
@@ -35,20 +34,16 @@ def remove_outdated(workshop: Workshop) -> int:
     return _remove(workshop, inspections.outdated(workshop.database))
 
 
-def remove_of_key(workshop: Workshop, key: str) -> int:
-    """The key is published: there is nothing left to look at."""
-    return _remove(workshop, inspections.kept_of(workshop.database, key))
+def remove_replaced(workshop: Workshop, key: str, published: int) -> int:
+    """The key is published by this transaction: nobody has to look at what came before it."""
+    kept = inspections.kept_of(workshop.database, key)
+    return _remove(workshop, (one for one in kept if one.txn < published))
 
 
 def _remove(workshop: Workshop, kept: Iterable[Inspection]) -> int:
     removed = 0
     for one in kept:
-        if one.dataset in workshop.datasets:
-            workshop.store.remove(_folder(workshop, one))
-            inspections.note_removed(workshop.database, one)
-            removed += 1
+        workshop.store.remove(one.folder)
+        inspections.note_removed(workshop.database, one)
+        removed += 1
     return removed
-
-
-def _folder(workshop: Workshop, kept: Inspection) -> str:
-    return Layout(workshop.datasets[kept.dataset].pipeline).red(kept.key, kept.txn)

@@ -20,7 +20,7 @@ from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
 from kfm_pipelines.operations.governance import Governance
 from kfm_pipelines.operations.inputs import window_of_key
-from kfm_pipelines.operations.red_bytes import remove_of_key
+from kfm_pipelines.operations.red_bytes import remove_replaced
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.publish import promote, verify_staged
@@ -125,7 +125,7 @@ def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Relea
             workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
         locked.commit(_revision(release, claim, txn), txn=txn)
     try:
-        remove_of_key(workshop, claim.key)
+        remove_replaced(workshop, claim.key, txn)
     except KfmError as error:  # it is published, and the nightly purge removes what is left
         log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
 

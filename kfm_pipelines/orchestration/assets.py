@@ -69,7 +69,7 @@ def _validate(dataset: Dataset) -> dg.AssetsDefinition:
         judgements = batch.validate(masked)
         reports.log_notes(context, batch)
         return dg.MaterializeResult(
-            metadata={"keys_judged": len(judgements)},
+            metadata={"keys_judged": len({judgement.key for judgement in judgements})},
             check_results=[reports.check_result(gate, judgements) for gate in TABLE_GATES],
         )
 
@@ -92,7 +92,7 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
         reports.log_notes(context, batch)
         reports.show_care(context, batch, judgements)
         return dg.MaterializeResult(
-            metadata={"keys_staged": len(judgements)},
+            metadata={"keys_staged": len({judgement.key for judgement in judgements})},
             check_results=[reports.check_result(gate, judgements) for gate in RELEASE_GATES],
         )
 

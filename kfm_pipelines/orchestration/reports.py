@@ -41,10 +41,7 @@ def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckRes
     """One result for all keys of the run, with the red ones and their findings as a table."""
     verdicts = [judgement for judgement in judgements if judgement.verdict.gate == gate]
     red = [judgement for judgement in verdicts if not judgement.verdict.passed]
-    findings = sorted(
-        ((judgement.key, finding) for judgement in verdicts for finding in judgement.verdict.findings),
-        key=lambda found: (WORST_FIRST.index(found[1].severity), found[0]),
-    )
+    findings = _in_order(verdicts)
     metadata: dict[str, Any] = {"keys_judged": len(verdicts), "keys_red": len(red)}
     if findings:
         metadata["findings"] = dg.MetadataValue.table([_record(*found) for found in findings[:SHOWN]])
@@ -53,9 +50,30 @@ def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckRes
         check_name=gate,
         passed=not red,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=f"{len(red)} of {len(verdicts)} keys are red" if red else f"{len(verdicts)} keys are green",
+        description=_described(len(red), len(verdicts)),
         metadata=metadata,
     )
+
+
+def _described(red: int, judged: int) -> str:
+    if not judged:
+        return "no key came as far as this gate"
+    return f"{red} of {judged} keys are red" if red else f"{judged} keys are green"
+
+
+def _in_order(judgements: Sequence[Judgement]) -> list[tuple[str, Finding]]:
+    """The worst finding of each key, then the others: of many keys none must hide another."""
+    firsts: list[tuple[str, Finding]] = []
+    others: list[tuple[str, Finding]] = []
+    for judgement in judgements:
+        ordered = sorted(judgement.verdict.findings, key=lambda finding: WORST_FIRST.index(finding.severity))
+        firsts += [(judgement.key, finding) for finding in ordered[:1]]
+        others += [(judgement.key, finding) for finding in ordered[1:]]
+    return [*sorted(firsts, key=_rank), *sorted(others, key=_rank)]
+
+
+def _rank(found: tuple[str, Finding]) -> tuple[int, str]:
+    return WORST_FIRST.index(found[1].severity), found[0]
 
 
 def _record(key: str, finding: Finding) -> dg.TableRecord:
@@ -75,7 +93,8 @@ def _record(key: str, finding: Finding) -> dg.TableRecord:
 def show_care(context: dg.AssetExecutionContext, batch: Batch, judgements: Sequence[Judgement]) -> None:
     """For masked releases: how much was masked, as numbers that Dagster plots over time, and the map that readers will
     see. Both come from what would be published, never from what it was made of."""
-    shown = [judgement.key for judgement in judgements if judgement.verdict.passed][:MAPS_SHOWN]
+    shown = list(dict.fromkeys(one.key for one in judgements if one.verdict.passed and one.verdict.gate == "care"))
+    shown = shown[:MAPS_SHOWN]
     _attach(context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_shown(shown).items()})
 
 

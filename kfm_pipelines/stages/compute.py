@@ -14,6 +14,7 @@ import rfc8785
 
 from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
 from kfm_pipelines.stages.parquet import read_parquet
@@ -44,7 +45,7 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
         kinds = _unlike(tables)
         raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
     table = transformed(table, dataset.transform)
-    return _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), declared_schema(dataset.table))
+    return _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
@@ -156,15 +157,20 @@ def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated: Mapping[s
     return arranged.select(order + sorted(name for name in table.column_names if name not in order))
 
 
-def _ordered(table: "pa.Table", declared: "pa.Schema") -> "pa.Table":
-    """Rows sorted by all columns from the left, each row once. A table with a column that is not as declared stays as
-    it came: not every type can be compared, and the gate will refuse it anyway."""
+def _ordered(table: "pa.Table", declaration: Table) -> "pa.Table":
+    """Rows about the same thing together and in the order of time, then by all other columns from the left; each row
+    once. A table with a column that is not as declared stays as it came: not every type can be compared, and the gate
+    will refuse it anyway."""
+    declared = declared_schema(declaration)
     as_declared = all(
         field.name in declared.names and declared.field(field.name).type == field.type for field in table.schema
     )
     if not as_declared or table.num_rows == 0:
         return table
-    return _distinct(_with_one_zero(table).sort_by([(name, "ascending") for name in table.column_names]))
+    things = [name for name in declaration.primary_key if name != declaration.time_column]
+    times = [declaration.time_column] if declaration.time_column in declaration.primary_key else []
+    order = dict.fromkeys(name for name in (*things, *times, *table.column_names) if name in table.column_names)
+    return _distinct(_with_one_zero(table).sort_by([(name, "ascending") for name in order]))
 
 
 def _with_one_zero(table: "pa.Table") -> "pa.Table":

@@ -10,19 +10,19 @@ from kfm_pipelines.state.database import Database
 @dataclass(frozen=True, slots=True)
 class Inspection:
     key: str
-    dataset: str
     txn: int
+    folder: str
     until: datetime
 
 
-def note_kept(database: Database, claim: Claim, days: int) -> None:
+def note_kept(database: Database, claim: Claim, folder: str, days: int) -> None:
     """To be written before the bytes are: what is not noted is never removed."""
     database.execute(
         """
-        INSERT INTO kfm.inspections (key, txn, until)
-        VALUES (%(key)s, %(txn)s, clock_timestamp() + make_interval(days => %(days)s))
+        INSERT INTO kfm.inspections (key, txn, folder, until)
+        VALUES (%(key)s, %(txn)s, %(folder)s, clock_timestamp() + make_interval(days => %(days)s))
         """,
-        {"key": claim.key, "txn": claim.epoch, "days": days},
+        {"key": claim.key, "txn": claim.epoch, "folder": folder, "days": days},
     )
 
 
@@ -49,7 +49,7 @@ def outdated(database: Database) -> list[Inspection]:
 def _found(database: Database, which: str, key: str = "") -> list[Inspection]:
     rows = database.fetch(
         f"""
-        SELECT i.key, k.dataset, i.txn, i.until FROM kfm.inspections i JOIN kfm.keys k ON k.key = i.key
+        SELECT i.key, i.txn, i.folder, i.until FROM kfm.inspections i
         WHERE i.removed_at IS NULL AND ({which}) ORDER BY i.key, i.txn
         """,  # noqa: S608 - both conditions are written above
         {"key": key},

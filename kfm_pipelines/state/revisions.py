@@ -62,22 +62,25 @@ def record_revision(connection: "Connection[dict[str, Any]]", new: Revision) -> 
 
 def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
     """How many rows are published for the windows around a key's: so many before it and so many after it, of the same
-    area, resolution and transform."""
+    dataset and transform. Found from the key outwards, so that it does not matter how many windows there are."""
+    # Without OFFSET 0 the planner turns the look at each neighbour into a join over all of them.
     rows = database.fetch(
         """
-        WITH mine AS (SELECT * FROM kfm.keys WHERE key = %(key)s), alike AS NOT MATERIALIZED (
-            SELECT k.key, k.window_start FROM kfm.keys k, mine
-            WHERE k.dataset = mine.dataset AND k.key <> mine.key
-              AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
-              AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key)
-        ), around AS (
-            (SELECT a.key FROM alike a, mine WHERE a.window_start < mine.window_start
-             ORDER BY a.window_start DESC LIMIT %(windows)s)
+        SELECT (SELECT rows FROM kfm.revisions r WHERE r.key = near.key ORDER BY r.revision DESC LIMIT 1) AS rows
+        FROM kfm.keys mine, LATERAL (
+            (SELECT k.key FROM kfm.keys k
+             WHERE k.dataset = mine.dataset AND k.window_start < mine.window_start
+               AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
+               AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key OFFSET 0)
+             ORDER BY k.window_start DESC LIMIT %(windows)s)
             UNION ALL
-            (SELECT a.key FROM alike a, mine WHERE a.window_start > mine.window_start
-             ORDER BY a.window_start LIMIT %(windows)s)
-        )
-        SELECT DISTINCT ON (r.key) r.rows FROM kfm.revisions r JOIN around USING (key) ORDER BY r.key, r.revision DESC
+            (SELECT k.key FROM kfm.keys k
+             WHERE k.dataset = mine.dataset AND k.window_start > mine.window_start
+               AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
+               AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key OFFSET 0)
+             ORDER BY k.window_start LIMIT %(windows)s)
+        ) AS near
+        WHERE mine.key = %(key)s
         """,
         {"key": key, "windows": windows},
     )

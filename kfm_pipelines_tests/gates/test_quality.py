@@ -61,6 +61,23 @@ def test_whole_numbers_have_bounds_too() -> None:
     assert found(subject(table, dataset=OUTLINES, quality=quality)) == [("range", "number", "1 of 3 rows outside")]
 
 
+@pytest.mark.parametrize("bounds", [{"min": 0.5}, {"max": 2.0**62 + 0.0}, {"min": -1e300, "max": 1e300}])
+def test_the_largest_whole_numbers_are_compared_as_they_are(bounds: dict[str, float]) -> None:
+    values = [-(2**63), 1, 2**63 - 1]
+    outside = sum(not bounds.get("min", -INFINITY) <= value <= bounds.get("max", INFINITY) for value in values)
+    table = pa.table({"number": values, "outline": pa.array([POINT] * 3, pa.binary())})
+    told = found(subject(table, dataset=OUTLINES, quality={"ranges": [{"column": "number", **bounds}]}))
+    assert told == ([("range", "number", f"{outside} of 3 rows outside")] if outside else [])
+
+
+@pytest.mark.parametrize("measure", ["mean", "median", "stddev", "sum"])
+def test_a_measure_of_what_is_no_number_is_none(measure: str) -> None:
+    quality = {"statistics": [{"column": "discharge_cfs", "measure": measure, "min": 0.0}]}
+    assert found(subject(rows(discharge_cfs=[NAN] * 3), quality=quality)) == [
+        ("statistic", "discharge_cfs", "no number")
+    ]
+
+
 def test_a_finding_says_what_was_expected_and_shows_a_few_rows() -> None:
     finding = only(subject(rows(5, discharge_cfs=[1.0, 5.5, 6.5, 7.5, 8.5]), quality=bounded(min=0.0, max=5.0)))
     assert str(finding) == "discharge_cfs: expected 0 to 5, found 4 of 5 rows outside"

@@ -277,6 +277,13 @@ def stating(name: str, metadata: dict[str, str]) -> pa.Table:
     return table.set_column(place, table.schema.field(place).with_metadata(metadata), table.column(place))
 
 
+def test_a_gauge_that_is_renamed_within_the_window_stays_in_the_order_of_time() -> None:
+    renamed = rows(2, site_no=["a", "a"], site_name=["Zeandale", "Abilene"], observed_at=[minute(0), minute(1)])
+    table = computed(renamed.take([1, 0]))
+    assert table.column("observed_at").to_pylist() == [minute(0), minute(1)]
+    assert judge_schema(subject_of(table)).passed
+
+
 def test_an_object_that_is_no_parquet_is_named() -> None:
     from kfm_pipelines.stages.compute import compute
 

@@ -71,14 +71,15 @@ def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
 
 
 def with_ratios(suite: Suite, table: "pa.Table") -> "pa.Table":
-    """Something divided by nothing is endless, and fails whatever is expected of it."""
+    """Something divided by nothing is endless, and so is nothing divided by nothing: as no number it would pass."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for name, parts in suite.meta.ratios.items():
         if set(parts) <= set(table.column_names):
             above, below = (table.column(part).cast(pa.float64(), safe=False) for part in parts)
-            table = table.append_column(name, pc.divide(above, below))
+            ratio = pc.divide(above, below)
+            table = table.append_column(name, pc.if_else(pc.is_nan(ratio), float("inf"), ratio))
     return table
 
 

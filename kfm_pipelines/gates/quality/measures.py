@@ -1,5 +1,6 @@
 """Whether a number made of a whole column lies within its declared bounds."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,10 @@ def _measured(values: "pa.ChunkedArray", bounds: Statistic) -> float:
         return float(pc.count_distinct(values, mode="only_valid").as_py())
     numbers = values.cast(pa.float64(), safe=False)  # so that no sum of whole numbers runs over
     if bounds.measure == "median":
-        return float(pc.quantile(numbers, 0.5)[0].as_py())
-    measures = {"mean": pc.mean, "stddev": pc.stddev, "sum": pc.sum}
-    return float(measures[bounds.measure](numbers).as_py())
+        found = pc.quantile(numbers, 0.5)[0].as_py()
+    else:
+        found = {"mean": pc.mean, "stddev": pc.stddev, "sum": pc.sum}[bounds.measure](numbers).as_py()
+    return math.nan if found is None else float(found)
 
 
 def _is_inside(found: float, bounds: Statistic) -> bool:

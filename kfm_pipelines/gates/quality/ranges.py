@@ -1,5 +1,6 @@
 """Whether every value lies within its declared bounds."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -31,15 +32,23 @@ def _outside(values: "pa.ChunkedArray", bounds: Range) -> "pa.ChunkedArray":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    inside = [pc.is_finite(values)] if pa.types.is_floating(values.type) else []
+    whole = pa.types.is_integer(values.type)
+    inside = [] if whole else [pc.is_finite(values)]
     if bounds.min is not None:
-        inside.append(pc.greater_equal(values, bounds.min))
+        inside.append(pc.greater_equal(values, _whole(math.ceil(bounds.min)) if whole else bounds.min))
     if bounds.max is not None:
-        inside.append(pc.less_equal(values, bounds.max))
+        inside.append(pc.less_equal(values, _whole(math.floor(bounds.max)) if whole else bounds.max))
     within = inside[0]
     for condition in inside[1:]:
         within = pc.and_(within, condition)
     return pc.invert(within)
+
+
+def _whole(bound: int) -> "pa.Scalar":
+    """Large whole numbers are not to be compared with fractions: not each of them is one."""
+    import pyarrow as pa
+
+    return pa.scalar(max(-(2**63), min(bound, 2**63 - 1)), pa.int64())
 
 
 RANGE = Rule(

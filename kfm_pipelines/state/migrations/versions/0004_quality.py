@@ -10,7 +10,7 @@ depends_on = None
 FINDINGS = r"""
 ALTER TABLE kfm.verdicts ADD COLUMN rules text[] NOT NULL DEFAULT '{}', ADD COLUMN report jsonb;
 COMMENT ON COLUMN kfm.verdicts.rules IS 'what was looked at, whether it held or not';
-CREATE INDEX keys_by_window ON kfm.keys (dataset, window_start);
+CREATE INDEX keys_by_window ON kfm.keys (dataset, split_part(key, ':', 5), window_start);
 CREATE TABLE kfm.qa_findings (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -91,6 +91,7 @@ RED = r"""
 CREATE TABLE kfm.inspections (
     key        text NOT NULL REFERENCES kfm.keys,
     txn        bigint NOT NULL,
+    folder     text NOT NULL,
     until      timestamptz NOT NULL,
     removed_at timestamptz,
     PRIMARY KEY (key, txn)
