@@ -5,12 +5,14 @@ whether any of that is as it should be.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
+from kfm_pipelines.care.verifier.cells import Cells, read_cells
+from kfm_pipelines.care.verifier.classes import KINDS, classes_of
 from kfm_pipelines.care.verifier.distinct import distinct
 from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     Numbers = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
 
 
@@ -64,6 +67,8 @@ class Case:
     crosswalk: "pa.Table"
     item: Mapping[str, Any]
     documents: tuple[object, ...]
+    _floats: "dict[str, Floats]" = field(default_factory=dict)
+    _texts: "dict[str, pa.DictionaryArray]" = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -93,7 +98,7 @@ class Case:
         return records
 
     @cached_property
-    def record_classes(self) -> "npt.NDArray[np.object_]":
+    def record_classes(self) -> "npt.NDArray[np.int32]":
         return classes_of(self.policy, self.published)
 
     @cached_property
@@ -101,14 +106,22 @@ class Case:
         return protected_places(self.policy, self.dataset, self.origins)
 
     @cached_property
-    def cells(self) -> frozenset[str]:
-        import pyarrow.compute as pc
+    def cells(self) -> Cells:
+        """Of all records."""
+        return read_cells(_flat(self.published.column("cell")))
 
-        return frozenset(pc.unique(self.published.column("cell").drop_null()).to_pylist())
+    @cached_property
+    def placed(self) -> "Flags":
+        """Record by record, whether anything at all is shown of its place."""
+        import numpy as np
+
+        told = [name for name in ("cell", self.longitude, self.latitude, self.geometry, "uncertainty_m") if name]
+        some: Flags = np.any([self.published.column(name).is_valid().to_numpy() for name in told], axis=0)
+        return some
 
     @cached_property
     def texts(self) -> Phrases:
-        return protected_texts(self.policy, self.dataset, self.origins, self.cells)
+        return protected_texts(self.policy, self.dataset, self.origins, self.cells.names)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
@@ -117,6 +130,18 @@ class Case:
     def values(self, name: str, positions: "Numbers") -> "pa.Array":
         """A published column at some records."""
         return _flat(self.published.column(name).take(_indices(positions)))
+
+    def floats(self, name: str, positions: "Numbers") -> "Floats":
+        """A published column of numbers at some records; NaN for null."""
+        if name not in self._floats:
+            self._floats[name] = self.published.column(name).to_numpy().astype("float64", copy=False)
+        return self._floats[name][positions]
+
+    def texts_of(self, name: str) -> "pa.DictionaryArray":
+        """A published column of texts, each different one once."""
+        if name not in self._texts:
+            self._texts[name] = _flat(self.published.column(name)).dictionary_encode()
+        return self._texts[name]
 
     def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
         return _flat(self.origins.table.column(name).take(_indices(positions)))
@@ -132,9 +157,9 @@ class Case:
     def _shares(self) -> Iterator[Share]:
         import numpy as np
 
-        for sensitivity, rules in self.policy.classes.items():
+        for place, (sensitivity, rules) in enumerate(self.policy.classes.items()):
             for kind, rule in rules.rules.items():
-                mine = (self.origins.classes == sensitivity) & (self.origins.kinds == kind)
+                mine = (self.origins.classes == place) & (self.origins.kinds == KINDS.index(kind))
                 links = mine[self.link_rows]
                 records = self.link_records[links]
                 yield Share(
@@ -158,22 +183,11 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         evidence,
         footer,
         published,
-        read_origins(policy, dataset, original, classes_of(policy, original, "original")),
+        read_origins(policy, dataset, original),
         _sound(crosswalk),
         item,
         tuple(read_document(document) for document in evidence.documents.values()),
     )
-
-
-def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "npt.NDArray[np.object_]":
-    import numpy as np
-
-    if policy.class_column is None:
-        return np.full(table.num_rows, policy.sensitivity, dtype=object)
-    if policy.class_column not in table.column_names:
-        raise Unreadable(subject, "the column with the class", "no such column")
-    found: npt.NDArray[np.object_] = table.column(policy.class_column).to_numpy(zero_copy_only=False).astype(object)
-    return found
 
 
 def _sound(crosswalk: "pa.Table") -> "pa.Table":

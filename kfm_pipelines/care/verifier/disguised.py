@@ -192,7 +192,7 @@ def _are_own_cells(hidden: Hidden, values: "pa.Array") -> bool:
         for place in np.flatnonzero((numbers >= 2.0**_H3) & (numbers < 2.0 ** (_H3 + 1))).tolist():
             resolution = (int(numbers[place]) >> 52) & 0xF
             cell = h3.latlng_to_cell(latitudes[place], longitudes[place], resolution)
-            if float(cell) == numbers[place] and h3.int_to_str(cell) not in hidden.case.cells:
+            if float(cell) == numbers[place] and h3.int_to_str(cell) not in hidden.case.cells.names:
                 return True
     return False
 

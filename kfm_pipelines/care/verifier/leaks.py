@@ -84,7 +84,7 @@ def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[flo
 
 def _other_cells(case: Case, text: str) -> int:
     """H3 cells that are not published as such."""
-    return sum(is_cell(found) and found not in case.cells for found in _CELL.findall(text.lower()))
+    return sum(is_cell(found) and found not in case.cells.names for found in _CELL.findall(text.lower()))
 
 
 def _is_telling(phrase: str) -> bool:

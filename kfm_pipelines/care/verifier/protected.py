@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
+from kfm_pipelines.care.verifier.classes import those_with
 from kfm_pipelines.care.verifier.distinct import distinct, without
 from kfm_pipelines.care.verifier.origins import Origins
 from kfm_pipelines.care.verifier.phrases import Phrases
@@ -71,15 +72,7 @@ class Places:
 
 
 def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> Places:
-    import numpy as np
-
-    left = {
-        (sensitivity, kind)
-        for sensitivity, rules in policy.classes.items()
-        for kind, rule in rules.rules.items()
-        if isinstance(rule, Leave)
-    }
-    shown = np.array([pair in left for pair in zip(origins.classes, origins.kinds, strict=True)], dtype=np.bool_)
+    shown = those_with(policy, origins.classes, origins.kinds, lambda rule: isinstance(rule, Leave))
     hidden, public = _degrees(dataset, origins, ~shown), _degrees(dataset, origins, shown)
     others, public_others = _others(dataset, origins, ~shown), _others(dataset, origins, shown)
     return Places(without(hidden[0], public[0]), without(hidden[1], public[1]), without(others, public_others))
@@ -158,7 +151,9 @@ def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") 
     import numpy as np
     import shapely
 
-    table, corners = dataset.table, shapely.get_coordinates(origins.shapes[rows])
+    table, corners = dataset.table, np.empty((0, 2))
+    if len(origins.shapes):
+        corners = shapely.get_coordinates(origins.shapes[rows])
     found = {"longitude": [corners[:, 0]], "latitude": [corners[:, 1]]}
     main = {table.longitude_column: "longitude", table.latitude_column: "latitude"}
     for column in table.columns:
