@@ -64,23 +64,10 @@ def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
 
 def footer_holds_no_text(case: Case) -> Iterator[Breach]:
     """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
-    found = sum(_texts_in(case, blob.lower()) for blob in (case.evidence.data[_end_of_pages(case) :], _schema(case)))
+    blobs = (case.evidence.data[_end_of_pages(case) :], _schema(case))
+    found = case.texts.written_in([blob.lower() for blob in blobs], _SHORTEST)
     if found:
         yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
-
-
-def _texts_in(case: Case, folded: bytes) -> int:
-    """First those whose first bytes are there at all: there are millions of texts, and the bytes are few."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    begun = {folded[start : start + _SHORTEST] for start in range(len(folded) - _SHORTEST + 1)}
-    found = 0
-    for chunk in case.texts.written.chunks:
-        texts = pc.utf8_lower(chunk).cast(pa.binary())
-        starts = pc.is_in(pc.binary_slice(texts, 0, _SHORTEST), value_set=pa.array(sorted(begun), pa.binary()))
-        found += sum(text in folded for text in texts.filter(starts).to_pylist())
-    return found
 
 
 def bytes_are_canonical(case: Case) -> Iterator[Breach]:
