@@ -146,6 +146,10 @@ class Case:
     def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
         return _flat(self.origins.table.column(name).take(_indices(positions)))
 
+    def original_floats(self, name: str, positions: "Numbers") -> "Floats":
+        values: Floats = self.origins.table.column(name).to_numpy()[positions].astype("float64", copy=False)
+        return values
+
     def in_extent(self, one: float, other: float) -> bool:
         """Whether two numbers can be read as a place of the dataset: in either order, with or without their signs."""
         extent = self.dataset.extent

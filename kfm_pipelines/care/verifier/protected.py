@@ -4,13 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.classes import those_with
-from kfm_pipelines.care.verifier.distinct import distinct, without
+from kfm_pipelines.care.verifier.distinct import distinct, is_among, without
 from kfm_pipelines.care.verifier.origins import Origins
 from kfm_pipelines.care.verifier.phrases import Phrases
 from kfm_pipelines.datasets import Dataset
@@ -35,27 +34,23 @@ class Places:
     latitudes: "Degrees"
     others: "Degrees"  # grid coordinates and the like, in whatever unit
 
-    @cached_property
-    def all(self) -> "Degrees":
+    @property
+    def parts(self) -> "tuple[Degrees, ...]":
+        return self.longitudes, self.latitudes, self.others
+
+    def told_by(self, values: "Degrees") -> int:
+        """How many values are a place, of those with so many digits that meeting one by accident is out of question."""
         import numpy as np
 
-        return distinct(np.concatenate([self.longitudes, self.latitudes, self.others]))
-
-    @cached_property
-    def telling(self) -> "Degrees":
-        """Those with so many digits that meeting one elsewhere is no accident."""
-        import numpy as np
-
-        every = self.all
-        telling: Degrees = every[np.round(every, 5) != every]
-        return telling
+        ordered = np.sort(values[np.round(values, 5) != values])  # neighbours are found near each other
+        return int(np.any([is_among(ordered, part) for part in self.parts], axis=0).sum())
 
     def near(self, written: str) -> bool:
         """Whether a decimal number is one of the places, rounded or cut off, with or without its sign."""
         import numpy as np
 
         number, step = float(written), step_of(written)
-        for degrees in (self.longitudes, self.latitudes, self.others):
+        for degrees in self.parts:
             for signed in {number, -number}:
                 lowest = np.searchsorted(degrees, signed - step, side="right")
                 if lowest < len(degrees) and degrees[lowest] < signed + step:
@@ -143,15 +138,6 @@ def decimals(text: str) -> list[str]:
 def metres(text: str) -> list[str]:
     """Numbers as grid coordinates have them."""
     return _METRES.findall(text)
-
-
-def bits(values: "Iterable[float]") -> "npt.NDArray[np.uint64]":
-    """Numbers as a Parquet file or WKB holds them, in both byte orders, sorted; not those that are mostly zeros."""
-    import numpy as np
-
-    little = np.asarray(values, dtype="<f8").view("<u8")
-    little = little[(little & np.uint64(0xFFFFFFFF)) != 0]
-    return np.sort(np.concatenate([little, little.byteswap()]))
 
 
 def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":
