@@ -18,7 +18,8 @@ from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
 from kfm_pipelines.care.verifier.phrases import Phrases
 from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
-from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_table
+from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_published, read_table
+from kfm_pipelines.care.verifier.texts import Texts, read_texts
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ class Case:
     dataset: Dataset
     evidence: Evidence
     footer: "pq.FileMetaData"
+    schema: "pa.Schema"  # of the published table, as its file has it
     published: "pa.Table"
     origins: Origins
     crosswalk: "pa.Table"
     item: Mapping[str, Any]
     documents: tuple[object, ...]
     _floats: "dict[str, Floats]" = field(default_factory=dict)
-    _texts: "dict[str, pa.DictionaryArray]" = field(default_factory=dict)
+    _texts: "dict[str, Texts]" = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -108,7 +110,7 @@ class Case:
     @cached_property
     def cells(self) -> Cells:
         """Of all records."""
-        return read_cells(_flat(self.published.column("cell")))
+        return read_cells(self.texts_of("cell"))
 
     @cached_property
     def placed(self) -> "Flags":
@@ -129,7 +131,10 @@ class Case:
 
     def values(self, name: str, positions: "Numbers") -> "pa.Array":
         """A published column at some records."""
-        return _flat(self.published.column(name).take(_indices(positions)))
+        import pyarrow as pa
+
+        values = _flat(self.published.column(name).take(_indices(positions)))
+        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
     def floats(self, name: str, positions: "Numbers") -> "Floats":
         """A published column of numbers at some records; NaN for null."""
@@ -137,10 +142,10 @@ class Case:
             self._floats[name] = self.published.column(name).to_numpy().astype("float64", copy=False)
         return self._floats[name][positions]
 
-    def texts_of(self, name: str) -> "pa.DictionaryArray":
-        """A published column of texts, each different one once."""
+    def texts_of(self, name: str) -> Texts:
+        """A published column of texts."""
         if name not in self._texts:
-            self._texts[name] = _flat(self.published.column(name)).dictionary_encode()
+            self._texts[name] = read_texts(self.published.column(name))
         return self._texts[name]
 
     def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
@@ -178,7 +183,7 @@ class Case:
 
 
 def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any]) -> Case:
-    published, footer = read_table(evidence.data, "data")
+    published, schema, footer = read_published(evidence.data)
     original, _ = read_table(evidence.original, "original")
     crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
     return Case(
@@ -186,6 +191,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         dataset,
         evidence,
         footer,
+        schema,
         published,
         read_origins(policy, dataset, original),
         _sound(crosswalk),

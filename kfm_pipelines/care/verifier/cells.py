@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.verifier.texts import Texts
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
 
     Degrees = npt.NDArray[np.float64]
     Numbers = npt.NDArray[np.int64]
@@ -111,19 +112,16 @@ def _on_the_sphere(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":
     return np.column_stack([level * np.cos(east), level * np.sin(east), np.sin(north)])
 
 
-def read_cells(texts: "pa.Array") -> Cells:
+def read_cells(texts: Texts) -> Cells:
     """Each different text is looked at once: a million of them name a few thousand cells."""
     import h3.api.basic_int as h3
     import numpy as np
-    import pyarrow.compute as pc
 
-    distinct = texts.dictionary_encode()
-    names = distinct.dictionary.to_pylist()
+    names = texts.distinct.to_pylist()
     known = [is_cell(name) for name in names]
     codes = [h3.str_to_int(name) for name, good in zip(names, known, strict=True) if good]
     places = np.append(np.where(known, np.cumsum(known) - 1, -1), -1).astype(np.int64)
-    indices = pc.fill_null(distinct.indices, -1).to_numpy(zero_copy_only=False)
-    return Cells(frozenset(names), np.array(codes, dtype=np.uint64), places[indices])
+    return Cells(frozenset(names), np.array(codes, dtype=np.uint64), places[texts.which])
 
 
 def cells_at(longitudes: "Degrees", latitudes: "Degrees", resolutions: "Numbers") -> "npt.NDArray[np.uint64]":

@@ -31,7 +31,9 @@ def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "Cod
         return np.full(table.num_rows, number, dtype=np.int32)
     if policy.class_column not in table.column_names:
         raise Unreadable(subject, "the column with the class", "no such column")
-    places = pc.index_in(table.column(policy.class_column), value_set=pa.array(names, pa.string()))
+    column = table.column(policy.class_column)
+    texts = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    places = pc.index_in(texts, value_set=pa.array(names, pa.string()))
     found: Codes = places.fill_null(UNKNOWN).to_numpy()
     return found
 

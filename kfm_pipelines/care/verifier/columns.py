@@ -7,9 +7,14 @@ from kfm_pipelines.arrow_schemas import arrow_type
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.classes import UNKNOWN
 from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.texts import NONE, Texts
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
+
+    Flags = npt.NDArray[np.bool_]
 
 
 def allowed(case: Case) -> "dict[str, pa.DataType]":
@@ -39,7 +44,7 @@ def columns_are_allowed(case: Case) -> Iterator[Breach]:
 
 def types_are_declared(case: Case) -> Iterator[Breach]:
     for name, expected in allowed(case).items():
-        if case.published.schema.field(name).type != expected:
+        if case.schema.field(name).type != expected:
             yield Breach("column-types", name, str(expected), "another type")
 
 
@@ -47,8 +52,9 @@ def withheld_is_worded(case: Case) -> Iterator[Breach]:
     import pyarrow.compute as pc
 
     for name in case.policy.columns.withhold:
-        same = pc.equal(case.published.column(name), case.policy.wording)
-        if wrong := case.published.num_rows - int(pc.sum(same).as_py() or 0):
+        texts = case.texts_of(name)
+        right = texts.where(pc.equal(texts.distinct, case.policy.wording).to_numpy(zero_copy_only=False))
+        if wrong := int((~right).sum()):
             yield Breach("withheld-wording", name, "the policy's wording in every row", f"{wrong} rows without")
 
 
@@ -70,16 +76,46 @@ def records_are_numbered(case: Case) -> Iterator[Breach]:
 def rows_are_in_order(case: Case) -> Iterator[Breach]:
     """By published values alone, down to the last column: where two rows look alike, neither order says anything."""
     import numpy as np
-    import pyarrow.compute as pc
 
     lead = [case.policy.class_column, "cell", case.longitude, case.latitude]
     names = [name for name in lead if name in case.published.column_names]
     names += [name for name in case.published.column_names if name not in (*names, "record")]
-    keys = [(name, "ascending", "at_end") for name in names]
-    order = pc.sort_indices(case.published, sort_keys=keys).to_numpy()
-    moved = int((order != np.arange(len(order))).sum())
-    if moved:
-        yield Breach("row-order", "data", "rows sorted by what is published of them", f"{moved} rows elsewhere")
+    alike, before = np.ones(max(case.published.num_rows - 1, 0), np.bool_), 0
+    for name in names:
+        same, less = _beside_the_next(case, name)
+        before += int((alike & ~same & ~less).sum())
+        alike &= same
+    if before:
+        yield Breach("row-order", "data", "rows sorted by what is published of them", f"{before} rows after a later one")
+
+
+def _beside_the_next(case: Case, name: str) -> "tuple[Flags, Flags]":
+    """Of each row but the last, whether the next one has the same, and whether it has more; null is the most, and what
+    is no number comes before that."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = case.published.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = _ranks(case.texts_of(name))
+    here, there = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
+    same, less = pc.equal(here, there).fill_null(False), pc.less(here, there).fill_null(False)
+    for is_last in (pc.is_nan, pc.is_null) if pa.types.is_floating(column.type) else (pc.is_null,):
+        one, other = is_last(here).fill_null(False), is_last(there).fill_null(False)
+        same = pc.or_(same, pc.and_(one, other))
+        less = pc.or_(less, pc.and_(pc.and_not(other, one), here.is_valid()))
+    return same.to_numpy(zero_copy_only=False), less.to_numpy(zero_copy_only=False)
+
+
+def _ranks(texts: Texts) -> "pa.Array":
+    """Numbers that sort as the texts do."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ranks = np.empty(len(texts.distinct) + 1, np.int32)
+    ranks[pc.sort_indices(texts.distinct).to_numpy()] = np.arange(len(texts.distinct))
+    return pa.array(ranks[texts.which], mask=texts.which == NONE)
 
 
 ALLOWED = (columns_are_allowed,)

@@ -114,7 +114,7 @@ def kept_texts_tell_no_place(case: Case) -> Iterator[Breach]:
 
     hidden = hidden_rows(case)
     for name in case.policy.columns.keep:
-        if not pa.types.is_string(case.published.schema.field(name).type):
+        if not pa.types.is_string(case.schema.field(name).type):
             continue
         texts = _Texts.of(case, name, hidden.records)
         told = _written_out(case, texts)
@@ -135,8 +135,7 @@ class _Texts:
     @classmethod
     def of(cls, case: Case, name: str, records: "Numbers") -> "_Texts":
         texts = case.texts_of(name)
-        which = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)[records]
-        return cls(texts.dictionary.to_pylist(), which)
+        return cls(texts.distinct.to_pylist(), texts.which[records])
 
     def numbers(self, read: "Callable[[str], list[float]]") -> "list[Floats]":
         """Row by row the first number that is read from the text, then the second, and so on; NaN when none."""
@@ -163,9 +162,9 @@ def _numbers(hidden: Hidden, name: str) -> "list[Floats]":
     """In a kept column, of one row of each feature."""
     import pyarrow as pa
 
-    kind = hidden.case.published.schema.field(name).type
+    kind = hidden.case.schema.field(name).type
     if pa.types.is_string(kind):
-        distinct = hidden.case.texts_of(name).dictionary.to_pylist()
+        distinct = hidden.case.texts_of(name).distinct.to_pylist()
         if not any(written.numbers(text) or written.sexagesimal(text) for text in distinct):
             return []  # nor is anything to be worked out for them
         texts = _Texts.of(hidden.case, name, hidden.once.records)

@@ -40,10 +40,8 @@ def numbers_are_not_places(case: Case) -> Iterator[Breach]:
 
 
 def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
-    import pyarrow.compute as pc
-
     for name in _kept_texts(case):
-        texts = [text for text in pc.unique(case.published.column(name)).to_pylist() if text]
+        texts = [text for text in case.texts_of(name).distinct.to_pylist() if text]
         held = sum(map(bool, case.texts.found_in_each(texts)))
         if held:
             yield Breach("leak-text", name, "no text that holds a withheld value", f"{held} different texts")
@@ -52,11 +50,11 @@ def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
 def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
     for name in _kept_texts(case):
         texts = case.texts_of(name)
-        distinct = texts.dictionary.to_pylist()
+        distinct = texts.distinct.to_pylist()
         held = sum(_tells_a_place(case, text) for text in distinct if text)
         numbers = [(decimals(text), metres(text)) for text in distinct]
-        which = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        held += sum(_own_in_text(case, share, numbers, which[share.link_records]) for share in _row_by_row(case))
+        rows = ((share, texts.which[share.link_records]) for share in _row_by_row(case))
+        held += sum(_own_in_text(case, share, numbers, which) for share, which in rows)
         if held:
             yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
 
@@ -159,7 +157,7 @@ def _kept_texts(case: Case) -> list[str]:
 
 
 def _of_type(case: Case, *types: str) -> list[str]:
-    return [field.name for field in case.published.schema if str(field.type) in types and field.name != "record"]
+    return [field.name for field in case.schema if str(field.type) in types and field.name != "record"]
 
 
 RULES = (
