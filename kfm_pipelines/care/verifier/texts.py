@@ -30,7 +30,9 @@ class Texts:
         import numpy as np
         import pyarrow as pa
 
-        return self.distinct.take(pa.array(np.unique(self.which[start:stop][self.which[start:stop] != NONE])))
+        there = np.zeros(len(self.distinct) + 1, np.bool_)
+        there[self.which[start:stop]] = True
+        return self.distinct.filter(pa.array(there[:NONE]))
 
 
 def read_texts(column: "pa.ChunkedArray") -> Texts:
@@ -47,4 +49,4 @@ def read_texts(column: "pa.ChunkedArray") -> Texts:
     used[which] = True
     used[NONE] = False
     places = np.where(used, np.cumsum(used) - 1, NONE).astype(np.int32)
-    return Texts(listed.dictionary.filter(pa.array(used[:-1])), places[which])
+    return Texts(listed.dictionary.filter(pa.array(used[:NONE])), places[which])
