@@ -18,7 +18,7 @@ from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
 from kfm_pipelines.care.verifier.phrases import Phrases
 from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
-from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_published, read_table
+from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_encoded, read_table
 from kfm_pipelines.care.verifier.texts import Texts, read_texts
 from kfm_pipelines.datasets import Dataset
 
@@ -131,10 +131,7 @@ class Case:
 
     def values(self, name: str, positions: "Numbers") -> "pa.Array":
         """A published column at some records."""
-        import pyarrow as pa
-
-        values = _flat(self.published.column(name).take(_indices(positions)))
-        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        return _flat(self.published.column(name).take(_indices(positions)))
 
     def floats(self, name: str, positions: "Numbers") -> "Floats":
         """A published column of numbers at some records; NaN for null."""
@@ -183,8 +180,8 @@ class Case:
 
 
 def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any]) -> Case:
-    published, schema, footer = read_published(evidence.data)
-    original, _ = read_table(evidence.original, "original")
+    published, schema, footer = read_encoded(evidence.data, "data")
+    original, declared, _ = read_encoded(evidence.original, "original")
     crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
     return Case(
         policy,
@@ -193,7 +190,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         footer,
         schema,
         published,
-        read_origins(policy, dataset, original),
+        read_origins(policy, dataset, original, declared),
         _sound(crosswalk),
         item,
         tuple(read_document(document) for document in evidence.documents.values()),
@@ -227,4 +224,5 @@ def _flat(column: "pa.ChunkedArray") -> "pa.Array":
     import pyarrow as pa
 
     flat = column.combine_chunks()
-    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 65_536  # places; what is worked out of them stays in the processor's cache
 _NEARLY = 0.99
+_FINEST = 10  # cells of 130 m
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +74,25 @@ class Cells:
             away = _on_the_sphere(longitudes[part], latitudes[part]) - self._middles[positions[part]]
             held[part] = np.einsum("ij,ij->i", away, away) < self._surely[positions[part]]
         rest = np.flatnonzero(~held)
+        held[rest] = self._surround(positions[rest], longitudes[rest], latitudes[rest])
+        rest = rest[~held[rest]]
         at = positions[rest]
         held[rest] = cells_at(longitudes[rest], latitudes[rest], self.resolutions[at]) == self.codes[at]
         return held
+
+    def _surround(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+        """Whether a place is on the centre's side of all edges, and not too near to one of them."""
+        import numpy as np
+
+        normals, of, nearest = self._edges
+        within = self._plain[positions]
+        vectors = _on_the_sphere(longitudes, latitudes)
+        starts = np.searchsorted(of, np.arange(len(self.codes)))
+        for turn in range(int(np.bincount(of, minlength=1).max())):
+            edge = np.minimum(starts + turn, len(of) - 1)
+            edge = np.where(of[edge] == np.arange(len(self.codes)), edge, starts)[positions]
+            within &= np.einsum("ij,ij->i", vectors, normals[edge]) > (1 - _NEARLY) * nearest[positions]
+        return within
 
     @cached_property
     def _middles(self) -> "Degrees":
@@ -89,18 +106,35 @@ class Cells:
         left out of the nearest one is far more than H3 and this can differ by.
         """
         import numpy as np
+
+        # The way through the sphere is longer than the sine.
+        return np.where(self._plain, (_NEARLY * self._edges[2]) ** 2, 0.0)
+
+    @cached_property
+    def _plain(self) -> "npt.NDArray[np.bool_]":
+        """Cells whose edges can be relied on: in the finest pentagons H3 itself is a few centimetres off them."""
+        import h3.api.basic_int as h3
+        import numpy as np
+
+        pentagons = np.array([h3.is_pentagon(int(code)) for code in self.codes], dtype=np.bool_)
+        return ~pentagons & (self.resolutions <= _FINEST)
+
+    @cached_property
+    def _edges(self) -> "tuple[Degrees, Numbers, Degrees]":
+        """Normals of the great circles that edges are parts of, turned to the centre; whose they are; and the sine of
+        the nearest one's distance from each centre."""
+        import numpy as np
         import shapely
 
         corners, of = shapely.get_coordinates(self.outlines, return_index=True)
         vectors = _on_the_sphere(corners[:, 0], corners[:, 1])
         same = of[1:] == of[:-1]
         normals, of = np.cross(vectors[:-1][same], vectors[1:][same]), of[1:][same]
-        lengths = np.linalg.norm(normals, axis=1)
+        sines = np.einsum("ij,ij->i", normals, self._middles[of]) / np.linalg.norm(normals, axis=1)
+        normals *= (np.sign(sines) / np.linalg.norm(normals, axis=1))[:, np.newaxis]
         nearest = np.full(len(self.codes), np.inf)
-        sines = np.abs(np.einsum("ij,ij->i", normals, self._middles[of])) / lengths
-        np.minimum.at(nearest, of, sines)
-        squares: Degrees = (_NEARLY * nearest) ** 2  # the way through the sphere is longer than the sine
-        return squares
+        np.minimum.at(nearest, of, np.abs(sines))
+        return normals, of, nearest
 
 
 def _on_the_sphere(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":

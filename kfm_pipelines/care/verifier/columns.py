@@ -1,6 +1,6 @@
 """Columns, by themselves: which there are, of which type, what stands in withheld ones, and the order of the rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.arrow_schemas import arrow_type
@@ -75,29 +75,36 @@ def records_are_numbered(case: Case) -> Iterator[Breach]:
 
 def rows_are_in_order(case: Case) -> Iterator[Breach]:
     """By published values alone, down to the last column: where two rows look alike, neither order says anything."""
+    lead = [case.policy.class_column, "cell", case.longitude, case.latitude]
+    names = [name for name in lead if name is not None and name in case.published.column_names]
+    names += [name for name in case.published.column_names if name not in (*names, "record")]
+    before = steps_back(_comparable(case, name) for name in names)
+    if before:
+        yield Breach(
+            "row-order", "data", "rows sorted by what is published of them", f"{before} rows before their turn"
+        )
+
+
+def steps_back(columns: "Iterable[pa.Array | pa.ChunkedArray]") -> int:
+    """How often a row is followed by one that sorts before it; when never, sorting would leave all where they are."""
     import numpy as np
 
-    lead = [case.policy.class_column, "cell", case.longitude, case.latitude]
-    names = [name for name in lead if name in case.published.column_names]
-    names += [name for name in case.published.column_names if name not in (*names, "record")]
-    alike, before = np.ones(max(case.published.num_rows - 1, 0), np.bool_), 0
-    for name in names:
-        same, less = _beside_the_next(case, name)
-        before += int((alike & ~same & ~less).sum())
+    alike: Flags | None = None
+    back = 0
+    for column in columns:
+        same, less = _beside_the_next(column)
+        alike = np.ones(len(same), np.bool_) if alike is None else alike
+        back += int((alike & ~same & ~less).sum())
         alike &= same
-    if before:
-        yield Breach("row-order", "data", "rows sorted by what is published of them", f"{before} rows after a later one")
+    return back
 
 
-def _beside_the_next(case: Case, name: str) -> "tuple[Flags, Flags]":
+def _beside_the_next(column: "pa.Array | pa.ChunkedArray") -> "tuple[Flags, Flags]":
     """Of each row but the last, whether the next one has the same, and whether it has more; null is the most, and what
     is no number comes before that."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = case.published.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = _ranks(case.texts_of(name))
     here, there = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
     same, less = pc.equal(here, there).fill_null(False), pc.less(here, there).fill_null(False)
     for is_last in (pc.is_nan, pc.is_null) if pa.types.is_floating(column.type) else (pc.is_null,):
@@ -105,6 +112,13 @@ def _beside_the_next(case: Case, name: str) -> "tuple[Flags, Flags]":
         same = pc.or_(same, pc.and_(one, other))
         less = pc.or_(less, pc.and_(pc.and_not(other, one), here.is_valid()))
     return same.to_numpy(zero_copy_only=False), less.to_numpy(zero_copy_only=False)
+
+
+def _comparable(case: Case, name: str) -> "pa.Array | pa.ChunkedArray":
+    import pyarrow as pa
+
+    column = case.published.column(name)
+    return _ranks(case.texts_of(name)) if pa.types.is_dictionary(column.type) else column
 
 
 def _ranks(texts: Texts) -> "pa.Array":

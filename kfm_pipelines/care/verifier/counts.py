@@ -29,10 +29,11 @@ def cells_have_enough(case: Case) -> Iterator[Breach]:
 def cells_have_whole_steps(case: Case) -> Iterator[Breach]:
     """Else a release and the one before it tell in which cell the one record lies that came between."""
     for share in case.shares:
-        if isinstance(share.rule, Generalise):
-            if odd := int((_features_in_cells(case, share) % case.k > 0).sum()):
-                expected = f"a multiple of {case.k} features in a cell"
-                yield Breach("cell-steps", share.name, expected, f"{odd} cells with another number")
+        if not isinstance(share.rule, Generalise):
+            continue
+        if odd := int((_features_in_cells(case, share) % case.k > 0).sum()):
+            expected = f"a multiple of {case.k} features in a cell"
+            yield Breach("cell-steps", share.name, expected, f"{odd} cells with another number")
 
 
 def _features_in_cells(case: Case, share: Share) -> "Numbers":

@@ -104,7 +104,8 @@ def kept_columns_are_no_places(case: Case) -> Iterator[Breach]:
     """Each feature counts once: what is said of it in many rows is still one agreement."""
     hidden = hidden_rows(case)
     for name in case.policy.columns.keep:
-        if any(_follows(hidden.once, numbers) or _are_own_cells(hidden.once, numbers) for numbers in _numbers(hidden, name)):
+        found = _numbers(hidden, name)
+        if any(_follows(hidden.once, numbers) or _are_own_cells(hidden.once, numbers) for numbers in found):
             yield Breach("leak-disguised", name, "no column that follows the places of its rows", "one that does")
 
 

@@ -22,32 +22,33 @@ _SIGNS = {sign: place for place, sign in enumerate(string.digits + string.ascii_
 _OTHER = len(_SIGNS) + 1  # not ASCII
 _BASE = _OTHER + 1
 _ANY = 0  # the code of what cannot be sorted out
-_FIRST, _LAST = 1, 2
 _SCATTER = 0x9E3779B97F4A7C15
 _KEPT_BITS = 20
 
 
-def ends_of(texts: "pa.Array") -> "tuple[Codes, Codes]":
-    """Of each text the first letters of its first word and the last letters of its last word."""
+def firsts_of(texts: "pa.Array") -> "Codes":
+    """Of each text the first letters of its first word."""
     import numpy as np
 
-    data, starts, stops = _buffers(texts)
-    places = range(_LETTERS)
-    first = [np.minimum(starts + place, len(data) - 1) for place in places]
-    last = [np.maximum(stops - 1 - place, 0) for place in places]
-    return _codes(data, first), _codes(data, last)
+    data, starts, _ = _buffers(texts)
+    return _codes(data, [np.minimum(starts + place, len(data) - 1) for place in range(_LETTERS)])
 
 
-def combinations(words: Iterable[str]) -> "Callable[[Codes, Codes], Flags]":
-    """Tells of codes of ends whether a text that has them may consist of such words, in whatever case."""
+def lasts_of(texts: "pa.Array") -> "Codes":
+    """Of each text the last letters of its last word, the very last first."""
     import numpy as np
 
-    marks = np.zeros(_BASE**_LETTERS, np.uint8)
-    for word in words:
-        marks[_code(word)] |= _FIRST
-        marks[_code(word[::-1])] |= _LAST
-    marks[_ANY] = _FIRST | _LAST
-    return lambda first, last: (marks[first] & _FIRST).astype(np.bool_) & (marks[last] & _LAST).astype(np.bool_)
+    data, _, stops = _buffers(texts)
+    return _codes(data, [np.maximum(stops - 1 - place, 0) for place in range(_LETTERS)])
+
+
+def those_of(words: Iterable[str]) -> "Flags":
+    """Which codes texts have that begin with one of these words, in whatever case; turned round, that end with it."""
+    import numpy as np
+
+    known = np.zeros(_BASE**_LETTERS, np.bool_)
+    known[[_ANY, *map(_code, words)]] = True
+    return known
 
 
 def beginnings(blobs: Iterable[bytes], length: int) -> "Callable[[pa.Array], Flags]":

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.verifier.case import Case
@@ -67,12 +67,8 @@ def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
 
 
 def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
-    places = [_marked(part) for part in case.places.parts]
-    heads = _heads(places)
-    likely = [
-        word for blob in (case.evidence.data, _schema(case)) for words in _words(blob) for word in _likely(words, heads)
-    ]
-    found = sum(int(is_among(words, part).sum()) for words in likely for part in places)
+    blobs = (case.evidence.data, _schema(case))
+    found = sum(coordinates_in(blob, case.places.parts) for blob in blobs)
     if found:
         yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
 
@@ -96,28 +92,21 @@ def bytes_are_canonical(case: Case) -> Iterator[Breach]:
         yield Breach("canonical-bytes", "rewritten", "the table of the data", "another table")
 
 
-def _marked(places: "Floats") -> "Floats":
-    """Not those that are mostly zeros in a file."""
+def coordinates_in(blob: bytes, places: "Iterable[Floats]") -> int:
+    """How often a place occurs in bytes as a Parquet file or WKB holds it, in either byte order. Places are sorted.
+
+    Nearly all bytes are sorted out by their first 16 bits, of which places of one dataset have few. To be the same
+    number is to be the same bytes, because no place is zero or no number.
+    """
     import numpy as np
 
-    return places[(places.view(np.uint64) & np.uint64(0xFFFFFFFF)) != 0]
-
-
-def _heads(places: "list[Floats]") -> "npt.NDArray[np.bool_]":
-    """Which first 16 bits places have. There are few: places of one dataset are of the same size."""
-    import numpy as np
-
+    marked = [part[(part.view(np.uint64) & np.uint64(0xFFFFFFFF)) != 0] for part in places]  # not mostly zeros
     heads = np.zeros(2**16, np.bool_)
-    for part in places:
+    for part in marked:
         heads[part.view(np.uint64) >> np.uint64(48)] = True
-    return heads
-
-
-def _likely(words: "npt.NDArray[np.uint64]", heads: "npt.NDArray[np.bool_]") -> "Iterator[Floats]":
-    """Numbers in either byte order, as far as their first bits are those of a place. Being the same number is being the
-    same bytes: no place is zero or no number."""
-    for order in (words, words.byteswap()):
-        yield order[heads[order.view("<u2")[3::4]]].view("<f8")
+    orders = (order for words in _words(blob) for order in (words, words.byteswap()))
+    likely = [order[heads[order.view("<u2")[3::4]]].view("<f8") for order in orders]
+    return sum(int(is_among(words, part).sum()) for words in likely for part in marked)
 
 
 def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":

@@ -7,6 +7,7 @@ from kfm_pipelines.arrow_schemas import arrow_type
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.verifier.classes import KINDS, UNKNOWN, classes_of, those_with
 from kfm_pipelines.care.verifier.reading import Unreadable
+from kfm_pipelines.care.verifier.texts import read_texts
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -36,17 +37,18 @@ class Origins:
     latitudes: "Degrees"
 
 
-def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table") -> Origins:
-    _refuse_other_columns(dataset, table)
+def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table", schema: "pa.Schema") -> Origins:
+    """The schema is the file's own; the table may have its texts as numbers."""
+    _refuse_other_columns(dataset, schema)
     shapes, kinds, longitudes, latitudes = _places(dataset, table)
     classes = classes_of(policy, table, "original")
     _refuse_unruled(policy, classes, kinds)
     return Origins(table, classes, kinds, _features(policy, table), shapes, longitudes, latitudes)
 
 
-def _refuse_other_columns(dataset: Dataset, table: "pa.Table") -> None:
+def _refuse_other_columns(dataset: Dataset, schema: "pa.Schema") -> None:
     declared = [(column.name, arrow_type(column.type)) for column in dataset.table.columns]
-    found = [(field.name, field.type) for field in table.schema]
+    found = [(field.name, field.type) for field in schema]
     if sorted(declared, key=lambda column: column[0]) != sorted(found, key=lambda column: column[0]):
         raise Unreadable("original", "exactly the declared columns")
 
@@ -111,17 +113,9 @@ def _features(policy: Policy, table: "pa.Table") -> "Numbers":
     columns = [table.column(name) for name in policy.stable_id]
     if any(column.null_count for column in columns):
         raise Unreadable("original", "a stable id in every row", "nulls")
-    first, *more = (_indices(column.combine_chunks().dictionary_encode()) for column in columns)
+    first, *more = (read_texts(column).which for column in columns)
     features = first.astype(np.int64)  # the first column's are numbered without gaps as they are
     for code in more:
         combined = features * (int(code.max(initial=0)) + 1) + code
         features = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     return features
-
-
-def _indices(encoded: Any) -> "Numbers":
-    import pyarrow as pa
-
-    whole = encoded if isinstance(encoded, pa.Array) else encoded.unify_dictionaries().combine_chunks()
-    indices: Numbers = whole.indices.to_numpy()
-    return indices

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from copy import copy
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.verifier.ends import beginnings, combinations, ends_of
+from kfm_pipelines.care.verifier.ends import beginnings, firsts_of, lasts_of, those_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class Phrases:
         column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, pa.string())])
         starts = range(0, len(column), _PIECE)
         self._pieces = [_flat(column.slice(start, _PIECE)) for start in starts]
-        self._ends = [ends_of(piece) for piece in self._pieces]
+        self._lasts = [lasts_of(piece) for piece in self._pieces]
         self._public: frozenset[str] = frozenset()
 
     def without(self, texts: Iterable[str]) -> "Phrases":
@@ -74,9 +74,11 @@ class Phrases:
         """The phrases that begin and end with one of these words, and perhaps a few more."""
         import pyarrow as pa
 
-        may_be = combinations(there)
-        ends = zip(self._pieces, self._ends, strict=True)
-        tables = _words_of([piece.filter(pa.array(may_be(*codes))) for piece, codes in ends])
+        ends = those_of(word[::-1] for word in there)
+        few = [piece.filter(pa.array(ends[code])) for piece, code in zip(self._pieces, self._lasts, strict=True)]
+        del ends
+        begins = those_of(there)
+        tables = _words_of([piece.filter(pa.array(begins[firsts_of(piece)])) for piece in few])
         return pa.chunked_array([chunk for table in tables for chunk in table.column("words").chunks], pa.string())
 
 

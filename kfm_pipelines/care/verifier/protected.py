@@ -12,6 +12,7 @@ from kfm_pipelines.care.verifier.classes import those_with
 from kfm_pipelines.care.verifier.distinct import distinct, is_among, without
 from kfm_pipelines.care.verifier.origins import Origins
 from kfm_pipelines.care.verifier.phrases import Phrases
+from kfm_pipelines.care.verifier.texts import read_texts
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: I
 
     names = {*policy.columns.withhold, *dataset.table.place_columns}
     chunks = [
-        _as_texts(_fewer(origins.table.column(column.name).drop_null().combine_chunks()))
+        _as_texts(_fewer(origins.table.column(column.name)))
         for column in dataset.table.columns
         if column.name in names and (column.type == "string" or column.name in policy.stable_id)
     ]
@@ -89,11 +90,14 @@ def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: I
     return phrases.without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
 
 
-def _fewer(values: "pa.Array") -> "pa.Array":
-    """Each once, if most come again: else to find out takes longer than to look at some of them twice."""
+def _fewer(column: "pa.ChunkedArray") -> "pa.Array":
+    """Without nulls, and each once if most come again: else to find out takes longer than to look at some twice."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.unique(values) if len(pc.unique(values.slice(0, _SAMPLE))) < _SAMPLE // 2 else values
+    if pa.types.is_dictionary(column.type) or len(pc.unique(column.slice(0, _SAMPLE))) < _SAMPLE // 2:
+        return read_texts(column).distinct
+    return column.drop_null().combine_chunks()
 
 
 def _as_texts(values: "pa.Array") -> "pa.Array":

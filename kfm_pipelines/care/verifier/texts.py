@@ -1,4 +1,4 @@
-"""A column of texts as its different texts and, row by row, which one it is: what is true of one is worked out once."""
+"""A column as its different values and, row by row, which one it is: what is true of one is worked out once."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,6 +42,8 @@ def read_texts(column: "pa.ChunkedArray") -> Texts:
 
     flat = pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.array([], pa.string())
     encoded = flat.dictionary_encode()
+    if not pa.types.is_dictionary(flat.type):
+        return Texts(encoded.dictionary, encoded.indices.fill_null(NONE).to_numpy())
     listed = encoded.dictionary.dictionary_encode()
     known = listed.indices.to_numpy()
     which = np.append(known, NONE)[encoded.indices.fill_null(NONE).to_numpy()]
