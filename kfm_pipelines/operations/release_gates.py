@@ -19,7 +19,7 @@ from kfm_pipelines.gates import (
 from kfm_pipelines.gates.integrity import DATA, ITEM
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.stages.parquet import read_parquet, write_parquet
+from kfm_pipelines.stages.parquet import rewrite_parquet
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state import wal
 from kfm_pipelines.state.claims import Claim
@@ -83,7 +83,7 @@ def _evidence(workshop: Workshop, layout: Layout, claim: Claim, rules: Rules, re
     data = store.read(layout.staged_data(*place))
     return Evidence(
         data=data,
-        rewritten=write_parquet(read_parquet(data, claim.key)) if rules.masks else data,
+        rewritten=rewrite_parquet(data, claim.key) if rules.masks else data,
         item=store.read(layout.staged_item(*place)),
         documents={name: store.read(layout.staged_document(*place, name)) for name in release.documents},
         original=store.read(layout.computed(*place)) if rules.masks else b"",

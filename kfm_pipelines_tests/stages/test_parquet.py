@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.stages import parquet
-from kfm_pipelines.stages.parquet import read_parquet, write_parquet
+from kfm_pipelines.stages.parquet import read_parquet, rewrite_parquet, write_parquet
 from kfm_pipelines_tests.stages.given import COLUMNS, DATASET, rows
 
 GOOD = write_parquet(rows())
@@ -97,3 +97,18 @@ def test_a_small_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("table", [rows(0), rows(1), pa.concat_tables([rows()] * 5000)])
 def test_a_table_of_any_length_is_read_whole(table: pa.Table) -> None:
     assert read_parquet(write_parquet(table), "one").equals(table)
+
+
+@pytest.mark.parametrize("group", [1000, 131_072, 200_000, 300_000])
+def test_rewriting_gives_what_reading_and_writing_gives(group: int) -> None:
+    """However the file is cut: where it is cut otherwise than we do, that is not written again."""
+    table = pa.table({"n": pa.array(range(300_000)), "t": pa.array([f"{n % 7}" for n in range(300_000)])})
+    for part in (table, table.slice(0, 131_072), table.slice(0, 0)):
+        sink = io.BytesIO()
+        pq.write_table(part, sink, row_group_size=group)
+        assert rewrite_parquet(sink.getvalue(), "one") == write_parquet(part)
+
+
+def test_what_cannot_be_read_is_not_rewritten() -> None:
+    with pytest.raises(InputUnreadable, match="damaged"):
+        rewrite_parquet(GOOD[: len(GOOD) // 2], "one")

@@ -5,18 +5,21 @@ whether any of that is as it should be.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
+from kfm_pipelines.care.verifier.cells import Cells, read_cells
+from kfm_pipelines.care.verifier.classes import KINDS, classes_of
 from kfm_pipelines.care.verifier.distinct import distinct
 from kfm_pipelines.care.verifier.evidence import Evidence
 from kfm_pipelines.care.verifier.origins import Origins, read_origins
 from kfm_pipelines.care.verifier.phrases import Phrases
 from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
-from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_table
+from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_encoded, read_table
+from kfm_pipelines.care.verifier.texts import Texts, read_texts
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     Numbers = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
 
 
@@ -59,11 +63,14 @@ class Case:
     dataset: Dataset
     evidence: Evidence
     footer: "pq.FileMetaData"
+    schema: "pa.Schema"  # of the published table, as its file has it
     published: "pa.Table"
     origins: Origins
     crosswalk: "pa.Table"
     item: Mapping[str, Any]
     documents: tuple[object, ...]
+    _floats: "dict[str, Floats]" = field(default_factory=dict)
+    _texts: "dict[str, Texts]" = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -93,7 +100,7 @@ class Case:
         return records
 
     @cached_property
-    def record_classes(self) -> "npt.NDArray[np.object_]":
+    def record_classes(self) -> "npt.NDArray[np.int32]":
         return classes_of(self.policy, self.published)
 
     @cached_property
@@ -101,14 +108,22 @@ class Case:
         return protected_places(self.policy, self.dataset, self.origins)
 
     @cached_property
-    def cells(self) -> frozenset[str]:
-        import pyarrow.compute as pc
+    def cells(self) -> Cells:
+        """Of all records."""
+        return read_cells(self.texts_of("cell"))
 
-        return frozenset(pc.unique(self.published.column("cell").drop_null()).to_pylist())
+    @cached_property
+    def placed(self) -> "Flags":
+        """Record by record, whether anything at all is shown of its place."""
+        import numpy as np
+
+        told = [name for name in ("cell", self.longitude, self.latitude, self.geometry, "uncertainty_m") if name]
+        some: Flags = np.any([self.published.column(name).is_valid().to_numpy() for name in told], axis=0)
+        return some
 
     @cached_property
     def texts(self) -> Phrases:
-        return protected_texts(self.policy, self.dataset, self.origins, self.cells)
+        return protected_texts(self.policy, self.dataset, self.origins, self.cells.names)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
@@ -118,8 +133,24 @@ class Case:
         """A published column at some records."""
         return _flat(self.published.column(name).take(_indices(positions)))
 
+    def floats(self, name: str, positions: "Numbers") -> "Floats":
+        """A published column of numbers at some records; NaN for null."""
+        if name not in self._floats:
+            self._floats[name] = self.published.column(name).to_numpy().astype("float64", copy=False)
+        return self._floats[name][positions]
+
+    def texts_of(self, name: str) -> Texts:
+        """A published column of texts."""
+        if name not in self._texts:
+            self._texts[name] = read_texts(self.published.column(name))
+        return self._texts[name]
+
     def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
         return _flat(self.origins.table.column(name).take(_indices(positions)))
+
+    def original_floats(self, name: str, positions: "Numbers") -> "Floats":
+        values: Floats = self.origins.table.column(name).to_numpy()[positions].astype("float64", copy=False)
+        return values
 
     def in_extent(self, one: float, other: float) -> bool:
         """Whether two numbers can be read as a place of the dataset: in either order, with or without their signs."""
@@ -132,9 +163,9 @@ class Case:
     def _shares(self) -> Iterator[Share]:
         import numpy as np
 
-        for sensitivity, rules in self.policy.classes.items():
+        for place, (sensitivity, rules) in enumerate(self.policy.classes.items()):
             for kind, rule in rules.rules.items():
-                mine = (self.origins.classes == sensitivity) & (self.origins.kinds == kind)
+                mine = (self.origins.classes == place) & (self.origins.kinds == KINDS.index(kind))
                 links = mine[self.link_rows]
                 records = self.link_records[links]
                 yield Share(
@@ -149,31 +180,21 @@ class Case:
 
 
 def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any]) -> Case:
-    published, footer = read_table(evidence.data, "data")
-    original, _ = read_table(evidence.original, "original")
+    published, schema, footer = read_encoded(evidence.data, "data")
+    original, declared, _ = read_encoded(evidence.original, "original")
     crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
     return Case(
         policy,
         dataset,
         evidence,
         footer,
+        schema,
         published,
-        read_origins(policy, dataset, original, classes_of(policy, original, "original")),
+        read_origins(policy, dataset, original, declared),
         _sound(crosswalk),
         item,
         tuple(read_document(document) for document in evidence.documents.values()),
     )
-
-
-def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "npt.NDArray[np.object_]":
-    import numpy as np
-
-    if policy.class_column is None:
-        return np.full(table.num_rows, policy.sensitivity, dtype=object)
-    if policy.class_column not in table.column_names:
-        raise Unreadable(subject, "the column with the class", "no such column")
-    found: npt.NDArray[np.object_] = table.column(policy.class_column).to_numpy(zero_copy_only=False).astype(object)
-    return found
 
 
 def _sound(crosswalk: "pa.Table") -> "pa.Table":
@@ -203,4 +224,5 @@ def _flat(column: "pa.ChunkedArray") -> "pa.Array":
     import pyarrow as pa
 
     flat = column.combine_chunks()
-    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat

@@ -4,19 +4,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.verifier.texts import Texts
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
 
     Degrees = npt.NDArray[np.float64]
     Numbers = npt.NDArray[np.int64]
 
+_AT_ONCE = 65_536  # places; what is worked out of them stays in the processor's cache
+_NEARLY = 0.99
+_FINEST = 10  # cells of 130 m
+
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Distinct cells, and for each value it was made from which one it is."""
+    """The different cells of a column, and for each of its values which one it is; -1 where it is none."""
 
+    names: frozenset[str]  # also of what is no cell
     codes: "npt.NDArray[np.uint64]"
     positions: "Numbers"
 
@@ -58,37 +64,98 @@ class Cells:
         np.maximum.at(farthest, of, reach)
         return farthest
 
+    def hold(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+        """Whether each place lies in the cell at this position. H3 is only asked about those near an edge."""
+        import numpy as np
 
-def valid(texts: "pa.Array") -> "npt.NDArray[np.bool_]":
-    """Whether each text names a cell, in the one way a cell is written. Null does not."""
+        held = np.zeros(len(positions), np.bool_)
+        for start in range(0, len(positions), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            away = _on_the_sphere(longitudes[part], latitudes[part]) - self._middles[positions[part]]
+            held[part] = np.einsum("ij,ij->i", away, away) < self._surely[positions[part]]
+        rest = np.flatnonzero(~held)
+        held[rest] = self._surround(positions[rest], longitudes[rest], latitudes[rest])
+        rest = rest[~held[rest]]
+        at = positions[rest]
+        held[rest] = cells_at(longitudes[rest], latitudes[rest], self.resolutions[at]) == self.codes[at]
+        return held
+
+    def _surround(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+        """Whether a place is on the centre's side of all edges, and not too near to one of them."""
+        import numpy as np
+
+        normals, of, nearest = self._edges
+        within = self._plain[positions]
+        vectors = _on_the_sphere(longitudes, latitudes)
+        starts = np.searchsorted(of, np.arange(len(self.codes)))
+        for turn in range(int(np.bincount(of, minlength=1).max())):
+            edge = np.minimum(starts + turn, len(of) - 1)
+            edge = np.where(of[edge] == np.arange(len(self.codes)), edge, starts)[positions]
+            within &= np.einsum("ij,ij->i", vectors, normals[edge]) > (1 - _NEARLY) * nearest[positions]
+        return within
+
+    @cached_property
+    def _middles(self) -> "Degrees":
+        return _on_the_sphere(*self.centres)
+
+    @cached_property
+    def _surely(self) -> "Degrees":
+        """The square of a distance from the centre within which everything is in the cell.
+
+        Edges are parts of great circles, and no point of such a part is nearer to the centre than the circle. What is
+        left out of the nearest one is far more than H3 and this can differ by.
+        """
+        import numpy as np
+
+        # The way through the sphere is longer than the sine.
+        return np.where(self._plain, (_NEARLY * self._edges[2]) ** 2, 0.0)
+
+    @cached_property
+    def _plain(self) -> "npt.NDArray[np.bool_]":
+        """Cells whose edges can be relied on: in the finest pentagons H3 itself is a few centimetres off them."""
+        import h3.api.basic_int as h3
+        import numpy as np
+
+        pentagons = np.array([h3.is_pentagon(int(code)) for code in self.codes], dtype=np.bool_)
+        return ~pentagons & (self.resolutions <= _FINEST)
+
+    @cached_property
+    def _edges(self) -> "tuple[Degrees, Numbers, Degrees]":
+        """Normals of the great circles that edges are parts of, turned to the centre; whose they are; and the sine of
+        the nearest one's distance from each centre."""
+        import numpy as np
+        import shapely
+
+        corners, of = shapely.get_coordinates(self.outlines, return_index=True)
+        vectors = _on_the_sphere(corners[:, 0], corners[:, 1])
+        same = of[1:] == of[:-1]
+        normals, of = np.cross(vectors[:-1][same], vectors[1:][same]), of[1:][same]
+        sines = np.einsum("ij,ij->i", normals, self._middles[of]) / np.linalg.norm(normals, axis=1)
+        normals *= (np.sign(sines) / np.linalg.norm(normals, axis=1))[:, np.newaxis]
+        nearest = np.full(len(self.codes), np.inf)
+        np.minimum.at(nearest, of, np.abs(sines))
+        return normals, of, nearest
+
+
+def _on_the_sphere(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":
+    """Unit vectors, one below the other."""
     import numpy as np
 
-    distinct = texts.dictionary_encode()
-    known: npt.NDArray[np.bool_] = np.array([is_cell(text) for text in distinct.dictionary.to_pylist()] + [False])
-    indices: Numbers = distinct.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
-    return known[indices]
+    east, north = np.radians(longitudes), np.radians(latitudes)
+    level = np.cos(north)
+    return np.column_stack([level * np.cos(east), level * np.sin(east), np.sin(north)])
 
 
-def cells_of(texts: "pa.Array") -> Cells:
-    """All texts have to be valid."""
+def read_cells(texts: Texts) -> Cells:
+    """Each different text is looked at once: a million of them name a few thousand cells."""
     import h3.api.basic_int as h3
     import numpy as np
 
-    distinct = texts.dictionary_encode()
-    codes = np.array([h3.str_to_int(text) for text in distinct.dictionary.to_pylist()], dtype=np.uint64)
-    return Cells(codes, distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64))
-
-
-def resolutions_of(texts: "pa.Array") -> "Numbers":
-    """-1 where there is no valid cell."""
-    import numpy as np
-    import pyarrow as pa
-
-    found = np.full(len(texts), -1, dtype=np.int64)
-    good = valid(texts)
-    cells = cells_of(texts.filter(pa.array(good)))
-    found[good] = cells.resolutions[cells.positions]
-    return found
+    names = texts.distinct.to_pylist()
+    known = [is_cell(name) for name in names]
+    codes = [h3.str_to_int(name) for name, good in zip(names, known, strict=True) if good]
+    places = np.append(np.where(known, np.cumsum(known) - 1, -1), -1).astype(np.int64)
+    return Cells(frozenset(names), np.array(codes, dtype=np.uint64), places[texts.which])
 
 
 def cells_at(longitudes: "Degrees", latitudes: "Degrees", resolutions: "Numbers") -> "npt.NDArray[np.uint64]":

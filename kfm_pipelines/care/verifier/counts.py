@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.rules import Generalise, Group, Suppress
 from kfm_pipelines.care.verifier.case import Case, Share
-from kfm_pipelines.care.verifier.cells import cells_at, cells_of, metres, valid
+from kfm_pipelines.care.verifier.cells import cells_at, metres
 from kfm_pipelines.care.verifier.distinct import count_distinct, distinct
 from kfm_pipelines.care.verifier.evidence import Breach
-from kfm_pipelines.care.verifier.places import placed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,33 +20,29 @@ if TYPE_CHECKING:
 
 
 def cells_have_enough(case: Case) -> Iterator[Breach]:
-    import numpy as np
-
     for share in _with_cells(case):
-        shown = valid(case.values("cell", share.link_records))
-        cells = cells_of(case.values("cell", share.link_records[shown]))
-        groups = share.link_records[shown] if isinstance(share.rule, Group) else cells.positions
-        _, groups = np.unique(groups, return_inverse=True)
-        counts = count_distinct(groups, case.origins.features[share.link_rows[shown]], 0)
-        few = int((counts < case.k).sum())
+        few = int((_features_in_cells(case, share) < case.k).sum())
         if few:
             yield Breach("cell-minimum", share.name, f"at least {case.k} features in a cell", f"{few} cells with fewer")
 
 
 def cells_have_whole_steps(case: Case) -> Iterator[Breach]:
     """Else a release and the one before it tell in which cell the one record lies that came between."""
-    import numpy as np
-
     for share in case.shares:
-        if isinstance(share.rule, Generalise):
-            shown = valid(case.values("cell", share.link_records))
-            _, cells = np.unique(
-                cells_of(case.values("cell", share.link_records[shown])).positions, return_inverse=True
-            )
-            counts = count_distinct(cells, case.origins.features[share.link_rows[shown]], 0)
-            if odd := int((counts % case.k > 0).sum()):
-                expected = f"a multiple of {case.k} features in a cell"
-                yield Breach("cell-steps", share.name, expected, f"{odd} cells with another number")
+        if not isinstance(share.rule, Generalise):
+            continue
+        if odd := int((_features_in_cells(case, share) % case.k > 0).sum()):
+            expected = f"a multiple of {case.k} features in a cell"
+            yield Breach("cell-steps", share.name, expected, f"{odd} cells with another number")
+
+
+def _features_in_cells(case: Case, share: Share) -> "Numbers":
+    """Cell by cell; of groups, record by record, because a cell can have several. Only those that have any."""
+    cells = case.cells.positions[share.link_records]
+    shown = cells >= 0
+    groups = share.link_records[shown] if isinstance(share.rule, Group) else cells[shown]
+    counts = count_distinct(groups, case.origins.features[share.link_rows[shown]], 0)
+    return counts[counts > 0]
 
 
 def the_placeless_are_enough(case: Case) -> Iterator[Breach]:
@@ -55,7 +50,7 @@ def the_placeless_are_enough(case: Case) -> Iterator[Breach]:
 
     for share in case.shares:
         if isinstance(share.rule, Generalise | Suppress | Group):
-            bare = ~placed(case, share.records)[share.link_positions]
+            bare = ~case.placed[share.link_records]
             number = len(distinct(case.origins.features[share.link_rows[bare]]))
             if 0 < number < case.k:
                 expected = f"none or at least {case.k} features without a place"
@@ -108,7 +103,7 @@ def the_remainder_is_one_of_several(case: Case) -> Iterator[Breach]:
     for share in _grouped(case):
         if not isinstance(share.rule, Group):
             continue
-        bare = ~placed(case, share.records)[share.link_positions]
+        bare = ~case.placed[share.link_records]
         rows, records = share.link_rows[bare], share.link_records[bare]
         level = np.full(len(rows), min(share.rule.resolutions))
         cells = cells_at(case.origins.longitudes[rows], case.origins.latitudes[rows], level)
@@ -119,12 +114,11 @@ def the_remainder_is_one_of_several(case: Case) -> Iterator[Breach]:
 
 def places_are_in_their_cells(case: Case) -> Iterator[Breach]:
     for share in _with_cells(case):
-        shown = valid(case.values("cell", share.link_records))
+        shown = case.cells.positions[share.link_records] >= 0
         rows, records = share.link_rows[shown], share.link_records[shown]
-        cells = cells_of(case.values("cell", records))
         if share.kind == "point":
-            at = (case.origins.longitudes[rows], case.origins.latitudes[rows], cells.resolutions[cells.positions])
-            outside = int((cells_at(*at) != cells.codes[cells.positions]).sum())
+            places = case.origins.longitudes[rows], case.origins.latitudes[rows]
+            outside = int((~case.cells.hold(case.cells.positions[records], *places)).sum())
         else:
             outside = _out_of_reach(case, rows, records)
         if outside:
@@ -138,10 +132,10 @@ def _out_of_reach(case: Case, rows: "Numbers", records: "Numbers") -> int:
     import numpy as np
     import shapely
 
-    cells = cells_of(case.values("cell", records))
-    reach = case.values("uncertainty_m", records).to_numpy(zero_copy_only=False)
+    cells = case.cells.positions[records]
+    reach = case.floats("uncertainty_m", records)
     corners, of = shapely.get_coordinates(case.origins.shapes[rows], return_index=True)
-    longitudes, latitudes = (degrees[cells.positions] for degrees in cells.centres)
+    longitudes, latitudes = (degrees[cells] for degrees in case.cells.centres)
     away = metres(longitudes[of], latitudes[of], corners[:, 0], corners[:, 1])
     return len(np.unique(of[~(away <= reach[of] + 0.001)]))
 

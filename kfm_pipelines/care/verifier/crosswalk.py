@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.rules import Generalise, Group, Omit, Suppress
 from kfm_pipelines.care.verifier.case import Case, Share
-from kfm_pipelines.care.verifier.cells import resolutions_of
 from kfm_pipelines.care.verifier.distinct import distinct, is_among
 from kfm_pipelines.care.verifier.evidence import Breach
 
@@ -93,9 +92,10 @@ def _counted(case: Case, share: Share) -> "npt.NDArray[np.int64]":
 
 def _levels(case: Case, share: Share, rule: Group) -> "npt.NDArray[np.int64]":
     """The resolution of each link. What has no cell is the remainder of the coarsest one."""
-    levels = resolutions_of(case.values("cell", share.records))
-    levels[levels < 0] = min(rule.resolutions)
-    return levels[share.link_positions]
+    import numpy as np
+
+    levels: npt.NDArray[np.int64] = np.append(case.cells.resolutions, min(rule.resolutions))
+    return levels[case.cells.positions[share.link_records]]  # -1 is the last
 
 
 LINKED = (links_lead_somewhere,)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
 
     Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
@@ -69,15 +68,18 @@ class Hidden:
         table = self.case.dataset.table
         named = [column for column in table.columns if column.name in table.place_columns]
         numeric = [column.name for column in named if column.type in ("float64", "int64")]
-        return [_floats(self.case.original_values(name, self.rows)) for name in numeric]
+        return [self.case.original_floats(name, self.rows) for name in numeric]
 
-    @property
+    @cached_property
     def once(self) -> "Hidden":
         """One row of each feature."""
         import numpy as np
 
         first = np.unique(self.case.origins.features[self.rows], return_index=True)[1]
-        return Hidden(self.case, self.rows[first], self.records[first])
+        return self.at(first)
+
+    def at(self, places: "Numbers") -> "Hidden":
+        return Hidden(self.case, self.rows[places], self.records[places])
 
     def places(self) -> "Iterator[tuple[Floats, tuple[float, ...]]]":
         """All tellings of a place in numbers, and how near to it is near."""
@@ -100,10 +102,10 @@ def hidden_rows(case: Case) -> Hidden:
 
 def kept_columns_are_no_places(case: Case) -> Iterator[Breach]:
     """Each feature counts once: what is said of it in many rows is still one agreement."""
-    hidden = hidden_rows(case).once
+    hidden = hidden_rows(case)
     for name in case.policy.columns.keep:
-        values = case.values(name, hidden.records)
-        if any(_follows(hidden, numbers) for numbers in _numbers(values)) or _are_own_cells(hidden, values):
+        found = _numbers(hidden, name)
+        if any(_follows(hidden.once, numbers) or _are_own_cells(hidden.once, numbers) for numbers in found):
             yield Breach("leak-disguised", name, "no column that follows the places of its rows", "one that does")
 
 
@@ -113,12 +115,14 @@ def kept_texts_tell_no_place(case: Case) -> Iterator[Breach]:
 
     hidden = hidden_rows(case)
     for name in case.policy.columns.keep:
-        values = case.values(name, hidden.records)
-        if not pa.types.is_string(values.type):
+        if not pa.types.is_string(case.schema.field(name).type):
             continue
-        texts = _Texts.of(values)
-        told = _written_out(case, texts) | _own_degrees(hidden, texts) | _own_grid(hidden, texts)
-        if found := int(np.sum(told | _own_geohash(hidden, texts))):
+        texts = _Texts.of(case, name, hidden.records)
+        told = _written_out(case, texts)
+        some = np.flatnonzero(texts.those(_may_tell))
+        rows, few = hidden.at(some), _Texts(texts.distinct, texts.which[some])
+        told[some] |= _own_degrees(rows, few) | _own_grid(rows, few) | _own_geohash(rows, few)
+        if found := int(np.sum(told)):
             yield Breach("leak-coordinates", name, "no text that tells a place in other words", f"{found} texts")
 
 
@@ -127,15 +131,12 @@ class _Texts:
     """The different texts of a column, and for each row which one it has; -1 when none."""
 
     distinct: "Sequence[str]"
-    which: "Numbers"
+    which: "npt.NDArray[np.int32]"
 
     @classmethod
-    def of(cls, values: "pa.Array") -> "_Texts":
-        import numpy as np
-
-        encoded = values.dictionary_encode()
-        which = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return cls(encoded.dictionary.to_pylist(), which)
+    def of(cls, case: Case, name: str, records: "Numbers") -> "_Texts":
+        texts = case.texts_of(name)
+        return cls(texts.distinct.to_pylist(), texts.which[records])
 
     def numbers(self, read: "Callable[[str], list[float]]") -> "list[Floats]":
         """Row by row the first number that is read from the text, then the second, and so on; NaN when none."""
@@ -154,13 +155,23 @@ class _Texts:
         return telling[self.which]
 
 
-def _numbers(values: "pa.Array") -> "list[Floats]":
+def _may_tell(text: str) -> bool:
+    return bool(written.numbers(text) or written.degrees(text) or written.geohashes(text))
+
+
+def _numbers(hidden: Hidden, name: str) -> "list[Floats]":
+    """In a kept column, of one row of each feature."""
     import pyarrow as pa
 
-    if pa.types.is_string(values.type):
-        texts = _Texts.of(values)
+    kind = hidden.case.schema.field(name).type
+    if pa.types.is_string(kind):
+        distinct = hidden.case.texts_of(name).distinct.to_pylist()
+        if not any(written.numbers(text) or written.sexagesimal(text) for text in distinct):
+            return []  # nor is anything to be worked out for them
+        texts = _Texts.of(hidden.case, name, hidden.once.records)
         return [*texts.numbers(written.numbers), *texts.numbers(written.sexagesimal)]
-    return [_floats(values)] if pa.types.is_integer(values.type) or pa.types.is_floating(values.type) else []
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return [hidden.case.floats(name, hidden.once.records)] if number else []
 
 
 def _follows(hidden: Hidden, values: "Floats") -> bool:
@@ -182,18 +193,17 @@ def _near(values: "Floats", places: "Floats", tolerances: tuple[float, ...]) -> 
     return any(agree(values, places, tolerance) for tolerance in tolerances)
 
 
-def _are_own_cells(hidden: Hidden, values: "pa.Array") -> bool:
+def _are_own_cells(hidden: Hidden, numbers: "Floats") -> bool:
     """H3 cells are numbers too; a float has room for all that matters of one."""
     import h3.api.basic_int as h3
     import numpy as np
 
     longitudes, latitudes = hidden.degrees
-    for numbers in _numbers(values):
-        for place in np.flatnonzero((numbers >= 2.0**_H3) & (numbers < 2.0 ** (_H3 + 1))).tolist():
-            resolution = (int(numbers[place]) >> 52) & 0xF
-            cell = h3.latlng_to_cell(latitudes[place], longitudes[place], resolution)
-            if float(cell) == numbers[place] and h3.int_to_str(cell) not in hidden.case.cells:
-                return True
+    for place in np.flatnonzero((numbers >= 2.0**_H3) & (numbers < 2.0 ** (_H3 + 1))).tolist():
+        resolution = (int(numbers[place]) >> 52) & 0xF
+        cell = h3.latlng_to_cell(latitudes[place], longitudes[place], resolution)
+        if float(cell) == numbers[place] and h3.int_to_str(cell) not in hidden.case.cells.names:
+            return True
     return False
 
 
@@ -251,13 +261,6 @@ def _own_geohash(hidden: Hidden, texts: _Texts) -> "Flags":
     for numbers in texts.numbers(read):
         told |= numbers == own
     return told
-
-
-def _floats(values: "pa.Array") -> "Floats":
-    import numpy as np
-
-    found: Floats = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    return found
 
 
 RULES = (kept_columns_are_no_places, kept_texts_tell_no_place)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.rules import Group
 from kfm_pipelines.care.verifier.case import Case, Share
 from kfm_pipelines.care.verifier.evidence import Breach
-from kfm_pipelines.care.verifier.places import placed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,13 +25,12 @@ def _grouped(case: Case, share: Share, rule: Group, name: str) -> Iterator[Breac
     import pyarrow.compute as pc
 
     subject = f"{share.name}: {name}"
-    shown = placed(case, share.records)
-    bare = share.records[~shown] if name in rule.by else share.records
+    bare = share.records[~case.placed[share.records]] if name in rule.by else share.records
     said = pc.count(case.values(name, bare)).as_py()
     if said:
         yield Breach("group-values", subject, "nothing of single records", f"{said} values")
     if name in rule.by:
-        links = shown[share.link_positions]
+        links = case.placed[share.link_records]
         same = _same(case.values(name, share.link_records[links]), case.original_values(name, share.link_rows[links]))
         if not pc.all(same, min_count=0).as_py():
             yield Breach("group-values", subject, "one value for all in a group", "several")

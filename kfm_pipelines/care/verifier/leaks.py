@@ -4,7 +4,7 @@ Belongs here: the rules about values and texts. Does not: bytes and footers of t
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.boxes import published_numbers
 from kfm_pipelines.care.verifier.case import Case, Share
 from kfm_pipelines.care.verifier.cells import is_cell
-from kfm_pipelines.care.verifier.distinct import is_among
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.phrases import is_number
 from kfm_pipelines.care.verifier.protected import decimals, metres, numbers_in, step_of, texts_in
@@ -20,7 +19,9 @@ from kfm_pipelines.care.verifier.protected import decimals, metres, numbers_in, 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
+
+    Floats = npt.NDArray[np.float64]
+    Written = tuple[list[str], list[str]]  # degrees and metres of one text
 
 _CELL = re.compile(r"(?<![0-9a-z])8[0-9a-f]{14}(?![0-9a-z])")
 _METRES_FROM = 10_000  # below, a whole number is a shelf mark and no grid coordinate
@@ -29,34 +30,31 @@ _MOMENT = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z
 
 def numbers_are_not_places(case: Case) -> Iterator[Breach]:
     """No number is a protected place; with few digits, not the place of its own row."""
-    import numpy as np
-
-    telling = case.places.telling
     hidden = _hidden_records(case)
+    rows = [(share, list(_row_places(case, share))) for share in _row_by_row(case)]
     for name in _of_type(case, "double", "int64"):
-        values = case.values(name, hidden).to_numpy(zero_copy_only=False).astype(np.float64)
-        found = int(is_among(values, telling).sum()) + sum(_own(case, share, name) for share in _row_by_row(case))
+        found = case.places.told_by(case.floats(name, hidden))
+        found += sum(_own(case.floats(name, share.link_records), places) for share, places in rows)
         if found:
             yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
 
 
 def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
-    import pyarrow.compute as pc
-
     for name in _kept_texts(case):
-        texts = [text for text in pc.unique(case.published.column(name)).to_pylist() if text]
+        texts = [text for text in case.texts_of(name).distinct.to_pylist() if text]
         held = sum(map(bool, case.texts.found_in_each(texts)))
         if held:
             yield Breach("leak-text", name, "no text that holds a withheld value", f"{held} different texts")
 
 
 def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
-    import pyarrow.compute as pc
-
     for name in _kept_texts(case):
-        column = case.published.column(name)
-        held = sum(_tells_a_place(case, text) for text in pc.unique(column).to_pylist() if text)
-        held += sum(_own_in_text(case, share, name) for share in _row_by_row(case))
+        texts = case.texts_of(name)
+        distinct = texts.distinct.to_pylist()
+        held = sum(_tells_a_place(case, text) for text in distinct if text)
+        numbers = [(decimals(text), metres(text)) for text in distinct]
+        rows = ((share, texts.which[share.link_records]) for share in _row_by_row(case))
+        held += sum(_own_in_text(case, share, numbers, which) for share, which in rows)
         if held:
             yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
 
@@ -84,7 +82,7 @@ def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[flo
 
 def _other_cells(case: Case, text: str) -> int:
     """H3 cells that are not published as such."""
-    return sum(is_cell(found) and found not in case.cells for found in _CELL.findall(text.lower()))
+    return sum(is_cell(found) and found not in case.cells.names for found in _CELL.findall(text.lower()))
 
 
 def _is_telling(phrase: str) -> bool:
@@ -104,28 +102,26 @@ def _tells_a_place(case: Case, text: str) -> bool:
     return any(not case.places.dense_at(number) and case.places.near(number) for number in found)
 
 
-def _own(case: Case, share: Share, name: str) -> int:
+def _own(values: "Floats", row_places: "Sequence[Floats]") -> int:
     """How many numbers are a place of the very row they come from."""
     import numpy as np
 
-    values = case.values(name, share.link_records).to_numpy(zero_copy_only=False).astype(np.float64)
-    marked = (np.round(values, 2) != values) | (np.abs(values) >= 1000)
     found = np.zeros(len(values), np.bool_)
-    for places in _row_places(case, share):
+    for places in row_places:
         found |= values == places
-    return int((found & marked & np.isfinite(values)).sum())
+    same = values[found]
+    marked = (np.round(same, 2) != same) | (np.abs(same) >= 1000)
+    return int((marked & np.isfinite(same)).sum())
 
 
-def _own_in_text(case: Case, share: Share, name: str) -> int:
+def _own_in_text(case: Case, share: Share, numbers: "Sequence[Written]", which: "npt.NDArray[np.int32]") -> int:
     """How many numbers in texts are a place of the very row they come from: degrees from three decimals, or metres."""
     import numpy as np
 
-    encoded = case.values(name, share.link_records).dictionary_encode()
-    numbers = [(decimals(text), metres(text)) for text in encoded.dictionary.to_pylist()]
     some = np.array([bool(degrees or grid) for degrees, grid in numbers] + [False], dtype=np.bool_)
-    which = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    told = np.flatnonzero(some[which])
-    found = 0
+    told, found = np.flatnonzero(some[which]), 0
+    if not len(told):
+        return 0
     for text, *places in zip(which[told], *(places[told] for places in _row_places(case, share)), strict=True):
         degrees, grid = numbers[text]
         far = [place for place in places if abs(place) >= _METRES_FROM]
@@ -137,15 +133,12 @@ def _is_any(written: str, places: Iterable[float]) -> bool:
     return any(abs(abs(float(written)) - abs(place)) < step_of(written) for place in places)
 
 
-def _row_places(case: Case, share: Share) -> "Iterator[npt.NDArray[np.float64]]":
-    import numpy as np
-
+def _row_places(case: Case, share: Share) -> "Iterator[Floats]":
     yield case.origins.longitudes[share.link_rows]
     yield case.origins.latitudes[share.link_rows]
     for column in case.dataset.table.columns:
         if column.name in case.dataset.table.place_columns and column.type in ("float64", "int64"):
-            values: pa.Array = case.original_values(column.name, share.link_rows)
-            yield values.to_numpy(zero_copy_only=False).astype(np.float64)
+            yield case.original_floats(column.name, share.link_rows)
 
 
 def _row_by_row(case: Case) -> Iterator[Share]:
@@ -164,7 +157,7 @@ def _kept_texts(case: Case) -> list[str]:
 
 
 def _of_type(case: Case, *types: str) -> list[str]:
-    return [field.name for field in case.published.schema if str(field.type) in types and field.name != "record"]
+    return [field.name for field in case.schema if str(field.type) in types and field.name != "record"]
 
 
 RULES = (

@@ -1,13 +1,13 @@
 """The unmasked table, read by the declaration alone: where each row is, of which kind, and which feature it is of."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.arrow_schemas import arrow_type
 from kfm_pipelines.care.policies import Policy
-from kfm_pipelines.care.rules import GeometryKind
+from kfm_pipelines.care.verifier.classes import KINDS, UNKNOWN, classes_of, those_with
 from kfm_pipelines.care.verifier.reading import Unreadable
+from kfm_pipelines.care.verifier.texts import read_texts
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -17,80 +17,92 @@ if TYPE_CHECKING:
 
     Degrees = npt.NDArray[np.float64]
     Numbers = npt.NDArray[np.int64]
-    Objects = npt.NDArray[np.object_]
+    Codes = npt.NDArray[np.int32]
 
 # Shapely's numbers for kinds of geometry. Whatever is not here has no rule.
-_KINDS: Mapping[int, GeometryKind] = {0: "point", 1: "line", 5: "line", 3: "polygon", 6: "polygon"}
+_KINDS = {0: "point", 1: "line", 5: "line", 3: "polygon", 6: "polygon"}
+_TYPES = 8  # of geometry that Shapely knows; no geometry is -1
 
 
 @dataclass(frozen=True, eq=False)
 class Origins:
-    """Row by row: class, kind, feature, and the place as a geometry; points have their degrees as well."""
+    """Row by row: class, kind, feature and place. Points have degrees; what has none of them is NaN there."""
 
     table: "pa.Table"
-    classes: "Objects"
-    kinds: "Objects"
+    classes: "Codes"
+    kinds: "Codes"
     features: "Numbers"
-    shapes: "npt.NDArray[Any]"
+    shapes: "npt.NDArray[Any]"  # none at all where the declaration tells places as degrees only
     longitudes: "Degrees"
     latitudes: "Degrees"
 
 
-def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table", classes: "Objects") -> Origins:
-    import numpy as np
-    import shapely
-
-    _refuse_other_columns(dataset, table)
-    shapes = _shapes(dataset, table)
-    kinds = np.array([_KINDS.get(int(kind), "unknown") for kind in shapely.get_type_id(shapes)], dtype=object)
+def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table", schema: "pa.Schema") -> Origins:
+    """The schema is the file's own; the table may have its texts as numbers."""
+    _refuse_other_columns(dataset, schema)
+    shapes, kinds, longitudes, latitudes = _places(dataset, table)
+    classes = classes_of(policy, table, "original")
     _refuse_unruled(policy, classes, kinds)
-    longitudes, latitudes = shapely.get_x(shapes), shapely.get_y(shapes)  # NaN unless a point
     return Origins(table, classes, kinds, _features(policy, table), shapes, longitudes, latitudes)
 
 
-def _refuse_other_columns(dataset: Dataset, table: "pa.Table") -> None:
+def _refuse_other_columns(dataset: Dataset, schema: "pa.Schema") -> None:
     declared = [(column.name, arrow_type(column.type)) for column in dataset.table.columns]
-    found = [(field.name, field.type) for field in table.schema]
+    found = [(field.name, field.type) for field in schema]
     if sorted(declared, key=lambda column: column[0]) != sorted(found, key=lambda column: column[0]):
         raise Unreadable("original", "exactly the declared columns")
 
 
-def _shapes(dataset: Dataset, table: "pa.Table") -> "npt.NDArray[Any]":
+def _places(dataset: Dataset, table: "pa.Table") -> "tuple[npt.NDArray[Any], Codes, Degrees, Degrees]":
+    """Geometries, their kinds, and the degrees of points. Degrees by themselves need no geometry to be read from."""
     import numpy as np
     import shapely
 
     declared = dataset.table
     if declared.geometry_column is not None:
-        try:
-            shapes = shapely.from_wkb(table.column(declared.geometry_column).to_numpy())
-        except (shapely.errors.ShapelyError, TypeError, ValueError):
-            raise Unreadable("original", "a geometry as WKB in every row") from None
-    elif declared.longitude_column is not None and declared.latitude_column is not None:
-        degrees = [table.column(name).to_numpy() for name in (declared.longitude_column, declared.latitude_column)]
-        shapes = shapely.points(*degrees)
-    else:
+        shapes = _shapes(table.column(declared.geometry_column))
+        _refuse_elsewhere(dataset, *np.moveaxis(shapely.bounds(shapes), -1, 0))  # NaN when null or empty
+        return shapes, _kinds(shapes), shapely.get_x(shapes), shapely.get_y(shapes)
+    if declared.longitude_column is None or declared.latitude_column is None:
         raise Unreadable("original", "a column with a place", "none is declared")
-    _refuse_elsewhere(dataset, shapes)
-    return np.asarray(shapes, dtype=object)
+    named = (declared.longitude_column, declared.latitude_column)
+    longitudes, latitudes = (table.column(name).to_numpy() for name in named)
+    _refuse_elsewhere(dataset, longitudes, latitudes, longitudes, latitudes)
+    points = np.full(table.num_rows, KINDS.index("point"), np.int32)
+    return np.empty(0, object), points, longitudes, latitudes
 
 
-def _refuse_elsewhere(dataset: Dataset, shapes: "npt.NDArray[Any]") -> None:
-    """A place that is no place, or not where the dataset is, cannot be held against anything."""
+def _shapes(column: "pa.ChunkedArray") -> "npt.NDArray[Any]":
     import numpy as np
     import shapely
 
-    if dataset.extent is None:
-        raise Unreadable("original", "a dataset with an extent", "none is declared")
-    west, south, east, north = np.moveaxis(shapely.bounds(shapes), -1, 0)  # NaN when null or empty
+    try:
+        return np.asarray(shapely.from_wkb(column.to_numpy()), dtype=object)
+    except (shapely.errors.ShapelyError, TypeError, ValueError):
+        raise Unreadable("original", "a geometry as WKB in every row") from None
+
+
+def _kinds(shapes: "npt.NDArray[Any]") -> "Codes":
+    import numpy as np
+    import shapely
+
+    known = [KINDS.index(_KINDS[kind]) if kind in _KINDS else UNKNOWN for kind in range(_TYPES)]
+    numbers: Codes = np.array([*known, UNKNOWN], np.int32)[shapely.get_type_id(shapes)]
+    return numbers
+
+
+def _refuse_elsewhere(dataset: Dataset, west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees") -> None:
+    """A place that is no place, or not where the dataset is, cannot be held against anything."""
     extent = dataset.extent
+    if extent is None:
+        raise Unreadable("original", "a dataset with an extent", "none is declared")
     inside = (west >= extent.west) & (south >= extent.south) & (east <= extent.east) & (north <= extent.north)
     if not inside.all():
         raise Unreadable("original", "every place in the dataset's extent", f"{int((~inside).sum())} rows elsewhere")
 
 
-def _refuse_unruled(policy: Policy, classes: "Objects", kinds: "Objects") -> None:
-    ruled = {(sensitivity, kind) for sensitivity, rules in policy.classes.items() for kind in rules.rules}
-    unruled = sum(pair not in ruled for pair in zip(classes, kinds, strict=True))
+def _refuse_unruled(policy: Policy, classes: "Codes", kinds: "Codes") -> None:
+    unruled = int((~those_with(policy, classes, kinds, lambda rule: True)).sum())
     if unruled:
         raise Unreadable("original", "classes and kinds of geometry the policy has rules for", f"{unruled} other rows")
 
@@ -101,17 +113,9 @@ def _features(policy: Policy, table: "pa.Table") -> "Numbers":
     columns = [table.column(name) for name in policy.stable_id]
     if any(column.null_count for column in columns):
         raise Unreadable("original", "a stable id in every row", "nulls")
-    codes = [column.combine_chunks().dictionary_encode() for column in columns]
-    features = np.zeros(table.num_rows, np.int64)
-    for code in map(_indices, codes):
+    first, *more = (read_texts(column).which for column in columns)
+    features = first.astype(np.int64)  # the first column's are numbered without gaps as they are
+    for code in more:
         combined = features * (int(code.max(initial=0)) + 1) + code
         features = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     return features
-
-
-def _indices(encoded: Any) -> "Numbers":
-    import pyarrow as pa
-
-    whole = encoded if isinstance(encoded, pa.Array) else encoded.unify_dictionaries().combine_chunks()
-    indices: Numbers = whole.indices.to_numpy()
-    return indices

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Suppress
 from kfm_pipelines.care.verifier.case import Case, Share
-from kfm_pipelines.care.verifier.cells import Cells, cells_of, valid
 from kfm_pipelines.care.verifier.evidence import Breach
 
 if TYPE_CHECKING:
@@ -16,15 +15,6 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 _DEGREES = 1e-9  # a tenth of a millimetre: how far apart two ways of computing the same place may come out
-
-
-def placed(case: Case, records: "Numbers") -> "Flags":
-    """Whether a record shows anything at all of its place."""
-    import numpy as np
-
-    shown = [_present(case, name, records) for name in _told(case)]
-    some: Flags = np.any(shown, axis=0)
-    return some
 
 
 def places_follow_the_rule(case: Case) -> Iterator[Breach]:
@@ -51,27 +41,26 @@ def counts_follow_the_rule(case: Case) -> Iterator[Breach]:
 
 
 def _hidden(case: Case, share: Share) -> Iterator[Breach]:
-    shown = int(placed(case, share.records).sum())
+    shown = int(case.placed[share.records].sum())
     if shown:
         yield Breach("place-suppressed", share.name, "no place in any column", f"{shown} records with one")
 
 
 def _in_cells(case: Case, share: Share) -> Iterator[Breach]:
-    records = share.records[placed(case, share.records)]
-    texts = case.values("cell", records)
-    wrong = int((~valid(texts)).sum())
+    records = share.records[case.placed[share.records]]
+    at = case.cells.positions[records]
+    wrong = int((at < 0).sum())
     if wrong:
         yield Breach("place-cell", share.name, "an H3 cell", f"{wrong} records without")
         return
-    cells = cells_of(texts)
-    too_fine = int((~_allowed(share, cells.resolutions))[cells.positions].sum())
+    too_fine = int((~_allowed(share, case.cells.resolutions))[at].sum())
     if too_fine:
         yield Breach(
             "place-resolution", share.name, "cells as coarse as the rule says", f"{too_fine} records in others"
         )
-    yield from _centred(case, share, records, cells)
-    yield from _outlined(case, share, records, cells)
-    yield from _uncertain(case, share, records, cells)
+    yield from _centred(case, share, records, at)
+    yield from _outlined(case, share, records, at)
+    yield from _uncertain(case, share, records, at)
 
 
 def _allowed(share: Share, resolutions: "Numbers") -> "Flags":
@@ -85,18 +74,17 @@ def _allowed(share: Share, resolutions: "Numbers") -> "Flags":
     return resolutions == share.rule.resolution if share.kind == "point" else resolutions <= share.rule.resolution
 
 
-def _centred(case: Case, share: Share, records: "Numbers", cells: Cells) -> Iterator[Breach]:
+def _centred(case: Case, share: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     import numpy as np
 
-    for name, degrees in zip((case.longitude, case.latitude), cells.centres, strict=True):
+    for name, degrees in zip((case.longitude, case.latitude), case.cells.centres, strict=True):
         if name is not None:
-            found = case.values(name, records).to_numpy(zero_copy_only=False)
-            off = int((~(np.abs(found - degrees[cells.positions]) <= _DEGREES)).sum())
+            off = int((~(np.abs(case.floats(name, records) - degrees[at]) <= _DEGREES)).sum())
             if off:
                 yield Breach("place-centre", f"{share.name}: {name}", "the centre of the cell", f"{off} records off it")
 
 
-def _outlined(case: Case, share: Share, records: "Numbers", cells: Cells) -> Iterator[Breach]:
+def _outlined(case: Case, share: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     import numpy as np
     import pyarrow as pa
     import shapely
@@ -106,12 +94,12 @@ def _outlined(case: Case, share: Share, records: "Numbers", cells: Cells) -> Ite
     encoded = case.values(case.geometry, records).dictionary_encode()
     distinct = encoded.dictionary.to_numpy(zero_copy_only=False)
     shape = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    pairs = np.unique(np.column_stack([cells.positions, shape]), axis=0)
+    pairs = np.unique(np.column_stack([at, shape]), axis=0)
     pairs = pairs[pairs[:, 1] >= 0]
     found = shapely.from_wkb(distinct, on_invalid="ignore")
     clean = np.array([_is_clean(*pair) for pair in zip(distinct, found, strict=True)], dtype=np.bool_)
     same = shapely.equals_exact(
-        shapely.normalize(found[pairs[:, 1]]), shapely.normalize(cells.outlines[pairs[:, 0]]), _DEGREES
+        shapely.normalize(found[pairs[:, 1]]), shapely.normalize(case.cells.outlines[pairs[:, 0]]), _DEGREES
     )
     good = same & clean[pairs[:, 1]] if len(pairs) else np.empty(0, np.bool_)
     wrong = int((~good).sum()) + int(pa.compute.sum(encoded.indices.is_null()).as_py() or 0)
@@ -126,16 +114,17 @@ def _is_clean(value: bytes, shape: Any) -> bool:
     return shape is not None and value == shapely.to_wkb(shape, byte_order=value[0])
 
 
-def _uncertain(case: Case, share: Share, records: "Numbers", cells: Cells) -> Iterator[Breach]:
+def _uncertain(case: Case, share: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     """It has to hold the cell, and to follow from it: a number of its own for each record would be a hint."""
     import numpy as np
 
-    found = case.values("uncertainty_m", records).to_numpy(zero_copy_only=False)
-    radii = cells.radii[cells.positions]
+    found = case.floats("uncertainty_m", records)
+    radii = case.cells.radii[at]
     largest = radii * 1.01 + 2 if share.kind == "point" else radii * 2.1  # a shape may reach out of its cell
     wrong = int((~((found >= radii * 0.999) & (found <= largest))).sum())
-    first = np.unique(cells.positions, return_index=True)[1]
-    several = int((found != found[first][cells.positions]).sum())
+    first = np.empty(len(case.cells.codes))
+    first[at[::-1]] = found[::-1]  # where a cell comes again, the last to be set is the first there is
+    several = int((found != first[at]).sum())
     if wrong or several:
         expected = "one radius for each cell, that holds it"
         yield Breach("place-uncertainty", share.name, expected, f"{max(wrong, several)} records with another")
@@ -180,10 +169,6 @@ def _agree(case: Case, records: "Numbers") -> "Flags":
         if name is not None:
             agree &= np.abs(case.values(name, records).to_numpy(zero_copy_only=False) - degrees) <= _DEGREES
     return agree
-
-
-def _told(case: Case) -> list[str]:
-    return [name for name in ("cell", case.longitude, case.latitude, case.geometry, "uncertainty_m") if name]
 
 
 def _present(case: Case, name: str, records: "Numbers") -> "Flags":

@@ -4,14 +4,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
-from kfm_pipelines.care.verifier.distinct import distinct, without
+from kfm_pipelines.care.verifier.classes import those_with
+from kfm_pipelines.care.verifier.distinct import distinct, is_among, without
 from kfm_pipelines.care.verifier.origins import Origins
 from kfm_pipelines.care.verifier.phrases import Phrases
+from kfm_pipelines.care.verifier.texts import read_texts
 from kfm_pipelines.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     Degrees = npt.NDArray[np.float64]
 
+_SAMPLE = 4096
 _DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")
 _METRES = re.compile(r"(?<![0-9.])[0-9]{5,8}(?:\.[0-9]{1,2})?(?![0-9]|\.[0-9])")
 
@@ -33,27 +35,23 @@ class Places:
     latitudes: "Degrees"
     others: "Degrees"  # grid coordinates and the like, in whatever unit
 
-    @cached_property
-    def all(self) -> "Degrees":
+    @property
+    def parts(self) -> "tuple[Degrees, ...]":
+        return self.longitudes, self.latitudes, self.others
+
+    def told_by(self, values: "Degrees") -> int:
+        """How many values are a place, of those with so many digits that meeting one by accident is out of question."""
         import numpy as np
 
-        return distinct(np.concatenate([self.longitudes, self.latitudes, self.others]))
-
-    @cached_property
-    def telling(self) -> "Degrees":
-        """Those with so many digits that meeting one elsewhere is no accident."""
-        import numpy as np
-
-        every = self.all
-        telling: Degrees = every[np.round(every, 5) != every]
-        return telling
+        ordered = np.sort(values[np.round(values, 5) != values])  # neighbours are found near each other
+        return int(np.any([is_among(ordered, part) for part in self.parts], axis=0).sum())
 
     def near(self, written: str) -> bool:
         """Whether a decimal number is one of the places, rounded or cut off, with or without its sign."""
         import numpy as np
 
         number, step = float(written), step_of(written)
-        for degrees in (self.longitudes, self.latitudes, self.others):
+        for degrees in self.parts:
             for signed in {number, -number}:
                 lowest = np.searchsorted(degrees, signed - step, side="right")
                 if lowest < len(degrees) and degrees[lowest] < signed + step:
@@ -71,15 +69,7 @@ class Places:
 
 
 def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> Places:
-    import numpy as np
-
-    left = {
-        (sensitivity, kind)
-        for sensitivity, rules in policy.classes.items()
-        for kind, rule in rules.rules.items()
-        if isinstance(rule, Leave)
-    }
-    shown = np.array([pair in left for pair in zip(origins.classes, origins.kinds, strict=True)], dtype=np.bool_)
+    shown = those_with(policy, origins.classes, origins.kinds, lambda rule: isinstance(rule, Leave))
     hidden, public = _degrees(dataset, origins, ~shown), _degrees(dataset, origins, shown)
     others, public_others = _others(dataset, origins, ~shown), _others(dataset, origins, shown)
     return Places(without(hidden[0], public[0]), without(hidden[1], public[1]), without(others, public_others))
@@ -88,17 +78,26 @@ def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> Plac
 def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: Iterable[str]) -> Phrases:
     """Values of withheld and place columns, except what the declarations, or released cells, say in public anyway."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     names = {*policy.columns.withhold, *dataset.table.place_columns}
     chunks = [
-        _as_texts(pc.unique(origins.table.column(column.name).drop_null()))
+        _as_texts(_fewer(origins.table.column(column.name)))
         for column in dataset.table.columns
         if column.name in names and (column.type == "string" or column.name in policy.stable_id)
     ]
     declared = (dataset.model_dump(mode="json"), policy.model_dump(mode="json"))
     phrases = Phrases(pa.chunked_array(chunks, pa.string()))
     return phrases.without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
+
+
+def _fewer(column: "pa.ChunkedArray") -> "pa.Array":
+    """Without nulls, and each once if most come again: else to find out takes longer than to look at some twice."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type) or len(pc.unique(column.slice(0, _SAMPLE))) < _SAMPLE // 2:
+        return read_texts(column).distinct
+    return column.drop_null().combine_chunks()
 
 
 def _as_texts(values: "pa.Array") -> "pa.Array":
@@ -145,20 +144,13 @@ def metres(text: str) -> list[str]:
     return _METRES.findall(text)
 
 
-def bits(values: "Iterable[float]") -> "npt.NDArray[np.uint64]":
-    """Numbers as a Parquet file or WKB holds them, in both byte orders, sorted; not those that are mostly zeros."""
-    import numpy as np
-
-    little = np.asarray(values, dtype="<f8").view("<u8")
-    little = little[(little & np.uint64(0xFFFFFFFF)) != 0]
-    return np.sort(np.concatenate([little, little.byteswap()]))
-
-
 def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":
     import numpy as np
     import shapely
 
-    table, corners = dataset.table, shapely.get_coordinates(origins.shapes[rows])
+    table, corners = dataset.table, np.empty((0, 2))
+    if len(origins.shapes):
+        corners = shapely.get_coordinates(origins.shapes[rows])
     found = {"longitude": [corners[:, 0]], "latitude": [corners[:, 1]]}
     main = {table.longitude_column: "longitude", table.latitude_column: "latitude"}
     for column in table.columns:

@@ -34,6 +34,31 @@ def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
     return table.combine_chunks(), file.metadata
 
 
+def read_encoded(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
+    """The table, what the file says of its columns, and the footer. A column of few different texts comes as those and
+    their numbers: most say the same in every row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        schema, footer = file.schema_arrow, file.metadata
+        few = [field.name for field in schema if pa.types.is_string(field.type) and _repeats(footer, field.name)]
+        table = pq.ParquetFile(io.BytesIO(data), read_dictionary=few).read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError):
+        raise Unreadable(subject, "a Parquet file") from None
+    return table.combine_chunks(), schema, footer
+
+
+def _repeats(footer: "pq.FileMetaData", name: str) -> bool:
+    """Whether texts take less than the lengths of so many different ones would; a guess, for how to read them."""
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    mine = [chunk for chunk in chunks if chunk.path_in_schema == name]
+    return bool(sum(chunk.total_uncompressed_size for chunk in mine) < 4 * sum(chunk.num_values for chunk in mine))
+
+
 def read_item(data: bytes) -> Mapping[str, Any]:
     item = _read_json(data, "item")
     if not isinstance(item, dict) or not isinstance(item.get("properties"), dict):

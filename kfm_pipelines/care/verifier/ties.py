@@ -7,6 +7,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kfm_pipelines.care.verifier.case import Case
@@ -53,7 +54,9 @@ def item_tells_how_exact_places_are(case: Case) -> Iterator[Breach]:
 
 def nothing_is_a_digest_of_the_original(case: Case) -> Iterator[Breach]:
     """Who can guess the rest of the original can try out its secrets against its digest."""
-    digests = [text for part in (case.evidence.original, case.evidence.crosswalk) for text in _spellings(part)]
+    parts = [(name, part) for name in _DIGESTS for part in (case.evidence.original, case.evidence.crosswalk)]
+    with ThreadPoolExecutor() as pool:  # hashing lets go of the interpreter
+        digests = [text for spellings in pool.map(_spellings, parts) for text in spellings]
     for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.evidence.documents])):
         texts = [text for document in documents for text in texts_in(document)]
         found = sum(any(one in text or one in text.lower() for one in digests) for text in texts)
@@ -91,12 +94,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _spellings(data: bytes) -> Iterator[str]:
-    for name in _DIGESTS:
-        digest = hashlib.new(name, data, usedforsecurity=False).digest()
-        yield digest.hex()
-        yield base64.b64encode(digest).decode().rstrip("=")
-        yield base64.urlsafe_b64encode(digest).decode().rstrip("=")
+def _spellings(part: tuple[str, bytes]) -> list[str]:
+    name, data = part
+    digest = hashlib.new(name, data, usedforsecurity=False).digest()
+    spelt = (base64.b64encode(digest), base64.urlsafe_b64encode(digest))
+    return [digest.hex(), *(text.decode().rstrip("=") for text in spelt)]
 
 
 RULES = (
