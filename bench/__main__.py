@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
-from bench.gates import gates_share, gates_share_of_masked
+from bench.gates import gates_share, gates_share_of_masked, gates_share_with_suite
 from bench.keys_per_minute import keys_per_minute_batched
 from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
@@ -22,6 +22,7 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     masking_against_bare_cells,
     masking_memory,
     gates_share,
+    gates_share_with_suite,
     gates_share_of_masked,
 )
 RESULTS = Path(__file__).parent / "results.json"

@@ -30,10 +30,8 @@ ROWS = 1_000_000
 HOUR = datetime(2025, 1, 1, tzinfo=UTC)
 TABLE_GATES = (judging, ("judge_schema", "judge_quality", "judge_suite"))
 RELEASE_GATES = (release_gates, ("judge_integrity", "judge_care", "judge_governance"))
-
-
 # In masking, the schema of what is to be masked is judged too.
-WHOLE = (stages, ("refuse_unfit_to_mask", "judge_table", "judge_release"))
+WHOLE = (stages, ("judge_before_masking", "judge_table", "judge_release"))
 
 
 def gates_share(folder: Path) -> list[Measurement]:
@@ -44,6 +42,18 @@ def gates_share(folder: Path) -> list[Measurement]:
         hour = HOUR + timedelta(hours=1)
         total, spent = _publish(workshop, dataset, hour, _streamflow(hour, rows=ROWS))
     return _shares("rows", total, spent)
+
+
+def gates_share_with_suite(folder: Path) -> list[Measurement]:
+    """The same with the suite that is meant for the weekly scan before publication."""
+    with own_stack(folder) as workshop:
+        declared = workshop.datasets["usgs/streamflow"]
+        quality = declared.quality.model_copy(update={"suite": declared.quality.deep_suite})
+        dataset = declared.model_copy(update={"quality": quality})
+        _publish(workshop, dataset, HOUR, _streamflow(HOUR, rows=1000))
+        hour = HOUR + timedelta(hours=1)
+        total, spent = _publish(workshop, dataset, hour, _streamflow(hour, rows=ROWS))
+    return _shares("rows_with_suite", total, spent)
 
 
 def gates_share_of_masked(folder: Path) -> list[Measurement]:
