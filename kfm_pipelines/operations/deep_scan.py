@@ -100,7 +100,9 @@ def _gathered(workshop: Workshop, dataset: Dataset, reach: Reach, tell: Tell) ->
     left = len(revisions) - len(taken)
     if shape is None:
         return _Gathered(None, 0, left)
-    return _Gathered(_subject(workshop, dataset, shape, pa.concat_tables(tables), taken), len(taken), left)
+    # Whether a column may be null is no part of what an Item says of it, so that alone may differ.
+    whole = pa.concat_tables(tables, promote_options="default")
+    return _Gathered(_subject(workshop, dataset, shape, whole, taken), len(taken), left)
 
 
 def _published_table(workshop: Workshop, dataset: Dataset, revision: Revision) -> "tuple[Table, pa.Table] | None":

@@ -15,6 +15,7 @@ from kfm_pipelines.gates import Severity
 from kfm_pipelines.operations.deep_scan import WHOLE_REACH, Reach, deep_scan
 from kfm_pipelines.operations.extents import recompute_extent
 from kfm_pipelines.operations.scan import KEYS_AT_ONCE, Scanned, nightly_scan
+from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
@@ -108,6 +109,9 @@ def _scan_all(
             context.log.info(str(scanned[-1]))
         except KfmError as error:
             problems.append(f"{dataset.dataset}: {error}")
+        except Exception as failure:  # noqa: BLE001 - what it says may quote the data
+            context.log.error("the scan of %s failed\n%s", dataset.dataset, trace_of(failure))
+            problems.append(f"{dataset.dataset}: {type(failure).__name__}, see the log of the run")
     metadata = _metadata(scanned)
     wrong = [str(one) for one in scanned if one.errors]
     if wrong or problems:

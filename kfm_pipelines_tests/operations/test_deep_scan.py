@@ -9,16 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from kfm_pipelines.care.published import CELL
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Quality
+from kfm_pipelines.local.samples.sample import parquet
+from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations import exempting
+from kfm_pipelines.operations import exempting, schema_approval
 from kfm_pipelines.operations.deep_scan import Reach, deep_scan
 from kfm_pipelines.operations.scan import Scanned, nightly_scan
+from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.state.findings import latest_findings
 from kfm_pipelines.state.scans import Kind, last_scan, scanning
+from kfm_pipelines_tests.candidates import change, declaration_path, declared_now
 from kfm_pipelines_tests.care.register import Register, sites
 from kfm_pipelines_tests.operations.published import (
     DROUGHT,
@@ -31,7 +36,7 @@ from kfm_pipelines_tests.operations.published import (
     replaced,
     revision_of,
 )
-from kfm_pipelines_tests.site import Site, opened_site
+from kfm_pipelines_tests.site import START, Site, opened_site
 
 pytestmark = pytest.mark.slow
 
@@ -210,6 +215,26 @@ def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) ->
     shown = pages(site, HERITAGE)
     assert [name for name in shown if name.startswith("validations/heritage-exempted/")]
     assert not [name for name, text in shown.items() if "Quillwort" in text]
+
+
+def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -> None:
+    """They were published without the column, and nobody has said that they have to have it. Comes last: the dataset
+    keeps the column."""
+    column = {"name": "velocity", "type": "float64", "nullable": True, "description": "Speed of the water"}
+    path = declaration_path(site)
+    table = yaml.safe_load(path.read_text())["table"]
+    change(path, table={**table, "columns": [*table["columns"], column]})
+    dataset = declared_now(site)
+    workshop_of_process(site.workshop.settings).close()
+    workshop_of_process.cache_clear()
+    schema_approval.approve(site.workshop, dataset, "ana", "gauges measure it now")
+    assert nightly_scan(site.workshop, dataset, "approved", full=True).found == ()
+
+    sample = streamflow_table(START + timedelta(hours=HOURS))
+    site.put(HOURS, parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))
+    site.work()
+    found = scanned(site, dataset)
+    assert (found.keys, found.errors) == (1, 0)
 
 
 def published(site: Site, dataset: str) -> pa.Table:
