@@ -30,8 +30,14 @@ def qa() -> None:
 @qa.command()
 @click.argument("dataset", required=False, type=Words())
 @click.option("--deep", is_flag=True, help="Judge the Great Expectations suites over published data, write Data Docs.")
-@click.option("--full", is_flag=True, help="Every published key, not only what is new since the last scan.")
-@click.option("--keys", type=click.IntRange(1), default=KEYS_AT_ONCE, show_default=True, help="At most, of a dataset.")
+@click.option("--full", is_flag=True, help="Count every published key as new since the last scan.")
+@click.option(
+    "--keys",
+    type=click.IntRange(1),
+    default=KEYS_AT_ONCE,
+    show_default=True,
+    help="So many of a dataset at most: new ones, then those that were not looked at for longest.",
+)
 @json_option
 def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) -> None:
     """Look at what is published of one DATASET, or of all, as the scheduled scans do.
@@ -100,6 +106,7 @@ def _document(one: Scanned) -> dict[str, Any]:
         "kind": one.kind,
         "keys": one.keys,
         "left": one.left,
+        "left_out": one.left_out,
         "errors": one.errors,
         "warnings": one.warnings,
         "note": one.note,

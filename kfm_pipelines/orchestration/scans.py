@@ -28,8 +28,10 @@ class WhichDatasets(dg.Config):
 
 
 class QaScanConfig(WhichDatasets):
-    full: bool = Field(default=False, description="Every published key, not only what is new since the last scan.")
-    keys: int = Field(default=KEYS_AT_ONCE, ge=1, description="At most so many keys of a dataset; the rest next time.")
+    full: bool = Field(default=False, description="Every published key counts as new since the last scan.")
+    keys: int = Field(
+        default=KEYS_AT_ONCE, ge=1, description="So many keys of a dataset: new ones, then those not seen for longest."
+    )
 
 
 class DeepScanConfig(WhichDatasets):
@@ -123,6 +125,7 @@ def _metadata(scanned: Sequence[Scanned]) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "keys": sum(one.keys for one in scanned),
         "keys_left": sum(one.left for one in scanned),
+        "keys_left_out": sum(one.left_out for one in scanned),
         "errors": sum(one.errors for one in scanned),
         "warnings": sum(one.warnings for one in scanned),
     }

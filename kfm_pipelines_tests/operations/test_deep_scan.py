@@ -109,25 +109,30 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
     last = last_scan(site.workshop.database, Kind.DEEP, STREAMFLOW)
     assert last is not None
     assert (last.keys, last.errors, last.warnings) == (HOURS, 0, 1)
-    assert last.detail == {"left": 0, "suites": ["row-count"], "rows": total, "data_docs": found.pages}
+    assert last.detail == {"left": 0, "left_out": 0, "suites": ["row-count"], "rows": total, "data_docs": found.pages}
 
 
 def test_the_newest_keys_are_taken(site: Site) -> None:
     newest = rows_of(site, HOURS - 1)
     dataset = expecting(site, "newest", expectation("expect_table_row_count_to_equal", value=newest))
     found = scanned(site, dataset, reach=Reach(rows=newest))
-    assert (found.keys, found.left, found.found) == (1, HOURS - 1, ())
+    assert (found.keys, found.left, found.left_out, found.found) == (1, HOURS - 1, 0, ())
+    assert str(found).endswith(f"in 1 keys, {HOURS - 1} older ones not reached")
     assert scanned(site, dataset, reach=Reach(rows=newest + 1)).errors == 1
     assert scanned(site, dataset, reach=Reach(days=1)).keys == HOURS
 
 
-def test_a_key_that_was_changed_in_the_store_is_left_out(site: Site) -> None:
+def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) -> None:
     path = paths_of(site, site.key())["content"]
+    dataset = expecting(site, "changed", expectation("expect_table_row_count_to_be_between", min_value=1))
     with replaced(path, flipped(path)):
-        found = scanned(
-            site, expecting(site, "changed", expectation("expect_table_row_count_to_be_between", min_value=1))
-        )
-    assert (found.keys, found.left, found.errors) == (HOURS - 1, 1, 0)
+        found = scanned(site, dataset, "changed")
+    assert (found.keys, found.left, found.left_out) == (HOURS - 1, 0, 1)
+    assert {(one.key, one.gate, one.finding.severity) for one in found.found} == {(site.key(), "published", "error")}
+    assert "published-digest" in {one.finding.rule for one in found.found}
+    recorded = latest_findings(site.workshop.database, run_id="changed")
+    assert {(one.key, one.gate) for one in recorded} == {(site.key(), "published")}
+    assert len(recorded) == len(found.found)
 
 
 def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
@@ -234,7 +239,7 @@ def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -
     site.put(HOURS, parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))
     site.work()
     found = scanned(site, dataset)
-    assert (found.keys, found.errors) == (1, 0)
+    assert (found.keys, found.left_out, found.errors) == (1, HOURS, 0)
 
 
 def published(site: Site, dataset: str) -> pa.Table:

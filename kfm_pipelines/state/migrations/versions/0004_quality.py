@@ -48,9 +48,11 @@ CREATE TABLE kfm.scanned (
     key      text PRIMARY KEY REFERENCES kfm.keys,
     revision integer NOT NULL,
     errors   integer NOT NULL CHECK (errors >= 0),
+    found    text NOT NULL,
     at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON TABLE kfm.scanned IS 'the revision of a key that a scan has looked at; with errors, it will again';
+COMMENT ON TABLE kfm.scanned IS 'the revision of a key that a scan has looked at; with errors, the next one will again';
+COMMENT ON COLUMN kfm.scanned.found IS 'digest of what was found, so that the same is not written down every night';
 """
 
 SCHEMAS = r"""
