@@ -16,6 +16,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable, KfmError
 from kfm_pipelines.gates import Finding, Severity, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.published import PublishedSubject, judge_published_bytes
+from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.published import read_published, table_then
@@ -45,6 +46,10 @@ class Found:
     key: str | None
     gate: str
     finding: Finding
+
+    @property
+    def fix(self) -> str:
+        return remedy_of(self.gate, self.finding.rule)
 
 
 @dataclass(frozen=True, slots=True)

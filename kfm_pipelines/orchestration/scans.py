@@ -149,5 +149,6 @@ def _records(scanned: Iterable[Scanned]) -> Iterable[dg.TableRecord]:
                     "subject": finding.subject,
                     "expected": finding.expected,
                     "found": finding.measured,
+                    "fix": found.fix,
                 }
             )
