@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.gates.expectations import Suite, gx_result, judge_suite, suites_of
+from kfm_pipelines.gates.expectations import Suite, judge_suite, suites_of
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.data_docs import write_data_docs
 from kfm_pipelines.operations.inputs import window_of_key
@@ -150,20 +150,8 @@ def _judged(
     )
     if subject is None:
         return scanned if gathered.found else replace(scanned, note="nothing published to look at")
-    found = [
-        Found(None, GATE, finding) for suite in suites.values() for finding in judge_suite(suite, subject).findings
-    ]
-    results = [
-        gx_result(shown, subject.table, values=subject.may_show)
-        for suite in suites.values()
-        if (shown := _of_published_columns(suite, subject))
-    ]
+    judged = [judge_suite(suite, subject, values=subject.may_show) for suite in suites.values()]
+    found = [Found(None, GATE, finding) for one in judged for finding in one.findings]
+    results = [one.gx for one in judged if one.gx is not None]
     first_page = write_data_docs(workshop.store, dataset, results, run_id=run_id, at=started_at)
     return replace(scanned, found=(*gathered.found, *found), pages=f"{workshop.store.url}/{first_page}")
-
-
-def _of_published_columns(suite: Suite, subject: TableSubject) -> Suite | None:
-    """A suite is about the table that the policy leaves; one that was exempted from it lacks some of its columns."""
-    published = {column.name for column in subject.published.columns}
-    kept = [one for one in suite.expectations if suite.origins_of(one) <= published]
-    return suite.model_copy(update={"expectations": kept}) if kept else None

@@ -152,6 +152,20 @@ def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
         assert said in shown[result]
 
 
+def test_great_expectations_is_asked_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from great_expectations.datasource.fluent.interfaces import Batch
+
+    validate, asked = Batch.validate, []
+
+    def counting(batch: Batch, *arguments: Any, **named: Any) -> Any:
+        asked.append(batch)
+        return validate(batch, *arguments, **named)
+
+    monkeypatch.setattr(Batch, "validate", counting)
+    scanned(site, expecting(site, "once", expectation("expect_table_row_count_to_be_between", min_value=1)))
+    assert len(asked) == 1
+
+
 def test_a_dataset_without_a_suite_is_left_alone(site: Site) -> None:
     bare = site.dataset.model_copy(update={"quality": Quality()})
     found = scanned(site, bare, "bare")
