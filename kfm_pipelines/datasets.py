@@ -42,6 +42,11 @@ _PATTERN_GROUPS: Mapping[WindowLength, frozenset[str]] = {
 }
 
 
+def pipeline_of(dataset: str) -> str:
+    """A dataset's name as one path segment: `usgs/streamflow` → `usgs-streamflow`."""
+    return dataset.replace("/", "-")
+
+
 class Dataset(Declared):
     """One declared dataset."""
 
@@ -105,8 +110,7 @@ class Dataset(Declared):
 
     @property
     def pipeline(self) -> str:
-        """The dataset's name as one path segment: `usgs/streamflow` → `usgs-streamflow`."""
-        return self.dataset.replace("/", "-")
+        return pipeline_of(self.dataset)
 
     @property
     def event_source(self) -> str:

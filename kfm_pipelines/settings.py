@@ -46,6 +46,7 @@ class Settings:
     care_keys: tuple[tuple[str, str], ...] = field(repr=False)  # KFM_CARE_KEY_…: secrets of masking policies
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
     red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
+    findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
 
 
@@ -85,6 +86,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         care_keys=_care_keys(env),
         authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
+        findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
     )
 
@@ -134,10 +136,10 @@ def _fifo_name(env: Mapping[str, str], name: str, default: str) -> str:
     return queue
 
 
-def _whole_number(env: Mapping[str, str], name: str, default: int, *, at_most: int) -> int:
+def _whole_number(env: Mapping[str, str], name: str, default: int, *, at_least: int = 1, at_most: int) -> int:
     text = env.get(name) or str(default)
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= at_most:
-        raise SettingsInvalid(f"{name} must be a whole number from 1 to {at_most}, not {text!r}")
+    if not text.isascii() or not text.isdigit() or not at_least <= int(text[:12]) <= at_most:
+        raise SettingsInvalid(f"{name} must be a whole number from {at_least} to {at_most}, not {text!r}")
     return int(text)
 
 

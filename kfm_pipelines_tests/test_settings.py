@@ -23,6 +23,7 @@ def test_only_the_database_must_be_named() -> None:
     )
     assert (settings.batch_size, settings.runs_in_flight) == (200, 4)
     assert (settings.lease_seconds, settings.max_attempts) == (30, 7)
+    assert (settings.red_days, settings.findings_days) == (14, 400)
 
 
 def test_every_variable_is_read(tmp_path: Path) -> None:
@@ -40,6 +41,7 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
             "KFM_LEASE_SECONDS": "60",
             "KFM_MAX_ATTEMPTS": "3",
             "KFM_RETRY_BASE_SECONDS": "0.5",
+            "KFM_FINDINGS_DAYS": "30",
         }
     )
     assert (settings.postgres_url, settings.store_url) == ("postgresql://db/kfm", "s3://kfm/lake")
@@ -47,6 +49,7 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
     assert (settings.topic, settings.queue, settings.dead_letter_queue) == ("t", "q", "d")
     assert (settings.batch_size, settings.runs_in_flight) == (5000, 1)
     assert (settings.lease_seconds, settings.max_attempts, settings.retry_base_seconds) == (60, 3, 0.5)
+    assert settings.findings_days == 30
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
@@ -72,6 +75,12 @@ def test_the_store_must_be_files_or_s3(url: str) -> None:
 def test_numbers_must_be_whole_and_in_range(name: str, text: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"{name} must be a whole number from 1 to"):
         load_settings(NEEDED | {name: text})
+
+
+@pytest.mark.parametrize("text", ["1", "29", "36501"])
+def test_findings_cannot_be_forgotten_sooner_than_the_database_lets_them_go(text: str) -> None:
+    with pytest.raises(SettingsInvalid, match="KFM_FINDINGS_DAYS must be a whole number from 30 to 36500"):
+        load_settings(NEEDED | {"KFM_FINDINGS_DAYS": text})
 
 
 @pytest.mark.parametrize("text", ["0", "0.0", "-1", "1e3", "nan", "inf", "3601", "1" * 5000, "٣", " 5", ".5"])

@@ -13,13 +13,17 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
         return
     console.print("findings", style="bold")
     for one in findings:
-        about = f"{one['severity']}, {one['gate']} gate, {one['rule']}"
-        told = f"{one['subject']}: expected {one['expected']}, found {one['measured']}"
-        _line(f"  {about}: {told}")
-        if one["sample"]:
-            _line(f"    for example {one['sample']}")
-        if one["fix"]:
-            _line(f"    {one['fix']}")
+        show_finding(one)
+
+
+def show_finding(one: Mapping[str, Any], about: str = "") -> None:
+    """One finding, after what it is about. Columns of a table would break the paths in it apart."""
+    rule = f"{one['severity']}, {one['gate']} gate, {one['rule']}"
+    _line(f"  {about}{rule}: {one['subject']}: expected {one['expected']}, found {one['measured']}")
+    if one["sample"]:
+        _line(f"    for example {one['sample']}")
+    if one["fix"]:
+        _line(f"    {one['fix']}")
 
 
 def _line(text: str) -> None:

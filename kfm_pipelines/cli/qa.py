@@ -1,18 +1,18 @@
 """`kfm qa`: look at what is published, and at what was found wrong with it and with what was refused."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
 import click
 
+from kfm_pipelines.cli.findings import show_finding
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, print_json, progress, shown_time
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.events.quoting import printable
+from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.operations.deep_scan import deep_scan
 from kfm_pipelines.operations.scan import KEYS_AT_ONCE, Scanned, nightly_scan
 from kfm_pipelines.operations.workshop import Workshop
@@ -30,8 +30,14 @@ def qa() -> None:
 @qa.command()
 @click.argument("dataset", required=False, type=Words())
 @click.option("--deep", is_flag=True, help="Judge the Great Expectations suites over published data, write Data Docs.")
-@click.option("--full", is_flag=True, help="Every published key, not only what is new since the last scan.")
-@click.option("--keys", type=click.IntRange(1), default=KEYS_AT_ONCE, show_default=True, help="At most, of a dataset.")
+@click.option("--full", is_flag=True, help="Count every published key as new since the last scan.")
+@click.option(
+    "--keys",
+    type=click.IntRange(1),
+    default=KEYS_AT_ONCE,
+    show_default=True,
+    help="So many of a dataset at most: new ones, then those that were not looked at for longest.",
+)
 @json_option
 def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) -> None:
     """Look at what is published of one DATASET, or of all, as the scheduled scans do.
@@ -75,12 +81,13 @@ def findings(
         found = latest_findings(
             workshop.database, dataset=dataset, key=key, run_id=run_id, severity=severity, limit=limit
         )
+    rows = [{**asdict(one), "fix": remedy_of(one.gate, one.rule)} for one in found]
     if as_json:
-        print_json({"findings": [asdict(one) for one in found]})
+        print_json({"findings": rows})
         return
-    for one in found:
-        console.print(f"{shown_time(one.at)}  {_line(one.severity, one.key or one.dataset, asdict(one))}")
-    console.print(f"{len(found)} findings")
+    for row in rows:
+        show_finding(row, f"{shown_time(row['at'])}, {row['key'] or row['dataset']}, ")
+    console.print(f"{len(rows)} findings")
 
 
 def _nightly(workshop: Workshop, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool) -> Scanned:
@@ -100,6 +107,7 @@ def _document(one: Scanned) -> dict[str, Any]:
         "kind": one.kind,
         "keys": one.keys,
         "left": one.left,
+        "left_out": one.left_out,
         "errors": one.errors,
         "warnings": one.warnings,
         "note": one.note,
@@ -110,18 +118,11 @@ def _document(one: Scanned) -> dict[str, Any]:
 
 def _show(one: Scanned) -> None:
     console.print(str(one), style="bold" if one.errors else "")
-    for found in one.found:
-        console.print(f"  {_line(found.finding.severity, found.key or found.gate, asdict(found.finding))}")
+    for row in _rows(one):
+        show_finding(row, f"{row['key']}, " if row["key"] else "")
     if one.pages:
         console.print(f"  Data Docs: {one.pages}")
 
 
 def _rows(one: Scanned) -> list[dict[str, Any]]:
-    return [{"key": found.key, "gate": found.gate, **asdict(found.finding)} for found in one.found]
-
-
-def _line(severity: str, about: str, finding: Mapping[str, Any]) -> str:
-    """One finding on one line: columns of a table would break the paths in it apart."""
-    sample = f"; for example {finding['sample']}" if finding["sample"] else ""
-    said = f"{finding['subject']}: expected {finding['expected']}, found {finding['measured']}{sample}"
-    return printable(f"{severity:5}  {about}  {finding['rule']}: {said}")
+    return [{"key": found.key, "gate": found.gate, **asdict(found.finding), "fix": found.fix} for found in one.found]

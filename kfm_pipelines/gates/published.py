@@ -117,9 +117,9 @@ def _shown(digest: str | None) -> str:
     return f"sha256 {digest[:16]}…" if digest else "nothing"
 
 
-_RESTORE = "Put the file back from a copy; or move it away and upload the inputs of the key again, which restores it."
+RESTORE = "Put the file back from a copy; or move it away and upload the inputs of the key again, which restores it."
 PUBLISHED_RULES: tuple[Rule[PublishedSubject], ...] = (
-    Rule("published-item-present", _item_present, _RESTORE),
-    Rule("published-digest", _digests, _RESTORE),
-    Rule("published-item-agrees", _item_agrees, _RESTORE),
+    Rule("published-item-present", _item_present, RESTORE),
+    Rule("published-digest", _digests, RESTORE),
+    Rule("published-item-agrees", _item_agrees, RESTORE),
 )

@@ -1,24 +1,24 @@
 """The weekly deep scan: the suites of a dataset over many published keys at once, and the Data Docs about it.
 
 A suite may expect things of a dataset that no single key can show. The newest keys are taken, up to so many days and
-rows; one that was changed in the store, or was published under other rules, is left out.
+rows; one that was published under other rules is left out, and so is one that was changed in the store, which is told.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.gates.expectations import Suite, gx_result, judge_suite, suites_of
+from kfm_pipelines.gates.expectations import Suite, judge_suite, suites_of
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.data_docs import write_data_docs
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.published import read_published, table_then
-from kfm_pipelines.operations.scan import Found, Scanned, Tell, record, under_way
+from kfm_pipelines.operations.scan import Found, Scanned, Tell, found_in, look_at, record, under_way
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state import findings, scans
@@ -58,10 +58,10 @@ def deep_scan(
     with scans.scanning(workshop.database, Kind.DEEP, dataset.dataset) as started_at:
         if started_at is None:
             return under_way(dataset, Kind.DEEP)
-        gathered = _gathered(workshop, dataset, reach, tell)
+        gathered = _gathered(workshop, dataset, run_id, reach, tell)
         scanned = _judged(workshop, dataset, suites, gathered, run_id, started_at)
         with workshop.database.transaction() as connection:
-            found = [asdict(one.finding) for one in scanned.found]
+            found = [asdict(one.finding) for one in scanned.found if one.key is None]
             findings.record(connection, run_id, dataset.dataset, None, None, GATE, found)
             rows = gathered.subject.table.num_rows if gathered.subject else 0
             detail = {"suites": sorted(suites), "rows": rows, "data_docs": scanned.pages}
@@ -73,42 +73,46 @@ def deep_scan(
 class _Gathered:
     """Published tables of many keys as one."""
 
-    subject: TableSubject | None  # None when there is no key to look at
+    subject: TableSubject | None  # None when there is no key to judge
     keys: int
     left: int
+    left_out: int
+    found: tuple[Found, ...]  # about single keys, and written down already
 
 
-def _gathered(workshop: Workshop, dataset: Dataset, reach: Reach, tell: Tell) -> _Gathered:
+def _gathered(workshop: Workshop, dataset: Dataset, run_id: str, reach: Reach, tell: Tell) -> _Gathered:
     import pyarrow as pa
 
     revisions = newest_revisions(workshop.database, dataset.dataset, days=reach.days)
     taken: list[Revision] = []
     tables: list[pa.Table] = []
+    found: list[Found] = []
     shape: Table | None = None
-    rows = 0
-    for number, revision in enumerate(revisions, start=1):
+    read = rows = 0
+    for revision in revisions:
         if rows >= reach.rows:
             break
-        found = _published_table(workshop, dataset, revision)
+        published = read_published(workshop.store, Layout(dataset.pipeline), revision)
+        declared = table_then(dataset, workshop.policy(dataset), published.described)
+        if published.content is None or not published.is_as_recorded:
+            found += found_in(revision.key, look_at(workshop, dataset, run_id, revision.key) or ())
         # Masked and exempted keys of one dataset have different columns; the newest key says which are looked at.
-        if found is not None and shape in (None, found[0]):
-            shape = found[0]
+        elif declared is not None and shape in (None, declared):
+            shape = declared
             taken.append(revision)
-            tables.append(found[1].slice(0, reach.rows - rows))
+            tables.append(read_parquet(published.content, revision.key).slice(0, reach.rows - rows))
             rows += tables[-1].num_rows
-        tell(number)
-    left = len(revisions) - len(taken)
-    if shape is None:
-        return _Gathered(None, 0, left)
-    return _Gathered(_subject(workshop, dataset, shape, pa.concat_tables(tables), taken), len(taken), left)
+        read += 1
+        tell(read)
+    subject = None if shape is None else _subject(workshop, dataset, shape, _as_one(tables), taken)
+    return _Gathered(subject, len(taken), len(revisions) - read, read - len(taken), tuple(found))
 
 
-def _published_table(workshop: Workshop, dataset: Dataset, revision: Revision) -> "tuple[Table, pa.Table] | None":
-    subject = read_published(workshop.store, Layout(dataset.pipeline), revision)
-    if subject.content is None or not subject.is_as_recorded:
-        return None
-    declared = table_then(dataset, workshop.policy(dataset), subject.described)
-    return None if declared is None else (declared, read_parquet(subject.content, revision.key))
+def _as_one(tables: "list[pa.Table]") -> "pa.Table":
+    """Whether a column may be null is no part of what an Item says of it, so that alone may differ."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _subject(
@@ -136,29 +140,18 @@ def _judged(
     started_at: datetime,
 ) -> Scanned:
     subject = gathered.subject
-    if subject is None:
-        return Scanned(dataset.dataset, Kind.DEEP, left=gathered.left, note="nothing published to look at")
-    found = [
-        Found(None, GATE, finding) for suite in suites.values() for finding in judge_suite(suite, subject).findings
-    ]
-    results = [
-        gx_result(shown, subject.table, values=subject.may_show)
-        for suite in suites.values()
-        if (shown := _of_published_columns(suite, subject))
-    ]
-    first_page = write_data_docs(workshop.store, dataset, results, run_id=run_id, at=started_at)
-    return Scanned(
+    scanned = Scanned(
         dataset.dataset,
         Kind.DEEP,
         keys=gathered.keys,
         left=gathered.left,
-        found=tuple(found),
-        pages=f"{workshop.store.url}/{first_page}",
+        left_out=gathered.left_out,
+        found=gathered.found,
     )
-
-
-def _of_published_columns(suite: Suite, subject: TableSubject) -> Suite | None:
-    """A suite is about the table that the policy leaves; one that was exempted from it lacks some of its columns."""
-    published = {column.name for column in subject.published.columns}
-    kept = [one for one in suite.expectations if suite.origins_of(one) <= published]
-    return suite.model_copy(update={"expectations": kept}) if kept else None
+    if subject is None:
+        return scanned if gathered.found else replace(scanned, note="nothing published to look at")
+    judged = [judge_suite(suite, subject, values=subject.may_show) for suite in suites.values()]
+    found = [Found(None, GATE, finding) for one in judged for finding in one.findings]
+    results = [one.gx for one in judged if one.gx is not None]
+    first_page = write_data_docs(workshop.store, dataset, results, run_id=run_id, at=started_at)
+    return replace(scanned, found=(*gathered.found, *found), pages=f"{workshop.store.url}/{first_page}")

@@ -37,8 +37,8 @@ def read_published(store: Store, layout: Layout, revision: Revision) -> Publishe
 
 
 def table_then(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Table | None:
-    """The declared table of a key that was published under today's policy and transform version. None for another: it
-    was judged by other rules, and nobody has said that it has to keep these."""
+    """The declared table of a key that was published under today's policy, transform version and schema. None for
+    another: it was judged by other rules, and nobody has said that it has to keep these."""
     properties = item.get("properties")
     if not isinstance(properties, dict):
         return None
@@ -47,7 +47,15 @@ def table_then(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Tab
         policy.name,
     ):
         return None
-    return dataset.table if "kfm:exemption" in properties else published_table(dataset, policy)
+    table = dataset.table if "kfm:exemption" in properties else published_table(dataset, policy)
+    columns = {(column.name, column.type, column.unit) for column in table.columns}
+    return table if _columns(properties.get("table:columns")) == columns else None
+
+
+def _columns(listed: object) -> set[tuple[object, object, object]]:
+    """Name, type and unit of what an Item says it has columns of."""
+    columns = [column for column in listed if isinstance(column, dict)] if isinstance(listed, list) else []
+    return {(column.get("name"), column.get("type"), column.get("unit")) for column in columns}
 
 
 def _document(store: Store, layout: Layout, item: Mapping[str, Any], name: str) -> tuple[int, str] | None:

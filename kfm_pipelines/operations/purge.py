@@ -2,8 +2,8 @@
 
 Of each object the event that counts stays for ever, since its key is computed from it; so does every removal. What goes
 are events older than the backfill window whose absence can never change what counts, the payloads of old settled dead
-letters, and what candidates made whose comparison no longer counts. The write of a version stays as long as S3 has the
-version: a newer one may be purged, and then it counts.
+letters, what candidates made whose comparison no longer counts, and old findings and validation reports. The write of a
+version stays as long as S3 has the version: a newer one may be purged, and then it counts.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from kfm_pipelines.events import replaceable
 from kfm_pipelines.operations.red_bytes import remove_outdated
 from kfm_pipelines.operations.shadows import purge_shadows
+from kfm_pipelines.operations.validation_report import purge_reports
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.retention import forget_findings
 
 KEYS_AT_ONCE = 1000
+FINDINGS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Purged:
     payloads: int
     red: int
     shadows: int
+    findings: int
+    reports: int
 
 
 def purge(workshop: Workshop) -> Purged:
@@ -32,6 +37,8 @@ def purge(workshop: Workshop) -> Purged:
         payloads=_purge_payloads(workshop),
         red=remove_outdated(workshop),
         shadows=purge_shadows(workshop),
+        findings=forget_findings(workshop.database, days=workshop.settings.findings_days, limit=FINDINGS_AT_ONCE),
+        reports=purge_reports(workshop),
     )
 
 

@@ -1,8 +1,11 @@
 """The nightly scan: whether what is published is still what was published, and would still pass its gates.
 
-It looks at one key at a time and writes down what it finds. It mends nothing and takes nothing back.
+It looks at one key at a time and writes down what it finds. It mends nothing and takes nothing back. What it found the
+last time as well counts again, but is not written down again.
 """
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +16,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import InputUnreadable, KfmError
 from kfm_pipelines.gates import Finding, Severity, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.published import PublishedSubject, judge_published_bytes
+from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.published import read_published, table_then
@@ -43,6 +47,10 @@ class Found:
     gate: str
     finding: Finding
 
+    @property
+    def fix(self) -> str:
+        return remedy_of(self.gate, self.finding.rule)
+
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
@@ -51,7 +59,8 @@ class Scanned:
     dataset: str
     kind: Kind
     keys: int = 0
-    left: int = 0  # keys for the next time
+    left: int = 0  # keys that a bounded scan did not come to
+    left_out: int = 0  # keys that were read, and then not judged with the others
     found: tuple[Found, ...] = ()
     note: str = ""  # why nothing was looked at
     pages: str = ""  # where the Data Docs about it are
@@ -65,10 +74,12 @@ class Scanned:
         return self._count(Severity.WARN)
 
     def __str__(self) -> str:
-        if self.note:
-            return f"{self.dataset}: {self.note}"
-        left = f", {self.left} left for the next time" if self.left else ""
-        return f"{self.dataset}: {self.errors} errors and {self.warnings} warnings in {self.keys} keys{left}"
+        said = self.note or f"{self.errors} errors and {self.warnings} warnings in {self.keys} keys"
+        # The weekly scan begins with the newest keys each time, so it never comes to the others.
+        why = "older ones not reached" if self.kind is Kind.DEEP else "left for the next time"
+        left = f", {self.left} {why}" if self.left else ""
+        left_out = f", {self.left_out} left out" if self.left_out else ""
+        return f"{self.dataset}: {said}{left}{left_out}"
 
     def _count(self, severity: Severity) -> int:
         return sum(found.finding.severity is severity for found in self.found)
@@ -83,7 +94,8 @@ def nightly_scan(
     limit: int = KEYS_AT_ONCE,
     tell: Tell = lambda _: None,
 ) -> Scanned:
-    """Look at every key that was published since it was looked at last, or at all of them, up to so many."""
+    """Look at every key that was published since it was looked at last, then at those not looked at for longest, up to
+    so many. With `full` all are alike."""
     with scans.scanning(workshop.database, Kind.NIGHTLY, dataset.dataset) as started_at:
         if started_at is None:
             return under_way(dataset, Kind.NIGHTLY)
@@ -91,14 +103,41 @@ def nightly_scan(
         found: list[Found] = []
         put_off = 0
         for number, key in enumerate(due.keys, start=1):
-            verdicts = _look_at(workshop, dataset, run_id, key)
+            verdicts = look_at(workshop, dataset, run_id, key)
             put_off += verdicts is None
-            found += _found(key, verdicts or ())
+            found += found_in(key, verdicts or ())
             tell(number)
-        scanned = Scanned(dataset.dataset, Kind.NIGHTLY, len(due.keys) - put_off, due.left + put_off, tuple(found))
+        keys = len(due.keys) - put_off
+        scanned = Scanned(dataset.dataset, Kind.NIGHTLY, keys, due.left + put_off, found=tuple(found))
         with workshop.database.transaction() as connection:
             record(connection, scanned, run_id, started_at, {"full": full})
     return scanned
+
+
+def look_at(workshop: Workshop, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
+    """Judge what is published of the key and write it down; None when it is just being published, and so for the next
+    time. What looks wrong is looked at again: it may have been published while it was read."""
+    revision = current_revision(workshop.database, key)
+    verdicts = _verdicts(workshop, dataset, revision) if revision else ()
+    if not all(verdict.passed for verdict in verdicts):
+        revision = settled_revision(workshop.database, key)
+        verdicts = _verdicts(workshop, dataset, revision) if revision else ()
+        if not all(verdict.passed for verdict in verdicts) and _moves(workshop, key, revision):
+            return None
+    if revision is None:
+        return None
+    found = [(verdict.gate, [asdict(finding) for finding in verdict.findings]) for verdict in verdicts]
+    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    errors = sum(one.finding.severity is Severity.ERROR for one in found_in(key, verdicts))
+    with workshop.database.transaction() as connection:
+        if scans.looked_at(connection, key, revision.revision, errors, digest):
+            for gate, several in found:
+                findings.record(connection, run_id, dataset.dataset, key, None, gate, several)
+    return verdicts
+
+
+def found_in(key: str, verdicts: Iterable[Verdict]) -> list[Found]:
+    return [Found(key, verdict.gate, finding) for verdict in verdicts for finding in verdict.findings]
 
 
 def judge_published(subject: TableSubject) -> tuple[Verdict, ...]:
@@ -129,30 +168,9 @@ def record(
             keys=scanned.keys,
             errors=scanned.errors,
             warnings=scanned.warnings,
-            detail={"left": scanned.left, **detail},
+            detail={"left": scanned.left, "left_out": scanned.left_out, **detail},
         ),
     )
-
-
-def _look_at(workshop: Workshop, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
-    """Judge what is published of the key and write it down; None when it is just being published, and so for the next
-    time. What looks wrong is looked at again: it may have been published while it was read."""
-    revision = current_revision(workshop.database, key)
-    verdicts = _verdicts(workshop, dataset, revision) if revision else ()
-    if not all(verdict.passed for verdict in verdicts):
-        revision = settled_revision(workshop.database, key)
-        verdicts = _verdicts(workshop, dataset, revision) if revision else ()
-        if not all(verdict.passed for verdict in verdicts) and _moves(workshop, key, revision):
-            return None
-    if revision is None:
-        return None
-    errors = sum(found.finding.severity is Severity.ERROR for found in _found(key, verdicts))
-    with workshop.database.transaction() as connection:
-        for verdict in verdicts:
-            found = [asdict(finding) for finding in verdict.findings]
-            findings.record(connection, run_id, dataset.dataset, key, None, verdict.gate, found)
-        scans.looked_at(connection, key, revision.revision, errors)
-    return verdicts
 
 
 def _moves(workshop: Workshop, key: str, revision: Revision | None) -> bool:
@@ -200,7 +218,3 @@ def _table_subject(workshop: Workshop, dataset: Dataset, subject: PublishedSubje
         window=window_of_key(workshop.database, key),
         may_show=policy.is_open,
     )
-
-
-def _found(key: str, verdicts: Iterable[Verdict]) -> list[Found]:
-    return [Found(key, verdict.gate, finding) for verdict in verdicts for finding in verdict.findings]

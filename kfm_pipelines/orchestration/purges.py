@@ -8,15 +8,16 @@ from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 @dg.op(
     description="Forgets replaced events beyond the backfill window, payloads of old settled dead letters, refused "
-    "tables that were kept long enough, and shadow files that nobody compares any more."
+    "tables that were kept long enough, shadow files that nobody compares any more, old findings and reports."
 )
 def purge_what_is_past(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
     purged = purge(workshop.open())
     context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
     context.log.info("%d refused tables and %d shadow files removed", purged.red, purged.shadows)
+    context.log.info("%d findings and %d validation reports forgotten", purged.findings, purged.reports)
 
 
-@dg.job(name="kfm_purge", description="Housekeeping: see KFM_INBOX_DAYS and KFM_PAYLOADS_KEPT.")
+@dg.job(name="kfm_purge", description="Housekeeping: see KFM_INBOX_DAYS, KFM_PAYLOADS_KEPT, KFM_FINDINGS_DAYS.")
 def purge_job() -> None:
     purge_what_is_past()
 

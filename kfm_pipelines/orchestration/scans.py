@@ -15,6 +15,7 @@ from kfm_pipelines.gates import Severity
 from kfm_pipelines.operations.deep_scan import WHOLE_REACH, Reach, deep_scan
 from kfm_pipelines.operations.extents import recompute_extent
 from kfm_pipelines.operations.scan import KEYS_AT_ONCE, Scanned, nightly_scan
+from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
@@ -27,8 +28,10 @@ class WhichDatasets(dg.Config):
 
 
 class QaScanConfig(WhichDatasets):
-    full: bool = Field(default=False, description="Every published key, not only what is new since the last scan.")
-    keys: int = Field(default=KEYS_AT_ONCE, ge=1, description="At most so many keys of a dataset; the rest next time.")
+    full: bool = Field(default=False, description="Every published key counts as new since the last scan.")
+    keys: int = Field(
+        default=KEYS_AT_ONCE, ge=1, description="So many keys of a dataset: new ones, then those not seen for longest."
+    )
 
 
 class DeepScanConfig(WhichDatasets):
@@ -108,6 +111,9 @@ def _scan_all(
             context.log.info(str(scanned[-1]))
         except KfmError as error:
             problems.append(f"{dataset.dataset}: {error}")
+        except Exception as failure:  # noqa: BLE001 - what it says may quote the data
+            context.log.error("the scan of %s failed\n%s", dataset.dataset, trace_of(failure))
+            problems.append(f"{dataset.dataset}: {type(failure).__name__}, see the log of the run")
     metadata = _metadata(scanned)
     wrong = [str(one) for one in scanned if one.errors]
     if wrong or problems:
@@ -119,6 +125,7 @@ def _metadata(scanned: Sequence[Scanned]) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "keys": sum(one.keys for one in scanned),
         "keys_left": sum(one.left for one in scanned),
+        "keys_left_out": sum(one.left_out for one in scanned),
         "errors": sum(one.errors for one in scanned),
         "warnings": sum(one.warnings for one in scanned),
     }
@@ -142,5 +149,6 @@ def _records(scanned: Iterable[Scanned]) -> Iterable[dg.TableRecord]:
                     "subject": finding.subject,
                     "expected": finding.expected,
                     "found": finding.measured,
+                    "fix": found.fix,
                 }
             )

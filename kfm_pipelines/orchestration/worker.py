@@ -37,7 +37,7 @@ class Worked:
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)  # keys whose release somebody has to see first
     runs: int = 0
-    problems: tuple[str, ...] = ()  # of the last look into the queues
+    problems: tuple[str, ...] = ()  # of the last look into the queues, and with what was left unfinished
 
     def counts(self) -> dict[str, int]:
         found = Counter(self.outcomes.values())
@@ -58,15 +58,14 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
     with dg.DagsterInstance.get() as instance:
         while True:
             drained = drain_all(workshop, budget_seconds=LONGEST_DRAIN_SECONDS)
-            if drained.problems and drained.problems != worked.problems:
-                on_progress(replace(worked, problems=drained.problems))
-            worked.problems = drained.problems
             if not drained.unreachable:
                 tend_letters(workshop)
             settle(instance, workshop)
             reap(instance, workshop)
-            complete_seen(workshop)
-            refresh_stale(workshop)
+            problems = (*drained.problems, *complete_seen(workshop), *refresh_stale(workshop))
+            if problems and problems != worked.problems:
+                on_progress(replace(worked, problems=problems))
+            worked.problems = problems
             before = worked.runs
             for run in _next_runs(instance, workshop, turns):
                 _execute(definitions, instance, workshop, run, worked)

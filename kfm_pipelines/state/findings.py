@@ -1,4 +1,5 @@
-"""Findings of gates and scans: what did not hold, one row for each, in the order it was found. Only ever added to."""
+"""Findings of gates and scans: what did not hold, one row for each, in the order it was found. They are added and never
+changed; the old ones are forgotten (`retention`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

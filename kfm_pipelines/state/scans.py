@@ -35,7 +35,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Keys to look at now, and how many more there are."""
+    """Keys to look at now, and how many more should have been."""
 
     keys: tuple[str, ...]
     left: int
@@ -62,33 +62,46 @@ def scanning(database: Database, kind: Kind, dataset: str) -> Iterator[datetime 
 
 def due(database: Database, dataset: str, *, full: bool, limit: int) -> Due:
     """Published keys that were not looked at since they were published, or were not right then; with `full` all of
-    them. Those that waited longest come first, so that a bounded scan goes on where the last one ended."""
+    them. If these are fewer than the limit, others as well: bytes change without being published. Those that waited
+    longest come first, so that a bounded scan goes on where the last one ended."""
     rows = database.fetch(
         """
-        SELECT k.key, count(*) OVER () AS total
-        FROM kfm.keys k
-        JOIN LATERAL (
-            SELECT revision, applied_at FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1
-        ) r ON true
-        LEFT JOIN kfm.scanned s ON s.key = k.key
-        WHERE k.dataset = %(dataset)s AND (%(full)s OR s.key IS NULL OR s.revision <> r.revision OR s.errors > 0)
-        ORDER BY s.at NULLS FIRST, r.applied_at, k.key LIMIT %(limit)s
+        SELECT key, count(*) FILTER (WHERE due) OVER () AS due
+        FROM (
+            SELECT k.key, s.at, r.applied_at,
+                   %(full)s OR s.key IS NULL OR s.revision <> r.revision OR s.errors > 0 AS due
+            FROM kfm.keys k
+            JOIN LATERAL (
+                SELECT revision, applied_at FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1
+            ) r ON true
+            LEFT JOIN kfm.scanned s ON s.key = k.key
+            WHERE k.dataset = %(dataset)s
+        ) AS published
+        ORDER BY published.due DESC, at NULLS FIRST, applied_at, key LIMIT %(limit)s
         """,
         {"dataset": dataset, "full": full, "limit": limit},
     )
     keys = tuple(row["key"] for row in rows)
-    return Due(keys, rows[0]["total"] - len(keys) if rows else 0)
+    return Due(keys, max(rows[0]["due"] - len(keys), 0) if rows else 0)
 
 
-def looked_at(connection: "Connection[Row]", key: str, revision: int, errors: int) -> None:
-    """Note it together with what was found."""
+def looked_at(connection: "Connection[Row]", key: str, revision: int, errors: int, found: str) -> bool:
+    """Note it together with what was found, of which this is a digest. False when the last look at this revision found
+    the same."""
+    parameters = {"key": key, "revision": revision, "errors": errors, "found": found}
+    before = connection.execute(
+        "SELECT FROM kfm.scanned WHERE key = %(key)s AND revision = %(revision)s AND found = %(found)s", parameters
+    ).fetchone()
     connection.execute(
         """
-        INSERT INTO kfm.scanned (key, revision, errors) VALUES (%(key)s, %(revision)s, %(errors)s)
-        ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, errors = excluded.errors, at = excluded.at
+        INSERT INTO kfm.scanned (key, revision, errors, found)
+        VALUES (%(key)s, %(revision)s, %(errors)s, %(found)s)
+        ON CONFLICT (key) DO UPDATE
+        SET revision = excluded.revision, errors = excluded.errors, found = excluded.found, at = excluded.at
         """,
-        {"key": key, "revision": revision, "errors": errors},
+        parameters,
     )
+    return before is None
 
 
 def record_scan(connection: "Connection[Row]", scan: Scan) -> None:

@@ -32,13 +32,18 @@ def test_scanning_and_looking_at_what_was_found(site: Site) -> None:
         assert (dataset["keys"], dataset["errors"], dataset["left"]) == (2, 1, 0)
         [finding] = dataset["findings"]
         assert (finding["key"], finding["rule"], finding["measured"]) == (key, "published-digest", "nothing")
+        assert finding["fix"].startswith("Put the file back from a copy")
         shown = kfm(site.environment, "qa", "scan", "usgs/streamflow")
         assert shown.code == 1
         assert f"processed/usgs-streamflow/{key}.parquet" in shown.out
+        assert "\n    Put the file back from a copy" in shown.out
 
     found = kfm(site.environment, "qa", "findings", "usgs/streamflow", "--run", document["run"], "--json").json
     assert [(one["key"], one["gate"]) for one in found["findings"]] == [(key, "published")]
-    assert key in kfm(site.environment, "qa", "findings", "--key", key, "--severity", "error").out
+    assert found["findings"][0]["fix"] == finding["fix"]
+    listed = kfm(site.environment, "qa", "findings", "--key", key, "--severity", "error").out
+    assert key in listed
+    assert f"\n    {finding['fix']}\n" in listed
     assert kfm(site.environment, "qa", "findings", "--severity", "warn").out == "0 findings\n"
 
     deep = kfm(site.environment, "qa", "scan", "usgs/streamflow", "--deep")

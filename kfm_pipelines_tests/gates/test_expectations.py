@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.gates.expectations import Suite, SuiteResult, gx_result, judge_suite, load_suite
+from kfm_pipelines.gates.expectations import Suite, SuiteResult, judge_suite, load_suite
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Severity
 from kfm_pipelines.settings import shipped
@@ -182,10 +182,12 @@ def test_no_value_comes_back_where_none_may_be_shown(hidden: SuiteResult) -> Non
     assert {one.sample for one in hidden.findings} == {""}
 
 
-def test_GX_s_own_result_has_no_value_either() -> None:  # noqa: N802 - that is how it is spelt
-    said = as_json(gx_result(ASKED, SECRET))
+def test_GX_s_own_result_has_values_only_when_asked(hidden: SuiteResult) -> None:  # noqa: N802 - its name
+    said = as_json(hidden.gx)
     assert not any(value in said for value in (*VALUES, "fingerprint"))
-    assert "1234" in as_json(gx_result(ASKED, SECRET, values=True))
+    shown = judge_suite(ASKED, subject(SECRET, may_show=False), values=True)
+    assert "1234" in as_json(shown.gx)
+    assert shown == hidden
 
 
 def as_json(result: Any) -> str:

@@ -9,16 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from kfm_pipelines.care.published import CELL
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Quality
+from kfm_pipelines.local.samples.sample import parquet
+from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations import exempting
+from kfm_pipelines.operations import exempting, schema_approval
 from kfm_pipelines.operations.deep_scan import Reach, deep_scan
 from kfm_pipelines.operations.scan import Scanned, nightly_scan
+from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.state.findings import latest_findings
 from kfm_pipelines.state.scans import Kind, last_scan, scanning
+from kfm_pipelines_tests.candidates import change, declaration_path, declared_now
 from kfm_pipelines_tests.care.register import Register, sites
 from kfm_pipelines_tests.operations.published import (
     DROUGHT,
@@ -31,7 +36,7 @@ from kfm_pipelines_tests.operations.published import (
     replaced,
     revision_of,
 )
-from kfm_pipelines_tests.site import Site, opened_site
+from kfm_pipelines_tests.site import START, Site, opened_site
 
 pytestmark = pytest.mark.slow
 
@@ -104,25 +109,30 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
     last = last_scan(site.workshop.database, Kind.DEEP, STREAMFLOW)
     assert last is not None
     assert (last.keys, last.errors, last.warnings) == (HOURS, 0, 1)
-    assert last.detail == {"left": 0, "suites": ["row-count"], "rows": total, "data_docs": found.pages}
+    assert last.detail == {"left": 0, "left_out": 0, "suites": ["row-count"], "rows": total, "data_docs": found.pages}
 
 
 def test_the_newest_keys_are_taken(site: Site) -> None:
     newest = rows_of(site, HOURS - 1)
     dataset = expecting(site, "newest", expectation("expect_table_row_count_to_equal", value=newest))
     found = scanned(site, dataset, reach=Reach(rows=newest))
-    assert (found.keys, found.left, found.found) == (1, HOURS - 1, ())
+    assert (found.keys, found.left, found.left_out, found.found) == (1, HOURS - 1, 0, ())
+    assert str(found).endswith(f"in 1 keys, {HOURS - 1} older ones not reached")
     assert scanned(site, dataset, reach=Reach(rows=newest + 1)).errors == 1
     assert scanned(site, dataset, reach=Reach(days=1)).keys == HOURS
 
 
-def test_a_key_that_was_changed_in_the_store_is_left_out(site: Site) -> None:
+def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) -> None:
     path = paths_of(site, site.key())["content"]
+    dataset = expecting(site, "changed", expectation("expect_table_row_count_to_be_between", min_value=1))
     with replaced(path, flipped(path)):
-        found = scanned(
-            site, expecting(site, "changed", expectation("expect_table_row_count_to_be_between", min_value=1))
-        )
-    assert (found.keys, found.left, found.errors) == (HOURS - 1, 1, 0)
+        found = scanned(site, dataset, "changed")
+    assert (found.keys, found.left, found.left_out) == (HOURS - 1, 0, 1)
+    assert {(one.key, one.gate, one.finding.severity) for one in found.found} == {(site.key(), "published", "error")}
+    assert "published-digest" in {one.finding.rule for one in found.found}
+    recorded = latest_findings(site.workshop.database, run_id="changed")
+    assert {(one.key, one.gate) for one in recorded} == {(site.key(), "published")}
+    assert len(recorded) == len(found.found)
 
 
 def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
@@ -140,6 +150,20 @@ def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
         assert not re.search(r"""(src|href)\s*=\s*["']?https?:""", re.sub(r"<a\b[^>]*>", "", text))
     for said in ("some-gauges", "Failed", "discharge_cfs", "0.125"):
         assert said in shown[result]
+
+
+def test_great_expectations_is_asked_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from great_expectations.datasource.fluent.interfaces import Batch
+
+    validate, asked = Batch.validate, []
+
+    def counting(batch: Batch, *arguments: Any, **named: Any) -> Any:
+        asked.append(batch)
+        return validate(batch, *arguments, **named)
+
+    monkeypatch.setattr(Batch, "validate", counting)
+    scanned(site, expecting(site, "once", expectation("expect_table_row_count_to_be_between", min_value=1)))
+    assert len(asked) == 1
 
 
 def test_a_dataset_without_a_suite_is_left_alone(site: Site) -> None:
@@ -210,6 +234,26 @@ def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) ->
     shown = pages(site, HERITAGE)
     assert [name for name in shown if name.startswith("validations/heritage-exempted/")]
     assert not [name for name, text in shown.items() if "Quillwort" in text]
+
+
+def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -> None:
+    """They were published without the column, and nobody has said that they have to have it. Comes last: the dataset
+    keeps the column."""
+    column = {"name": "velocity", "type": "float64", "nullable": True, "description": "Speed of the water"}
+    path = declaration_path(site)
+    table = yaml.safe_load(path.read_text())["table"]
+    change(path, table={**table, "columns": [*table["columns"], column]})
+    dataset = declared_now(site)
+    workshop_of_process(site.workshop.settings).close()
+    workshop_of_process.cache_clear()
+    schema_approval.approve(site.workshop, dataset, "ana", "gauges measure it now")
+    assert nightly_scan(site.workshop, dataset, "approved", full=True).found == ()
+
+    sample = streamflow_table(START + timedelta(hours=HOURS))
+    site.put(HOURS, parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))
+    site.work()
+    found = scanned(site, dataset)
+    assert (found.keys, found.left_out, found.errors) == (1, HOURS, 0)
 
 
 def published(site: Site, dataset: str) -> pa.Table:

@@ -3,10 +3,13 @@
 import json
 from typing import Any
 
+import pytest
+
 from kfm_pipelines.operations.extents import recompute_extent
 from kfm_pipelines.operations.scan import Scanned
 from kfm_pipelines.state.findings import latest_findings
 from kfm_pipelines.state.scans import Kind, last_scan, scanning
+from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.operations.published import STREAMFLOW, paths_of, replaced
 from kfm_pipelines_tests.site import Site
 
@@ -27,7 +30,20 @@ def spoil(site: Site, **changes: Any) -> bytes:
     return before
 
 
-def test_extents_are_held_against_the_items(site: Site) -> None:
+def count_reads(monkeypatch: pytest.MonkeyPatch, part: str) -> list[str]:
+    """Every path with this in it that is read from now on."""
+    paths: list[str] = []
+    read = FileStore.read
+
+    def counting(store: FileStore, path: str) -> bytes:
+        paths.extend([path] if part in path else [])
+        return read(store, path)
+
+    monkeypatch.setattr(FileStore, "read", counting)
+    return paths
+
+
+def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert recomputed(site).keys == 0
     for hour in range(2):
         site.put(hour)
@@ -68,6 +84,26 @@ def test_extents_are_held_against_the_items(site: Site) -> None:
         assert (lost.keys, said(lost)) == (1, [("collection", "warn"), ("database", "warn")])
         assert path.read_bytes() == right
     assert recomputed(site).found == ()
+
+    # An Item is something else: the others are compared all the same, and it is an error.
+    item = paths_of(site, site.key(1))["item"]
+    document = json.loads(item.read_bytes())
+    without_zone = {**document["properties"], "start_datetime": "2025-12-04T00:00:00"}
+    oddities: list[Any] = [[], 3, {}, {**document, "bbox": 3}, {**document, "bbox": {}}]
+    for odd in (*oddities, {**document, "properties": without_zone}):
+        with replaced(item, json.dumps(odd).encode()):
+            found = recomputed(site, "odd")
+        [first, *others] = found.found
+        assert (first.finding.rule, first.finding.severity) == ("item-readable", "error")
+        assert first.finding.subject == item.relative_to(site.data).as_posix()
+        assert {one.finding.rule for one in others} == {"extent-drift"}
+    assert len(latest_findings(site.workshop.database, run_id="odd", severity="error")) == 6
+    assert path.read_bytes() == right
+
+    read = count_reads(monkeypatch, "/items/")
+    spoil(site, extent={})
+    assert said(recomputed(site)) == [("collection", "warn")]
+    assert len(read) == 2
 
     with scanning(site.workshop.database, Kind.EXTENTS, STREAMFLOW):
         assert recomputed(site).note == "another extents scan of usgs/streamflow is under way"

@@ -6,11 +6,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.operations import kill_switch
 from kfm_pipelines.orchestration.dispatch import run_tags
 from kfm_pipelines.orchestration.turns import Turns
-from kfm_pipelines.orchestration.worker import _next_runs
+from kfm_pipelines.orchestration.worker import _next_runs, work
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.state.dispatches import Turn
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.orchestration.given import declare, enqueue, make_due
 from kfm_pipelines_tests.site import Site, opened_site
 
@@ -61,3 +67,24 @@ def test_a_run_of_a_worker_counts_in_the_run_queue(site: Site) -> None:
     assert run.tags["kfm/at-most-1"] == KANSAS
     assert run.run_op_concurrency is not None
     assert run.run_op_concurrency.all_pools == {"serial_usgs_streamflow"}
+
+
+def test_a_publication_that_cannot_be_completed_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a dataset that is killed: nobody else will take the key up and find out."""
+    database = site.workshop.database
+    [key] = make_due(site, 0)
+    claim = Claims(database, "one that died", 60).take(key)
+    transactions.begin(database, claim, lambda _: {})
+    for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
+        transactions.advance(database, claim, step)
+    database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 minute'")
+    kill_switch.kill(site.workshop, DATASET, "ana", "to see what is told")
+
+    def away(store: FileStore, path: str) -> str | None:
+        raise ServiceUnavailable("the store does not answer")
+
+    monkeypatch.setattr(FileStore, "digest", away)
+    told: list[tuple[str, ...]] = []
+    worked = work(site.workshop, once=True, on_progress=lambda worked: told.append(worked.problems))
+    assert worked.problems == (f"publication of {key}: the store does not answer",)
+    assert told == [worked.problems]

@@ -1,10 +1,18 @@
 """What a gate says of a suite: a finding for each expectation that does not hold, and a report of all of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.gates.expectations.running import COUNTS, gx_result, place_of, with_ratios
+from kfm_pipelines.gates.expectations.running import (
+    COUNTS,
+    place_of,
+    run,
+    strip_values,
+    with_ratios,
+    without_values,
+    without_words,
+)
 from kfm_pipelines.gates.expectations.suite import Expectation, Suite
 from kfm_pipelines.gates.samples import sample_of
 from kfm_pipelines.gates.subject import TableSubject
@@ -12,6 +20,7 @@ from kfm_pipelines.gates.verdict import Finding, Severity
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from great_expectations.core import ExpectationSuiteValidationResult
 
 NOT_PUBLISHED = "not published, so not judged"
 
@@ -21,6 +30,8 @@ class SuiteResult:
     findings: tuple[Finding, ...]
     rules: tuple[str, ...]
     report: dict[str, Any]  # of every expectation: what, whether, how many; the same for the same table
+    # GX's own result, for its pages; none when there was nothing to judge.
+    gx: "ExpectationSuiteValidationResult | None" = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +44,25 @@ class Outcome:
     reason: str = ""
 
 
-def judge_suite(suite: Suite, subject: TableSubject) -> SuiteResult:
-    """Of the columns that are published. A table without rows is asked only how many it has."""
+def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) -> SuiteResult:
+    """Of the columns that are published. A table without rows is asked only how many it has. `values` leaves in GX's
+    own result what was observed in the data; the rest is the same with it and without."""
+    gx = None
     spared = {one.name: _spared(one, suite, subject) for one in suite.expectations}
     outcomes = {name: Outcome(None, {}, reason=reason) for name, reason in spared.items() if reason}
     if judged := [one for one in suite.expectations if not spared[one.name]]:
-        outcomes |= _outcomes(suite.model_copy(update={"expectations": judged}), subject.table)
+        asked = suite.model_copy(update={"expectations": judged})
+        gx = run(asked, subject.table, values=values)
+        outcomes |= _outcomes(asked, gx)
+        if not values:
+            strip_values(gx)
     findings = [
         finding
         for expectation in suite.expectations
         if (finding := _finding(suite, expectation, outcomes[expectation.name], subject))
     ]
     rules = tuple(expectation.rule for expectation in suite.expectations)
-    return SuiteResult(tuple(findings), rules, _report(suite, outcomes, subject))
+    return SuiteResult(tuple(findings), rules, _report(suite, outcomes, subject), gx)
 
 
 def _spared(expectation: Expectation, suite: Suite, subject: TableSubject) -> str:
@@ -56,8 +73,8 @@ def _spared(expectation: Expectation, suite: Suite, subject: TableSubject) -> st
     return "no rows" if expectation.columns and subject.table.num_rows == 0 else ""
 
 
-def _outcomes(suite: Suite, table: "pa.Table") -> dict[str, Outcome]:
-    results = {place_of(one): one for one in gx_result(suite, table).results}
+def _outcomes(suite: Suite, gx: "ExpectationSuiteValidationResult") -> dict[str, Outcome]:
+    results = {place_of(one): one for one in gx.results}
     return {expectation.name: _outcome(results.get(place)) for place, expectation in enumerate(suite.expectations)}
 
 
@@ -65,8 +82,9 @@ def _outcome(result: Any) -> Outcome:
     """Nothing said, or an exception, is no success."""
     if result is None:
         return Outcome(False, {}, raised="no result")
-    counts = {name: result.result[name] for name in (*COUNTS, "observed_value") if name in result.result}
-    return Outcome(bool(result.success), counts, raised=result.exception_info["exception_message"])
+    told = without_values(result)
+    counts = {name: told[name] for name in (*COUNTS, "observed_value") if name in told}
+    return Outcome(bool(result.success), counts, raised=without_words(result)["exception_message"])
 
 
 def _finding(suite: Suite, expectation: Expectation, outcome: Outcome, subject: TableSubject) -> Finding | None:

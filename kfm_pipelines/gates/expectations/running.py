@@ -33,10 +33,8 @@ COUNTING = frozenset(
 )
 
 
-def gx_result(
-    suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool = False
-) -> "ExpectationSuiteValidationResult":
-    """GX's own result. `values` leaves in it what was observed in the data; a few values of it, for example."""
+def run(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) -> "ExpectationSuiteValidationResult":
+    """GX's own result; `values` asks for a few of the data as examples. Without, some still are: see `strip_values`."""
     with _quiet(), _without_fingerprint():
         context = _context()
         batch = (
@@ -49,10 +47,15 @@ def gx_result(
         result: ExpectationSuiteValidationResult = batch.validate(_gx_suite(suite), result_format=shape)
     for one in result.results:
         one.success = bool(one.success)  # some are NumPy's, which are no JSON
-        if not values:
-            one.result = _without_values(one)
-            one.exception_info = _without_words(one.exception_info)
     return result
+
+
+def strip_values(result: "ExpectationSuiteValidationResult") -> None:
+    """Take out of it whatever tells values of the data."""
+    for one in result.results:
+        one.result = without_values(one)
+        one.exception_info = without_words(one)
+    result.meta.get("batch_markers", {}).pop("pandas_data_fingerprint", None)  # few values can be told from a hash
 
 
 def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
@@ -81,8 +84,9 @@ def with_ratios(suite: Suite, table: "pa.Table") -> "pa.Table":
     return table
 
 
-def _without_words(exception_info: dict[str, Any]) -> dict[str, Any]:
+def without_words(one: "ExpectationValidationResult") -> dict[str, Any]:
     """What GX says of an exception without its words, which may quote the data."""
+    exception_info: dict[str, Any] = one.exception_info
     entries = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
     failed = [entry for entry in entries if entry.get("raised_exception")]
     if not failed:
@@ -104,7 +108,7 @@ def place_of(one: "ExpectationValidationResult") -> int | None:
     return place
 
 
-def _without_values(one: "ExpectationValidationResult") -> dict[str, Any]:
+def without_values(one: "ExpectationValidationResult") -> dict[str, Any]:
     counting = one.expectation_config is not None and one.expectation_config.type in COUNTING
     counted = "element_count" in one.result  # counts without it are half a story, on which GX's own pages stumble
     kept = (*((*COUNTS, *PERCENTS) if counted else ()), *(("observed_value",) if counting else ()))

@@ -11,6 +11,7 @@ FINDINGS = r"""
 ALTER TABLE kfm.verdicts ADD COLUMN rules text[] NOT NULL DEFAULT '{}', ADD COLUMN report jsonb;
 COMMENT ON COLUMN kfm.verdicts.rules IS 'what was looked at, whether it held or not';
 CREATE INDEX keys_by_window ON kfm.keys (dataset, split_part(key, ':', 5), window_start);
+CREATE INDEX verdicts_by_time ON kfm.verdicts (at);
 CREATE TABLE kfm.qa_findings (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -29,6 +30,19 @@ CREATE TABLE kfm.qa_findings (
 COMMENT ON COLUMN kfm.qa_findings.txn IS 'the transaction that was judged; null for a scan of what is published';
 CREATE INDEX qa_findings_of_dataset ON kfm.qa_findings (dataset, at);
 CREATE INDEX qa_findings_of_key ON kfm.qa_findings (key, id) WHERE key IS NOT NULL;
+CREATE INDEX qa_findings_of_run ON kfm.qa_findings (run_id, id);
+-- Scans add to it for ever, so the nightly purge may take what is old; nobody takes or changes what is not. 30 days is
+-- also the least that the purge can be told to keep.
+CREATE TRIGGER append_only BEFORE UPDATE ON kfm.qa_findings FOR EACH ROW EXECUTE FUNCTION kfm.refuse_change();
+CREATE TRIGGER kept_for_a_while BEFORE DELETE ON kfm.qa_findings FOR EACH ROW
+    WHEN (OLD.at > clock_timestamp() - interval '30 days') EXECUTE FUNCTION kfm.refuse_change();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON kfm.qa_findings EXECUTE FUNCTION kfm.refuse_change();
+
+CREATE TABLE kfm.purge_marks (
+    what text PRIMARY KEY,
+    upto timestamptz NOT NULL
+);
+COMMENT ON TABLE kfm.purge_marks IS 'how far a purge of files has come whose records stay';
 
 CREATE TABLE kfm.scans (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -48,9 +62,11 @@ CREATE TABLE kfm.scanned (
     key      text PRIMARY KEY REFERENCES kfm.keys,
     revision integer NOT NULL,
     errors   integer NOT NULL CHECK (errors >= 0),
+    found    text NOT NULL,
     at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON TABLE kfm.scanned IS 'the revision of a key that a scan has looked at; with errors, it will again';
+COMMENT ON TABLE kfm.scanned IS 'the revision of a key that a scan has looked at; with errors, the next one will again';
+COMMENT ON COLUMN kfm.scanned.found IS 'digest of what was found, so that the same is not written down every night';
 """
 
 SCHEMAS = r"""
@@ -130,7 +146,7 @@ CREATE TABLE kfm.promotions (
 );
 """
 
-APPEND_ONLY = ("qa_findings", "schema_versions", "kill_moves", "promotions")
+APPEND_ONLY = ("schema_versions", "kill_moves", "promotions")
 
 
 def upgrade() -> None:
@@ -148,7 +164,7 @@ def downgrade() -> None:
     op.execute("DROP VIEW kfm.killed")
     op.execute(
         "DROP TABLE kfm.promotions, kfm.comparisons, kfm.inspections, kfm.kill_moves, kfm.schema_versions, kfm.scanned,"
-        " kfm.scans, kfm.qa_findings"
+        " kfm.scans, kfm.qa_findings, kfm.purge_marks"
     )
     op.execute("ALTER TABLE kfm.verdicts DROP COLUMN rules, DROP COLUMN report")
-    op.execute("DROP INDEX kfm.keys_by_window")
+    op.execute("DROP INDEX kfm.keys_by_window, kfm.verdicts_by_time")

@@ -1,0 +1,22 @@
+"""Whoever is told of a finding is told what to do about it, whichever gate or scan it is of."""
+
+import pytest
+
+from kfm_pipelines.gates.published import PUBLISHED_RULES
+from kfm_pipelines.gates.remedies import remedy_of
+
+
+@pytest.mark.parametrize(
+    ("gate", "rule"),
+    [
+        *(("published", rule.name) for rule in PUBLISHED_RULES),
+        ("published", "published-judged"),
+        ("extents", "extent-drift"),
+        ("extents", "item-readable"),
+        ("deep", "gx:whatever"),
+        ("qa", "gx:whatever"),
+    ],
+)
+def test_a_finding_has_a_remedy(gate: str, rule: str) -> None:
+    assert len(remedy_of(gate, rule)) > 40
+    assert remedy_of(gate, rule).endswith(".")

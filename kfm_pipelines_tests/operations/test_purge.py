@@ -1,0 +1,54 @@
+"""The purge takes findings and validation reports that are old, bounded each night, and leaves all else."""
+
+import pytest
+
+from kfm_pipelines.operations import validation_report
+from kfm_pipelines.operations.purge import purge
+from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.site import Site
+
+OLD, YOUNG = 401, 399
+
+
+def judged(site: Site, hour: int, days: int, dataset: str = "usgs/streamflow") -> str:
+    """A key that two gates judged so many days ago; where the report about it is."""
+    key = site.key(hour)
+    parameters = {"key": key, "dataset": dataset, "days": days}
+    site.workshop.database.execute(
+        "INSERT INTO kfm.keys (key, dataset, window_start, window_end)"
+        " VALUES (%(key)s, %(dataset)s, now(), now() + interval '1 h')",
+        parameters,
+    )
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.verdicts (key, txn, gate, content_hash, passed, findings, run_id, at)
+        SELECT %(key)s, 1, gate, 'a', true, '[]', 'r', now() - make_interval(days => %(days)s)
+        FROM unnest(array['schema', 'qa']) AS gate
+        """,
+        parameters,
+    )
+    path = Layout(dataset.replace("/", "-")).validation_report(key, 1)
+    site.workshop.store.write(path, b"{}")
+    return path
+
+
+def test_old_findings_and_reports_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation_report, "VERDICTS_AT_ONCE", 3)
+    paths = [judged(site, hour, OLD + 9 - hour) for hour in range(3)]
+    undeclared = judged(site, 3, OLD, dataset="no/longer")
+    young = judged(site, 4, YOUNG)
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.qa_findings (at, run_id, dataset, gate, rule, severity, subject, expected, measured)
+        SELECT now() - make_interval(days => days), 'r', 'a/b', 'g', 'r', 'info', 's', 'e', 'm'
+        FROM unnest(array[399, 401]) AS days
+        """
+    )
+    store = site.workshop.store
+    first = purge(site.workshop)
+    assert (first.findings, first.reports) == (1, 2)
+    assert [store.exists(path) for path in paths] == [False, False, True]
+    assert purge(site.workshop).reports == 2
+    assert purge(site.workshop).reports == 0
+    assert [store.exists(path) for path in (*paths, undeclared, young)] == [False, False, False, False, True]
+    assert len(site.fetch("SELECT FROM kfm.verdicts")) == 10
