@@ -1,8 +1,9 @@
 """Promotion: a candidate that was found good becomes the declared version, by one swap of the declaration.
 
-Done in an order that can be repeated: the decision is recorded, the declaration replaced in one step, the candidate's
-file removed. Whoever is interrupted does it again: a decision not carried out is recorded twice, and one carried out
-but not tidied up is finished.
+Done in an order that can be repeated: the decision is recorded, the new columns are approved, the declaration is
+replaced in one step, the candidate's file removed. Whoever is interrupted does it again: a decision not carried out is
+recorded twice, and one carried out but not tidied up is finished. What needs the database comes before the swap, since
+after it there may be no candidate left to do it for.
 """
 
 import errno
@@ -105,10 +106,7 @@ def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: 
     dataset = load_datasets(workshop.settings.resources)[name]  # as the files are now, whatever was read before
     declaration = declaration_of(workshop.settings.resources, dataset)
     if dataset.canary is None:
-        promoted = _tidied(workshop, dataset, declaration, dry_run)
-        if not dry_run:
-            _promise(workshop, dataset, actor, reason)
-        return promoted
+        return _tidied(workshop, dataset, declaration, dry_run)
     standing = standing_of(workshop, dataset)
     if standing.refusal:
         raise PromotionRefused(standing.refusal)
@@ -124,14 +122,8 @@ def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: 
     if not dry_run:
         with _explained(declaration, candidate):
             _carry_out(workshop, standing, promoted, actor, reason)
-        _promise(workshop, standing.candidacy.candidate, actor, reason)
         clear_shadows(workshop, dataset)
     return promoted
-
-
-def _promise(workshop: Workshop, promoted: Dataset, actor: str, reason: str) -> None:
-    """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
-    approve_if_changed(workshop, promoted, actor, f"promotion of {promoted.key.transform_version}: {reason}")
 
 
 def declaration_of(resources: Path, dataset: Dataset) -> Path:
@@ -149,6 +141,7 @@ def _carry_out(workshop: Workshop, standing: Standing, promoted: Promoted, actor
         if load_dataset(prepared) != standing.candidacy.candidate:
             raise PromotionRefused(f"{promoted.candidate.name} was changed in the meantime; look at it again")
         _record(workshop, standing, promoted, actor, reason)
+        _promise(workshop, standing.candidacy.candidate, actor, reason)
         prepared.replace(promoted.declaration)
     finally:
         prepared.unlink(missing_ok=True)
@@ -177,6 +170,11 @@ def _record(workshop: Workshop, standing: Standing, promoted: Promoted, actor: s
         report={**standing.as_report(), "keys": [one.key for one in standing.compared]},
     )
     record_promotion(workshop.database, promotion)
+
+
+def _promise(workshop: Workshop, candidate: Dataset, actor: str, reason: str) -> None:
+    """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
+    approve_if_changed(workshop, candidate, actor, f"promotion of {candidate.key.transform_version}: {reason}")
 
 
 def _tidied(workshop: Workshop, dataset: Dataset, declaration: Path, dry_run: bool) -> Promoted:

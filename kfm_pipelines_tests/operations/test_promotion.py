@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.errors import PromotionRefused
+from kfm_pipelines.errors import PromotionRefused, ServiceUnavailable
 from kfm_pipelines.operations import promotion
 from kfm_pipelines.operations.canary import CanaryRun
 from kfm_pipelines.operations.promotion import promote
@@ -69,6 +69,27 @@ def test_an_interrupted_promotion_is_finished_by_doing_it_again(site: Site, monk
     assert not candidate_file(site).exists()
     assert site.tree("work") == {}
     assert {one["to_version"] for one in site.fetch("SELECT * FROM kfm.promotions")} == {VERSION}
+
+
+def unavailable(*_: object) -> None:
+    raise ServiceUnavailable("the database does not answer")
+
+
+@pytest.mark.parametrize("step", ["record_promotion", "approve_if_changed"])
+def test_a_promotion_during_an_outage_can_be_made_afterwards(
+    site: Site, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    ready(site)
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, step, unavailable)
+        with pytest.raises(ServiceUnavailable):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    assert declared_now(site).key.transform_version == "v1-0-0"
+
+    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="yes").to_version == VERSION
+    assert declared_now(site).key.transform_version == VERSION
+    site.put(1)
+    assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
 
 
 def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
