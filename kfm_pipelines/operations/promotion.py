@@ -34,6 +34,7 @@ class Standing:
 
     candidacy: Candidacy
     compared: Sequence[Compared]
+    unsettled: int = 0  # keys of the version declared now that are neither published nor dead-lettered
 
     @property
     def needed(self) -> int:
@@ -54,6 +55,11 @@ class Standing:
             )
         if len(self.compared) < self.needed:
             return f"{who}: {len(self.compared)} keys were compared with this candidate; {self.needed} are needed"
+        if self.unsettled:
+            return (
+                f"{who}: {self.unsettled} keys of {self.candidacy.dataset.key.transform_version} are due, in a run or "
+                "waiting for a review; promote when each of them is published or dead-lettered"
+            )
         return None
 
     @property
@@ -76,6 +82,7 @@ class Standing:
             "needed": self.needed,
             "compared": len(self.compared),
             "good": len(self.compared) - len(self.bad),
+            "unsettled": self.unsettled,
             "worst": self.worst,
         }
 
@@ -87,7 +94,6 @@ class Promoted:
     to_version: str
     declaration: Path
     candidate: Path
-    unsettled: int = 0  # keys of the earlier version that are not published yet
 
 
 def first_fault(compared: Compared) -> str:
@@ -98,11 +104,16 @@ def first_fault(compared: Compared) -> str:
 
 def standing_of(workshop: Workshop, dataset: Dataset) -> Standing:
     candidacy = candidacy_of(workshop, dataset)
-    return Standing(candidacy, comparisons_with_current(workshop.database, dataset.dataset, candidacy.digest))
+    return Standing(
+        candidacy,
+        comparisons_with_current(workshop.database, dataset.dataset, candidacy.digest),
+        unsettled_keys(workshop.database, dataset.dataset, dataset.key.transform_version),
+    )
 
 
 def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Promoted:
-    """Make the candidate the declared version; PromotionRefused unless enough keys were compared and all are good."""
+    """Make the candidate the declared version; PromotionRefused unless enough keys were compared, all are good, and no
+    key of the version before is on its way: it would be made by the wrong declaration."""
     dataset = load_datasets(workshop.settings.resources)[name]  # as the files are now, whatever was read before
     declaration = declaration_of(workshop.settings.resources, dataset)
     if dataset.canary is None:
@@ -117,7 +128,6 @@ def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: 
         to_version=standing.candidacy.version,
         declaration=declaration,
         candidate=candidate,
-        unsettled=unsettled_keys(workshop.database, name, dataset.key.transform_version),
     )
     if not dry_run:
         with _explained(declaration, candidate):

@@ -115,8 +115,31 @@ def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
             promote(site.workshop, STREAMFLOW, actor="ana", reason="it was right before")
         path.write_text(before)
 
-    site.put(0, name="more.parquet")
-    site.drain()
-    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now", dry_run=True).unsettled == 1
     assert site.fetch("SELECT * FROM kfm.promotions") == []
     assert candidate_file(site).exists()
+
+
+def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(site: Site) -> None:
+    ready(site)
+    keys = site.workshop.database.execute
+    keys(
+        """
+        INSERT INTO kfm.keys (key, dataset, window_start, window_end, due_at, owner, lease_until, awaiting)
+        SELECT 'usgs-streamflow:kansas_statewide:none:w' || n || ':v1-0-0', 'usgs/streamflow',
+               clock_timestamp(), clock_timestamp() + interval '1 hour', CASE n WHEN 1 THEN clock_timestamp() END,
+               CASE n WHEN 2 THEN 'a run' END, CASE n WHEN 2 THEN clock_timestamp() END,
+               CASE n WHEN 3 THEN repeat('a', 64) END
+        FROM generate_series(1, 3) AS n
+        """
+    )
+    for ended in range(3):
+        for dry_run in (True, False):
+            with pytest.raises(PromotionRefused) as refusal:
+                promote(site.workshop, STREAMFLOW, actor="ana", reason="now", dry_run=dry_run)
+            assert str(refusal.value) == (
+                f"usgs/streamflow@v1-1-0: {3 - ended} keys of v1-0-0 are due, in a run or waiting for a review; "
+                "promote when each of them is published or dead-lettered"
+            )
+        keys(f"DELETE FROM kfm.keys WHERE key LIKE '%:w{ended + 1}:%'")
+    assert site.fetch("SELECT * FROM kfm.promotions") == []
+    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now").to_version == VERSION

@@ -55,7 +55,7 @@ def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) ->
 
     promoted = promote(site.workshop, "usgs/streamflow", actor="ana", reason="it is right")
 
-    assert (promoted.from_version, promoted.to_version, promoted.unsettled) == ("v1-0-0", "v1-1-0", 0)
+    assert (promoted.from_version, promoted.to_version) == ("v1-0-0", "v1-1-0")
     assert not candidate_file(site).exists()
     assert site.tree("work") == {}
     [record] = site.fetch("SELECT * FROM kfm.promotions")
