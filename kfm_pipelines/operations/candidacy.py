@@ -11,6 +11,7 @@ from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Canary, Tolerance
 from kfm_pipelines.errors import DeclarationInvalid
+from kfm_pipelines.gates.expectations import suite_digest
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.transforms import source_digest
 
@@ -33,19 +34,23 @@ def candidacy_of(workshop: Workshop, dataset: Dataset) -> Candidacy:
     """DeclarationInvalid when the dataset names no candidate, or one that is not right."""
     if dataset.canary is None:
         raise DeclarationInvalid(f"{dataset.dataset} names no candidate; a `canary` section in its declaration does")
-    candidate = load_candidate(workshop.settings.resources, dataset, dataset.canary)
-    digest = candidate_digest(candidate, workshop.policy(candidate), dataset.canary.tolerance)
+    resources = workshop.settings.resources
+    candidate = load_candidate(resources, dataset, dataset.canary)
+    suite = suite_digest(resources, candidate.quality.suite)
+    digest = candidate_digest(candidate, workshop.policy(candidate), suite, dataset.canary.tolerance)
     return Candidacy(dataset, candidate, dataset.canary, digest)
 
 
-def candidate_digest(candidate: Dataset, policy: Policy, tolerance: Tolerance) -> str:
+def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:
     """Changes with whatever could make a comparison come out otherwise: every word of the declaration, thresholds
-    included, its policy, the text of its transform, the tolerance it was judged by, and our own version."""
+    included, its policy, the texts of its transform and its suite of expectations, the tolerance it was judged by, and
+    our own version."""
     parts = [
-        "kfm-candidate-1",
+        "kfm-candidate-2",
         candidate.model_dump(mode="json"),
         policy.digest,
         source_digest(candidate.transform),
+        suite,
         tolerance.model_dump(mode="json"),
         _package_version(),
     ]

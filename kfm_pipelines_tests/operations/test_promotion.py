@@ -1,13 +1,15 @@
 """Promoting a candidate: repeatable from wherever it was stopped, and of exactly what was compared."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kfm_pipelines.errors import PromotionRefused, ServiceUnavailable
+from kfm_pipelines.errors import DeclarationInvalid, PromotionRefused, ServiceUnavailable
 from kfm_pipelines.operations import promotion
 from kfm_pipelines.operations.canary import CanaryRun
+from kfm_pipelines.operations.candidacy import candidacy_of
 from kfm_pipelines.operations.promotion import promote
 from kfm_pipelines_tests.candidates import (
     CANARY,
@@ -21,6 +23,7 @@ from kfm_pipelines_tests.candidates import (
 from kfm_pipelines_tests.site import Site
 
 STREAMFLOW = "usgs/streamflow"
+COUNTED = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 100_000}, "meta": {"rule": "rows"}}
 
 
 def ready(site: Site) -> None:
@@ -143,3 +146,22 @@ def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(s
         keys(f"DELETE FROM kfm.keys WHERE key LIKE '%:w{ended + 1}:%'")
     assert site.fetch("SELECT * FROM kfm.promotions") == []
     assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now").to_version == VERSION
+
+
+def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(site: Site) -> None:
+    resources = site.workshop.settings.resources
+    change(candidate_file(site), quality={"suite": "usgs-streamflow"})
+    dataset = try_candidate(site)
+    before = candidacy_of(site.workshop, dataset)
+    assert before == candidacy_of(site.workshop, dataset)
+    assert site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+
+    suite = resources / "expectations/usgs-streamflow.json"
+    suite.write_text(json.dumps({**json.loads(suite.read_text()), "expectations": [COUNTED]}))
+    assert candidacy_of(site.workshop, dataset).digest != before.digest
+    [expected] = site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+    assert expected.type == COUNTED["type"]
+
+    suite.unlink()
+    with pytest.raises(DeclarationInvalid, match=r"^usgs-streamflow\.json: cannot be read: No such file or directory$"):
+        candidacy_of(site.workshop, dataset)
