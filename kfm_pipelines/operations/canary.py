@@ -8,7 +8,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates.comparison import Comparison, compare
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
+from kfm_pipelines.operations.comparison_report import full_report
 from kfm_pipelines.operations.governance import Governance, governance_of
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.judging import refuse_unfit_to_mask, table_verdicts
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STATISTICS_KEPT = 20
 FAULTS_KEPT = 20
 
 
@@ -54,13 +54,7 @@ class Trial:
     def as_report(self) -> dict[str, Any]:
         report: dict[str, Any] = {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults)}
         if self.comparison is not None:
-            compared = asdict(self.comparison)
-            report |= {
-                **compared,
-                "rows_percent": self.comparison.rows_percent,
-                "columns": list(compared["columns"]),
-                "statistics": list(compared["statistics"][:STATISTICS_KEPT]),
-            }
+            report |= full_report(self.comparison)
         return report
 
 
@@ -155,7 +149,9 @@ class CanaryRun:
         subject = self._subject(key, rules.published(candidate), table, data)
         verdicts = [verdict for verdict, _ in table_verdicts(self._workshop, subject) if not verdict.passed]
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
-        comparison = compare(read_parquet(published, key), read_parquet(data, key), published, data)
+        comparison = compare(
+            read_parquet(published, key), read_parquet(data, key), published, data, self._dataset.table.primary_key
+        )
         return Trial((*findings, *comparison.faults(self._candidacy.canary.tolerance)), comparison)
 
     def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:

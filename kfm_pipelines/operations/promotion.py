@@ -41,6 +41,11 @@ class Standing:
         return self.candidacy.canary.keys
 
     @property
+    def counted(self) -> int:
+        """That two empty tables are the same shows nothing."""
+        return sum(not one.is_empty for one in self.compared)
+
+    @property
     def bad(self) -> list[Compared]:
         return [one for one in self.compared if not one.good]
 
@@ -53,8 +58,10 @@ class Standing:
             return (
                 f"{who}: {len(self.bad)} of {len(self.compared)} keys are not good; {first.key}: {first_fault(first)}"
             )
-        if len(self.compared) < self.needed:
-            return f"{who}: {len(self.compared)} keys were compared with this candidate; {self.needed} are needed"
+        if self.counted < self.needed:
+            empty = len(self.compared) - self.counted
+            more = f", and {empty} without rows do not count" if empty else ""
+            return f"{who}: {self.counted} keys were compared with this candidate; {self.needed} are needed{more}"
         if self.unsettled:
             return (
                 f"{who}: {self.unsettled} keys of {self.candidacy.dataset.key.transform_version} are due, in a run or "
@@ -81,6 +88,7 @@ class Standing:
             "candidate_digest": self.candidacy.digest,
             "needed": self.needed,
             "compared": len(self.compared),
+            "counted": self.counted,
             "good": len(self.compared) - len(self.bad),
             "unsettled": self.unsettled,
             "worst": self.worst,

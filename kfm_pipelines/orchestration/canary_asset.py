@@ -1,6 +1,6 @@
 """The sixth asset, of datasets that try a candidate: chosen keys of the run, compared. It stops nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -79,12 +79,18 @@ def _record(compared: Compared) -> dg.TableRecord:
     return _row(
         compared.key,
         "yes" if compared.good else "no",
-        rows=f"{report['published_rows']} → {report['candidate_rows']}",
+        rows=_rows(report),
         columns=", ".join(f"{change['column']} {change['what']}".strip() for change in report["columns"]) or "the same",
         statistics="".join(f"{one['column']} {one['measure']} {one['percent']:.3g} %" for one in worst) or "the same",
         size="identical" if report["identical"] else f"{report['published_bytes']} → {report['candidate_bytes']}",
         faults=report["faults"],
     )
+
+
+def _rows(report: Mapping[str, Any]) -> str:
+    counts, rows = f"{report['published_rows']} → {report['candidate_rows']}", report["rows"]
+    different = rows["added"] + rows["removed"] + rows["changed"]
+    return f"{counts}, {different} differ" if different else counts
 
 
 def _uncompared(run: CanaryRun) -> list[dg.TableRecord]:

@@ -21,6 +21,11 @@ class Compared:
     report: Mapping[str, Any]
     run_id: str
 
+    @property
+    def is_empty(self) -> bool:
+        """Neither what is published nor what the candidate made has a row."""
+        return bool(self.report.get("empty"))
+
 
 def record_comparison(database: Database, compared: Compared) -> None:
     from psycopg.types.json import Jsonb

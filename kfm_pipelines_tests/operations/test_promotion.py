@@ -1,12 +1,15 @@
 """Promoting a candidate: repeatable from wherever it was stopped, and of exactly what was compared."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid, PromotionRefused, ServiceUnavailable
+from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.operations import promotion
 from kfm_pipelines.operations.canary import CanaryRun
 from kfm_pipelines.operations.candidacy import candidacy_of
@@ -20,7 +23,7 @@ from kfm_pipelines_tests.candidates import (
     declared_now,
     try_candidate,
 )
-from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.site import START, Site
 
 STREAMFLOW = "usgs/streamflow"
 COUNTED = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 100_000}, "meta": {"rule": "rows"}}
@@ -165,3 +168,19 @@ def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(si
     suite.unlink()
     with pytest.raises(DeclarationInvalid, match=r"^usgs-streamflow\.json: cannot be read: No such file or directory$"):
         candidacy_of(site.workshop, dataset)
+
+
+def test_keys_without_rows_do_not_count(site: Site) -> None:
+    empty = io.BytesIO()
+    pq.write_table(streamflow_table(START).slice(0, 0), empty)
+    site.put(data=empty.getvalue())
+    site.work()
+    dataset = try_candidate(site, {**CANARY, "keys": 1})
+    [one] = CanaryRun(site.workshop, dataset, "a run").compare([site.key()])
+    assert (one.good, one.is_empty) == (True, True)
+    with pytest.raises(PromotionRefused) as refusal:
+        promote(site.workshop, STREAMFLOW, actor="ana", reason="nothing is wrong")
+    assert str(refusal.value) == (
+        "usgs/streamflow@v1-1-0: 0 keys were compared with this candidate; 1 are needed, and 1 without rows do not "
+        "count"
+    )

@@ -92,6 +92,13 @@ def forgets_its_column(table: pa.Table) -> pa.Table:
     return table
 
 
+def renames_the_sites(table: pa.Table) -> pa.Table:
+    """As many names as before, each another one."""
+    place = table.column_names.index("site_name")
+    names = pc.binary_join_element_wise(table["site_name"], "!", "")
+    return metric_discharge(table).set_column(place, "site_name", names)
+
+
 def gives_nothing(_: pa.Table) -> pa.Table:
     return None
 
@@ -101,6 +108,7 @@ BAD: dict[Callable[[pa.Table], pa.Table], str] = {
     raises: "the transform metric_discharge failed with ValueError",
     drops_a_row: "67 rows, not 68: 1.47 % apart",
     changes_the_unit: "discharge_cfs: stddev differs by 97.2 %",
+    renames_the_sites: "100 % of the rows differ: 0 added, 0 removed, 68 changed in site_name",
     forgets_its_column: "schema gate: discharge_m3s: expected a column of type double, found no such column",
 }
 
