@@ -6,9 +6,9 @@ candidate is a bad comparison; what goes wrong around it leaves the key uncompar
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates.comparison import Comparison, compare
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
-from kfm_pipelines.operations.comparison_report import full_report
+from kfm_pipelines.operations.comparison_report import full_report, withheld_faults, withheld_report
 from kfm_pipelines.operations.governance import Governance, governance_of
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.judging import refuse_unfit_to_mask, table_verdicts
@@ -49,13 +49,10 @@ class Trial:
     """What came of trying the candidate on one key; no comparison when it made nothing to compare."""
 
     faults: tuple[str, ...]
-    comparison: Comparison | None = None
+    compared: Mapping[str, Any] = field(default_factory=dict)
 
     def as_report(self) -> dict[str, Any]:
-        report: dict[str, Any] = {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults)}
-        if self.comparison is not None:
-            report |= full_report(self.comparison)
-        return report
+        return {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults), **self.compared}
 
 
 class CanaryRun:
@@ -146,13 +143,22 @@ class CanaryRun:
             table = mask(table, candidate, rules.policy, rules.secret).table
         data = write_parquet(table)
         self._workshop.store.write(shadow, data)
-        subject = self._subject(key, rules.published(candidate), table, data)
+        declared = rules.published(candidate)
+        subject = self._subject(key, declared, table, data)
         verdicts = [verdict for verdict, _ in table_verdicts(self._workshop, subject) if not verdict.passed]
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
         comparison = compare(
             read_parquet(published, key), read_parquet(data, key), published, data, self._dataset.table.primary_key
         )
-        return Trial((*findings, *comparison.faults(self._candidacy.canary.tolerance)), comparison)
+        places = {*self._governance.of(key).published(self._dataset).place_columns, *declared.place_columns}
+        faults, report = self._told(comparison, places)
+        return Trial((*findings, *faults), report)
+
+    def _told(self, comparison: Comparison, places: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+        tolerance = self._candidacy.canary.tolerance
+        if self._candidacy.is_open:
+            return comparison.faults(tolerance), full_report(comparison)
+        return withheld_faults(comparison, tolerance, places), withheld_report(comparison, tolerance, places)
 
     def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:
         return TableSubject(

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 import rfc8785
 
 from kfm_pipelines.candidates import load_candidate
-from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.policies import Policy, refuse_if_exchanged
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Canary, Tolerance
 from kfm_pipelines.errors import DeclarationInvalid
@@ -24,6 +24,7 @@ class Candidacy:
     candidate: Dataset
     canary: Canary
     digest: str
+    is_open: bool  # whether anybody may know how far apart the two are: nothing is masked, and nothing is reviewed
 
     @property
     def version(self) -> str:
@@ -36,9 +37,11 @@ def candidacy_of(workshop: Workshop, dataset: Dataset) -> Candidacy:
         raise DeclarationInvalid(f"{dataset.dataset} names no candidate; a `canary` section in its declaration does")
     resources = workshop.settings.resources
     candidate = load_candidate(resources, dataset, dataset.canary)
+    refuse_if_exchanged(workshop.policy(dataset), candidate)
     suite = suite_digest(resources, candidate.quality.suite)
     digest = candidate_digest(candidate, workshop.policy(candidate), suite, dataset.canary.tolerance)
-    return Candidacy(dataset, candidate, dataset.canary, digest)
+    is_open = all(workshop.policy(one).is_open and one.review == "none" for one in (dataset, candidate))
+    return Candidacy(dataset, candidate, dataset.canary, digest, is_open)
 
 
 def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:

@@ -71,10 +71,11 @@ class Standing:
 
     @property
     def worst(self) -> list[dict[str, Any]]:
-        """For each measure that differs anywhere the key where it differs most; the largest first."""
+        """For each measure that differs anywhere the key where it differs most; the largest first. None where nobody
+        may know how much (`comparison_report`)."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for one in self.compared:
-            for difference in one.report.get("statistics", []):
+            for difference in one.report.get("statistics", []) if self.candidacy.is_open else []:
                 about = (difference["column"], difference["measure"])
                 if about not in found or difference["percent"] > found[about]["percent"]:
                     found[about] = {"key": one.key, **difference}

@@ -10,7 +10,8 @@ from kfm_pipelines.state.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`report` has names, counts and differences, never a value of the data."""
+    """`report` has names, counts and differences, never a value of the data; of what is masked or reviewed only names
+    and whether they are close enough."""
 
     dataset: str
     key: str

@@ -127,6 +127,8 @@ def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
         [one] = tried(site, dataset, 0)
         assert not one.good
         assert fault in one.report["faults"]
+        percents = [difference["percent"] for difference in one.report.get("statistics", [])]
+        assert percents == [float(f"{percent:.3g}") for percent in percents]
         assert SECRET_VALUE not in str(one.report) + caplog.text
         with pytest.raises(PromotionRefused, match="1 of 1 keys are not good") as refusal:
             promote(site.workshop, "usgs/streamflow", actor="ana", reason="never mind")
