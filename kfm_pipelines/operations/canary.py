@@ -1,7 +1,9 @@
 """Canary: chosen keys that are published also go through the candidate, into the shadow tier, and are compared.
 
 It takes no claims and writes nothing to the log, so a key's publication is never touched. What goes wrong with the
-candidate is a bad comparison; what goes wrong around it leaves the key uncompared. Neither fails the run.
+candidate is a bad comparison; what goes wrong around it leaves the key uncompared. Neither fails the run. A good
+comparison stands; a bad one is made anew when the key comes by again, since nobody knows every way in which the
+surroundings can fail.
 """
 
 import hashlib
@@ -21,7 +23,7 @@ from kfm_pipelines.gates.comparison import Comparison, compare
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
 from kfm_pipelines.operations.comparison_report import full_report, withheld_faults, withheld_report
-from kfm_pipelines.operations.governance import Governance, governance_of
+from kfm_pipelines.operations.governance import Governance, Rules, governance_of
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.judging import refuse_unfit_to_mask, table_verdicts
 from kfm_pipelines.operations.traces import trace_of
@@ -89,14 +91,16 @@ class CanaryRun:
             self.skipped[key] = "nothing of it is published"
             return
         known = find_comparison(database, key, candidacy.digest, current.content_hash)
-        if known is not None:
+        if known is not None and known.good:
             yield known
             return
         objects = self._objects(key)
         if inputs_hash(self._governance.config_digest(key), objects) != current.inputs_hash:
             self.skipped[key] = f"its objects are not those of revision {current.revision}; newer events wait"
             return
-        trial = self._trial(key, objects, self._published(current))
+        # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
+        rules = self._candidate_governance.of(key)
+        trial = self._trial(key, objects, self._published(current), rules)
         compared = Compared(
             dataset=self._dataset.dataset,
             key=key,
@@ -122,10 +126,10 @@ class CanaryRun:
             raise IntegrityBroken(f"{current.key}: the published bytes are not what was published")
         return data
 
-    def _trial(self, key: str, objects: Sequence[SourceObject], published: bytes) -> Trial:
+    def _trial(self, key: str, objects: Sequence[SourceObject], published: bytes, rules: Rules) -> Trial:
         try:
-            return self._tried(key, objects, published)
-        except Retryable:
+            return self._tried(key, objects, published, rules)
+        except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
             raise
         except KfmError as error:
             return Trial((str(error).removeprefix(f"{key}: "),))
@@ -133,10 +137,9 @@ class CanaryRun:
             log.warning("the candidate failed on %s: %s\n%s", key, type(error).__name__, trace_of(error))
             return Trial((f"the candidate failed with {type(error).__name__}",))
 
-    def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes) -> Trial:
+    def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes, rules: Rules) -> Trial:
         candidate, shadow = self._candidacy.candidate, self._layout.shadow(key, self._candidacy.version)
         self._workshop.store.discard(shadow)  # what an earlier candidate of this version made
-        rules = self._candidate_governance.of(key)
         table = compute(candidate, objects)
         if rules.masks:
             refuse_unfit_to_mask(self._workshop, candidate, key, table, write_parquet(table))

@@ -1,5 +1,5 @@
 """Comparisons: what a candidate transform made of a key, next to what is published of it. Kept once for each candidate
-and each published content."""
+and each published content: the newest, until one is good."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,9 @@ def record_comparison(database: Database, compared: Compared) -> None:
             (dataset, key, candidate_version, candidate_digest, content_hash, good, report, run_id)
         VALUES (%(dataset)s, %(key)s, %(candidate_version)s, %(candidate_digest)s, %(content_hash)s, %(good)s,
                 %(report)s, %(run_id)s)
-        ON CONFLICT DO NOTHING
+        ON CONFLICT (key, candidate_digest, content_hash) DO UPDATE
+        SET good = excluded.good, report = excluded.report, run_id = excluded.run_id, at = clock_timestamp()
+        WHERE NOT comparisons.good
         """,
         {
             "dataset": compared.dataset,

@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import PromotionRefused
@@ -234,6 +236,63 @@ def test_what_goes_wrong_around_the_candidate_is_not_held_against_it(site: Site)
     assert run.compare([site.key(0)]) == []
     assert run.failed == {site.key(0): "IsADirectoryError while comparing"}
     assert recorded(site) == []
+
+
+def works(table: pa.Table) -> pa.Table:
+    """In the same file as one that does not, so that it is the same candidate."""
+    return metric_discharge(table)
+
+
+def finds_no_memory(_: pa.Table) -> pa.Table:
+    raise MemoryError
+
+
+def test_what_the_machine_or_a_policy_lacks_leaves_a_key_uncompared(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.put(0)
+    site.work()
+    dataset = try_candidate(site)
+
+    def failed() -> str:
+        run = CanaryRun(site.workshop, dataset, "a run")
+        assert run.compare([site.key()]) == []
+        assert recorded(site) == []
+        return run.failed[site.key()]
+
+    with monkeypatch.context() as patch:
+        patch.setitem(TRANSFORMS, "metric_discharge", finds_no_memory)
+        assert failed() == "MemoryError while comparing"
+    shadow = site.data / f"work/restricted/shadow/usgs-streamflow/{site.key()}/v1-1-0.parquet"
+    shadow.mkdir(parents=True)  # it can be neither removed nor written
+    assert failed() == "IsADirectoryError while comparing"
+    shadow.rmdir()
+
+    policies = site.workshop.settings.resources / "policies"
+    late = yaml.safe_load((policies / "not-sensitive.yaml").read_text())
+    late |= {"policy": "late", "reviewed_on": date(2020, 1, 1), "review_every_days": 1}
+    (policies / "late.yaml").write_text(yaml.safe_dump(late))
+    text = candidate_file(site).read_text()
+    change(candidate_file(site), policy="late")
+    assert failed().endswith("was due for review by 2020-01-02; nothing is published under it")
+
+    candidate_file(site).write_text(text)
+    assert tried(site, dataset, 0)[0].good
+
+
+def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.put(0)
+    site.work()
+    dataset = try_candidate(site)
+    monkeypatch.setitem(TRANSFORMS, "metric_discharge", raises)
+    tried(site, dataset, 0, run_id="one")
+    tried(site, dataset, 0, run_id="two")
+    assert [(one["good"], one["run_id"]) for one in recorded(site)] == [(False, "two")]
+    monkeypatch.setitem(TRANSFORMS, "metric_discharge", works)
+    tried(site, dataset, 0, run_id="three")
+    tried(site, dataset, 0, run_id="four")
+    assert [(one["good"], one["run_id"], one["report"]["faults"]) for one in recorded(site)] == [(True, "three", [])]
+    assert [one.good for one in standing_of(site.workshop, dataset).compared] == [True]
 
 
 def test_the_canary_can_be_started_by_itself(site: Site) -> None:
