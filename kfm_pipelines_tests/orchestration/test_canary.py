@@ -197,9 +197,12 @@ def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
         promote(site.workshop, "usgs/streamflow", actor="ana", reason="too early")
 
     assert purge(site.workshop).shadows == 0
+    shadow.with_name("v0-9-0.parquet").write_bytes(b"of an earlier candidate")
+    assert purge(site.workshop).shadows == 1
+    assert list(shadow.parent.iterdir()) == [shadow]
     change(candidate_file(site), title="Another candidate")
     assert purge(site.workshop).shadows == 1
-    assert not shadow.exists()
+    assert not shadow.parent.exists()
     assert standing_of(site.workshop, dataset).compared == []
 
 
