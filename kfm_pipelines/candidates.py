@@ -72,6 +72,8 @@ def _refuse_unless_alike(path: Path, candidate: Dataset, dataset: Dataset) -> No
         raise DeclarationInvalid(f"{path.name}: key.transform_version is {version}; the file must be named after it")
     if version == dataset.key.transform_version:
         raise DeclarationInvalid(f"{path.name}: {dataset.dataset} has version {version} already, so it is no candidate")
+    if dataset.review == "required" and candidate.review != "required":
+        raise DeclarationInvalid(f"{path.name}: review must be required, as it is of {dataset.dataset}")
     if candidate.canary is not None:
         raise DeclarationInvalid(f"{path.name}: a candidate has no canary of its own")
 

@@ -71,6 +71,10 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "another window": (lambda path: part(path, "key", window="day"), "key.window must be that of"),
     "another version": (lambda path: part(path, "key", transform_version="v9"), "the file must be named after it"),
     "another input": (lambda path: part(path, "input", max_bytes=5), "input must be that of usgs/streamflow"),
+    "no review where one is required": (
+        lambda path: change(path.parents[1] / "datasets/usgs-streamflow.yaml", review="required"),
+        "review must be required, as it is of usgs/streamflow",
+    ),
     "a canary": (
         lambda path: change(path, canary={"transform_version": "v2", "fraction": 1.0}),
         "a candidate has no canary of its own",

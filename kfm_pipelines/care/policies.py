@@ -138,6 +138,16 @@ def refuse_if_unsuited(policy: Policy, dataset: Dataset) -> None:
         raise PolicyRefused(f"policy {policy.name} does not suit {dataset.dataset}: {sentence}")
 
 
+def refuse_if_exchanged(policy: Policy, candidate: Dataset) -> None:
+    """Of a dataset under a policy that masks: whoever is named in the policy decides what is shown, by a new version of
+    it. A candidate that named another one would be masked, and compared, without a word from them."""
+    if not policy.is_open and candidate.policy != policy.policy:
+        raise DeclarationInvalid(
+            f"{candidate.dataset}@{candidate.key.transform_version}: policy must be {policy.policy!r}; what it shows "
+            f"is changed by a new version of it, which {policy.authority} decides about, not by a candidate"
+        )
+
+
 def _misfits(policy: Policy, dataset: Dataset) -> "list[str]":
     if dataset.sovereignty is not None and not policy.labels:
         return ["the data is a nation's, so the policy needs labels"]

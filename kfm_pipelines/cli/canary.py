@@ -37,7 +37,8 @@ def canary(dataset: str, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
 def promote(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) -> None:
-    """Make the candidate of DATASET its declared version, if enough keys were compared and all of them are good."""
+    """Make the candidate of DATASET its declared version, if enough keys were compared, all of them are good, and no
+    key of the version before is on its way."""
     with opened_workshop() as workshop:
         promoted = promotion.promote(workshop, dataset, actor=by, reason=reason, dry_run=dry_run)
     if as_json:
@@ -75,7 +76,6 @@ def _promoted(promoted: Promoted, dry_run: bool) -> dict[str, Any]:
         "to_version": promoted.to_version,
         "declaration": str(promoted.declaration),
         "candidate": str(promoted.candidate),
-        "unsettled_keys": promoted.unsettled,
         "dry_run": dry_run,
         "reload_code_location": not dry_run,
     }
@@ -88,7 +88,4 @@ def _show_promoted(promoted: Promoted, dry_run: bool) -> None:
                       f"{promoted.candidate.name} {'would be' if dry_run else 'was'} removed.")  # fmt: skip
         return
     console.print(f"{promoted.dataset}: {promoted.from_version} → {promoted.to_version}, {files}")
-    if promoted.unsettled:
-        console.print(f"{promoted.unsettled} keys of {promoted.from_version} are not published yet; whoever runs them "
-                      "after this makes them by the new declaration.")  # fmt: skip
     console.print("Nothing was done." if dry_run else RELOAD.format(promoted.from_version))

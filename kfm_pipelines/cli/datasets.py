@@ -8,7 +8,7 @@ from rich.table import Table
 
 from kfm_pipelines.candidates import load_candidate, load_candidates
 from kfm_pipelines.care.authorities import authority_of, load_authorities
-from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
+from kfm_pipelines.care.policies import load_policy, refuse_if_exchanged, refuse_if_unsuited
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.cli.canary import canary, promote
 from kfm_pipelines.cli.output import console, json_option, print_json
@@ -57,6 +57,9 @@ def check(file: Path | None, as_json: bool) -> None:
         refuse_if_unsuited(policy, dataset)
         authority_of(policy, authorities)
         suites_of(resources, dataset, published_table(dataset, policy))
+    policies = {dataset.dataset: load_policy(resources, dataset.policy) for dataset in checked}
+    for candidate in candidates:
+        refuse_if_exchanged(policies[candidate.dataset], candidate)
     names = [dataset.dataset for dataset in checked]
     versions = [f"{candidate.dataset}@{candidate.key.transform_version}" for candidate in candidates]
     if as_json:

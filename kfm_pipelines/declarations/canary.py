@@ -12,6 +12,7 @@ class Tolerance(Declared):
     """How far the candidate's output may be from what is published."""
 
     rows_percent: Percent = 0.0
+    changed_percent: Percent = 0.0  # of the rows: added, removed, or with another value in a column both have
     statistics_percent: Percent = 0.0
     columns: Literal["identical", "additive", "any"] = "identical"
 

@@ -1,14 +1,16 @@
 """Canary: chosen keys that are published also go through the candidate, into the shadow tier, and are compared.
 
 It takes no claims and writes nothing to the log, so a key's publication is never touched. What goes wrong with the
-candidate is a bad comparison; what goes wrong around it leaves the key uncompared. Neither fails the run.
+candidate is a bad comparison; what goes wrong around it leaves the key uncompared. Neither fails the run. A good
+comparison stands; a bad one is made anew when the key comes by again, since nobody knows every way in which the
+surroundings can fail.
 """
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,8 @@ from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates.comparison import Comparison, compare
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
-from kfm_pipelines.operations.governance import Governance, governance_of
+from kfm_pipelines.operations.comparison_report import full_report, withheld_faults, withheld_report
+from kfm_pipelines.operations.governance import Governance, Rules, governance_of
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.judging import refuse_unfit_to_mask, table_verdicts
 from kfm_pipelines.operations.traces import trace_of
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STATISTICS_KEPT = 20
 FAULTS_KEPT = 20
 
 
@@ -49,19 +51,10 @@ class Trial:
     """What came of trying the candidate on one key; no comparison when it made nothing to compare."""
 
     faults: tuple[str, ...]
-    comparison: Comparison | None = None
+    compared: Mapping[str, Any] = field(default_factory=dict)
 
     def as_report(self) -> dict[str, Any]:
-        report: dict[str, Any] = {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults)}
-        if self.comparison is not None:
-            compared = asdict(self.comparison)
-            report |= {
-                **compared,
-                "rows_percent": self.comparison.rows_percent,
-                "columns": list(compared["columns"]),
-                "statistics": list(compared["statistics"][:STATISTICS_KEPT]),
-            }
-        return report
+        return {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults), **self.compared}
 
 
 class CanaryRun:
@@ -98,14 +91,16 @@ class CanaryRun:
             self.skipped[key] = "nothing of it is published"
             return
         known = find_comparison(database, key, candidacy.digest, current.content_hash)
-        if known is not None:
+        if known is not None and known.good:
             yield known
             return
         objects = self._objects(key)
         if inputs_hash(self._governance.config_digest(key), objects) != current.inputs_hash:
             self.skipped[key] = f"its objects are not those of revision {current.revision}; newer events wait"
             return
-        trial = self._trial(key, objects, self._published(current))
+        # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
+        rules = self._candidate_governance.of(key)
+        trial = self._trial(key, objects, self._published(current), rules)
         compared = Compared(
             dataset=self._dataset.dataset,
             key=key,
@@ -131,10 +126,10 @@ class CanaryRun:
             raise IntegrityBroken(f"{current.key}: the published bytes are not what was published")
         return data
 
-    def _trial(self, key: str, objects: Sequence[SourceObject], published: bytes) -> Trial:
+    def _trial(self, key: str, objects: Sequence[SourceObject], published: bytes, rules: Rules) -> Trial:
         try:
-            return self._tried(key, objects, published)
-        except Retryable:
+            return self._tried(key, objects, published, rules)
+        except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
             raise
         except KfmError as error:
             return Trial((str(error).removeprefix(f"{key}: "),))
@@ -142,21 +137,31 @@ class CanaryRun:
             log.warning("the candidate failed on %s: %s\n%s", key, type(error).__name__, trace_of(error))
             return Trial((f"the candidate failed with {type(error).__name__}",))
 
-    def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes) -> Trial:
+    def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes, rules: Rules) -> Trial:
         candidate, shadow = self._candidacy.candidate, self._layout.shadow(key, self._candidacy.version)
         self._workshop.store.discard(shadow)  # what an earlier candidate of this version made
-        rules = self._candidate_governance.of(key)
         table = compute(candidate, objects)
         if rules.masks:
             refuse_unfit_to_mask(self._workshop, candidate, key, table, write_parquet(table))
             table = mask(table, candidate, rules.policy, rules.secret).table
         data = write_parquet(table)
         self._workshop.store.write(shadow, data)
-        subject = self._subject(key, rules.published(candidate), table, data)
+        declared = rules.published(candidate)
+        subject = self._subject(key, declared, table, data)
         verdicts = [verdict for verdict, _ in table_verdicts(self._workshop, subject) if not verdict.passed]
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
-        comparison = compare(read_parquet(published, key), read_parquet(data, key), published, data)
-        return Trial((*findings, *comparison.faults(self._candidacy.canary.tolerance)), comparison)
+        comparison = compare(
+            read_parquet(published, key), read_parquet(data, key), published, data, self._dataset.table.primary_key
+        )
+        places = {*self._governance.of(key).published(self._dataset).place_columns, *declared.place_columns}
+        faults, report = self._told(comparison, places)
+        return Trial((*findings, *faults), report)
+
+    def _told(self, comparison: Comparison, places: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+        tolerance = self._candidacy.canary.tolerance
+        if self._candidacy.is_open:
+            return comparison.faults(tolerance), full_report(comparison)
+        return withheld_faults(comparison, tolerance, places), withheld_report(comparison, tolerance, places)
 
     def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:
         return TableSubject(

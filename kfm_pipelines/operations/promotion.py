@@ -1,8 +1,9 @@
 """Promotion: a candidate that was found good becomes the declared version, by one swap of the declaration.
 
-Done in an order that can be repeated: the decision is recorded, the declaration replaced in one step, the candidate's
-file removed. Whoever is interrupted does it again: a decision not carried out is recorded twice, and one carried out
-but not tidied up is finished.
+Done in an order that can be repeated: the decision is recorded, the new columns are approved, the declaration is
+replaced in one step, the candidate's file removed. Whoever is interrupted does it again: a decision not carried out is
+recorded twice, and one carried out but not tidied up is finished. What needs the database comes before the swap, since
+after it there may be no candidate left to do it for.
 """
 
 import errno
@@ -33,10 +34,16 @@ class Standing:
 
     candidacy: Candidacy
     compared: Sequence[Compared]
+    unsettled: int = 0  # keys of the version declared now that are neither published nor dead-lettered
 
     @property
     def needed(self) -> int:
         return self.candidacy.canary.keys
+
+    @property
+    def counted(self) -> int:
+        """That two empty tables are the same shows nothing."""
+        return sum(not one.is_empty for one in self.compared)
 
     @property
     def bad(self) -> list[Compared]:
@@ -51,16 +58,24 @@ class Standing:
             return (
                 f"{who}: {len(self.bad)} of {len(self.compared)} keys are not good; {first.key}: {first_fault(first)}"
             )
-        if len(self.compared) < self.needed:
-            return f"{who}: {len(self.compared)} keys were compared with this candidate; {self.needed} are needed"
+        if self.counted < self.needed:
+            empty = len(self.compared) - self.counted
+            more = f", and {empty} without rows do not count" if empty else ""
+            return f"{who}: {self.counted} keys were compared with this candidate; {self.needed} are needed{more}"
+        if self.unsettled:
+            return (
+                f"{who}: {self.unsettled} keys of {self.candidacy.dataset.key.transform_version} are due, in a run or "
+                "waiting for a review; promote when each of them is published or dead-lettered"
+            )
         return None
 
     @property
     def worst(self) -> list[dict[str, Any]]:
-        """For each measure that differs anywhere the key where it differs most; the largest first."""
+        """For each measure that differs anywhere the key where it differs most; the largest first. None where nobody
+        may know how much (`comparison_report`)."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for one in self.compared:
-            for difference in one.report.get("statistics", []):
+            for difference in one.report.get("statistics", []) if self.candidacy.is_open else []:
                 about = (difference["column"], difference["measure"])
                 if about not in found or difference["percent"] > found[about]["percent"]:
                     found[about] = {"key": one.key, **difference}
@@ -74,7 +89,9 @@ class Standing:
             "candidate_digest": self.candidacy.digest,
             "needed": self.needed,
             "compared": len(self.compared),
+            "counted": self.counted,
             "good": len(self.compared) - len(self.bad),
+            "unsettled": self.unsettled,
             "worst": self.worst,
         }
 
@@ -86,7 +103,6 @@ class Promoted:
     to_version: str
     declaration: Path
     candidate: Path
-    unsettled: int = 0  # keys of the earlier version that are not published yet
 
 
 def first_fault(compared: Compared) -> str:
@@ -97,18 +113,20 @@ def first_fault(compared: Compared) -> str:
 
 def standing_of(workshop: Workshop, dataset: Dataset) -> Standing:
     candidacy = candidacy_of(workshop, dataset)
-    return Standing(candidacy, comparisons_with_current(workshop.database, dataset.dataset, candidacy.digest))
+    return Standing(
+        candidacy,
+        comparisons_with_current(workshop.database, dataset.dataset, candidacy.digest),
+        unsettled_keys(workshop.database, dataset.dataset, dataset.key.transform_version),
+    )
 
 
 def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Promoted:
-    """Make the candidate the declared version; PromotionRefused unless enough keys were compared and all are good."""
+    """Make the candidate the declared version; PromotionRefused unless enough keys were compared, all are good, and no
+    key of the version before is on its way: it would be made by the wrong declaration."""
     dataset = load_datasets(workshop.settings.resources)[name]  # as the files are now, whatever was read before
     declaration = declaration_of(workshop.settings.resources, dataset)
     if dataset.canary is None:
-        promoted = _tidied(workshop, dataset, declaration, dry_run)
-        if not dry_run:
-            _promise(workshop, dataset, actor, reason)
-        return promoted
+        return _tidied(workshop, dataset, declaration, dry_run)
     standing = standing_of(workshop, dataset)
     if standing.refusal:
         raise PromotionRefused(standing.refusal)
@@ -119,19 +137,12 @@ def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: 
         to_version=standing.candidacy.version,
         declaration=declaration,
         candidate=candidate,
-        unsettled=unsettled_keys(workshop.database, name, dataset.key.transform_version),
     )
     if not dry_run:
         with _explained(declaration, candidate):
             _carry_out(workshop, standing, promoted, actor, reason)
-        _promise(workshop, standing.candidacy.candidate, actor, reason)
         clear_shadows(workshop, dataset)
     return promoted
-
-
-def _promise(workshop: Workshop, promoted: Dataset, actor: str, reason: str) -> None:
-    """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
-    approve_if_changed(workshop, promoted, actor, f"promotion of {promoted.key.transform_version}: {reason}")
 
 
 def declaration_of(resources: Path, dataset: Dataset) -> Path:
@@ -149,6 +160,7 @@ def _carry_out(workshop: Workshop, standing: Standing, promoted: Promoted, actor
         if load_dataset(prepared) != standing.candidacy.candidate:
             raise PromotionRefused(f"{promoted.candidate.name} was changed in the meantime; look at it again")
         _record(workshop, standing, promoted, actor, reason)
+        _promise(workshop, standing.candidacy.candidate, actor, reason)
         prepared.replace(promoted.declaration)
     finally:
         prepared.unlink(missing_ok=True)
@@ -177,6 +189,11 @@ def _record(workshop: Workshop, standing: Standing, promoted: Promoted, actor: s
         report={**standing.as_report(), "keys": [one.key for one in standing.compared]},
     )
     record_promotion(workshop.database, promotion)
+
+
+def _promise(workshop: Workshop, candidate: Dataset, actor: str, reason: str) -> None:
+    """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
+    approve_if_changed(workshop, candidate, actor, f"promotion of {candidate.key.transform_version}: {reason}")
 
 
 def _tidied(workshop: Workshop, dataset: Dataset, declaration: Path, dry_run: bool) -> Promoted:

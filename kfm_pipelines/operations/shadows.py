@@ -14,13 +14,23 @@ def purge_shadows(workshop: Workshop) -> int:
     """Remove every file whose comparison is superseded: by another revision, another candidate, or by none."""
     kept = {path for dataset in workshop.datasets.values() for path in _counting(workshop, dataset)}
     past = [path for path in workshop.store.paths(SHADOW) if path not in kept]
+    folders_kept = {_folder(path) for path in kept}
     for path in past:
-        workshop.store.discard(path)
+        # The folder as well: on a file system it would stay behind empty, one for every key there ever was.
+        if _folder(path) in folders_kept:
+            workshop.store.discard(path)
+        else:
+            workshop.store.remove(_folder(path))
     return len(past)
 
 
 def clear_shadows(workshop: Workshop, dataset: Dataset) -> None:
     workshop.store.remove(Layout(dataset.pipeline).shadows())
+
+
+def _folder(path: str) -> str:
+    """The one of the key."""
+    return path.rsplit("/", 1)[0]
 
 
 def _counting(workshop: Workshop, dataset: Dataset) -> list[str]:

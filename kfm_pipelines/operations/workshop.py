@@ -10,7 +10,7 @@ from kfm_pipelines.care.authorities import Authority, load_authorities
 from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.datasets import Dataset, Datasets, load_datasets
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.gates.expectations import Suite, load_suite
+from kfm_pipelines.gates.expectations import Suite, load_suite, suite_digest
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.messaging.retry import RetryPolicy
 from kfm_pipelines.operations.care_secrets import secret_of
@@ -34,7 +34,7 @@ class Workshop:
     settings: Settings
     random: SystemRandom = field(default_factory=SystemRandom)
     _policies: dict[str, Policy] = field(default_factory=dict)
-    _suites: dict[tuple[str, ...], Suite] = field(default_factory=dict)
+    _suites: dict[tuple[str | None, ...], Suite] = field(default_factory=dict)
     _secrets: dict[str, bytes] = field(default_factory=dict, repr=False)
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
@@ -81,8 +81,9 @@ class Workshop:
         return self._policies[dataset.policy]
 
     def suite(self, name: str, table: Table) -> Suite:
-        """A suite of Great Expectations, held against the table it is about; read once."""
-        asked = (name, *(column.name for column in table.columns))
+        """A suite of Great Expectations, held against the table it is about, as its file is now: a comparison
+        counts for exactly one text of it."""
+        asked = (name, suite_digest(self.settings.resources, name), *(column.name for column in table.columns))
         if asked not in self._suites:
             self._suites[asked] = load_suite(self.settings.resources, name, table)
         return self._suites[asked]

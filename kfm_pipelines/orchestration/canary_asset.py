@@ -1,6 +1,6 @@
 """The sixth asset, of datasets that try a candidate: chosen keys of the run, compared. It stops nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -57,7 +57,7 @@ def _check(dataset: Dataset, version: str) -> dg.AssetCheckSpec:
 
 def _result(compared: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult:
     bad = sum(not one.good for one in compared)
-    records = [*(_record(one) for one in sorted(compared, key=lambda one: one.good)), *_uncompared(run)]
+    records = [*(comparison_record(one) for one in sorted(compared, key=lambda one: one.good)), *_uncompared(run)]
     metadata: dict[str, Any] = {"compared": len(compared), "good": len(compared) - bad}
     if records:
         metadata["comparisons"] = dg.MetadataValue.table(records[:SHOWN])
@@ -71,20 +71,46 @@ def _result(compared: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult
     )
 
 
-def _record(compared: Compared) -> dg.TableRecord:
+def comparison_record(compared: Compared) -> dg.TableRecord:
+    """One line of the table that the check shows."""
     report = compared.report
-    if "published_rows" not in report:
+    if "rows" not in report:
         return _row(compared.key, "no", faults=report["faults"])
-    worst = report["statistics"][:1]
     return _row(
         compared.key,
         "yes" if compared.good else "no",
-        rows=f"{report['published_rows']} → {report['candidate_rows']}",
+        rows=_rows(report),
         columns=", ".join(f"{change['column']} {change['what']}".strip() for change in report["columns"]) or "the same",
-        statistics="".join(f"{one['column']} {one['measure']} {one['percent']:.3g} %" for one in worst) or "the same",
-        size="identical" if report["identical"] else f"{report['published_bytes']} → {report['candidate_bytes']}",
+        statistics=_statistics(report),
+        size=_size(report),
         faults=report["faults"],
     )
+
+
+def _rows(report: Mapping[str, Any]) -> str:
+    rows = report["rows"]
+    if "within" in rows:
+        return _within(rows["within"])
+    counts = f"{report['published_rows']} → {report['candidate_rows']}"
+    different = rows["added"] + rows["removed"] + rows["changed"]
+    return f"{counts}, {different} differ" if different else counts
+
+
+def _statistics(report: Mapping[str, Any]) -> str:
+    if "statistics_within" in report:
+        return _within(report["statistics_within"])
+    worst = report["statistics"][:1]
+    return "".join(f"{one['column']} {one['measure']} {one['percent']:.3g} %" for one in worst) or "the same"
+
+
+def _size(report: Mapping[str, Any]) -> str:
+    if report["identical"]:
+        return "identical"
+    return f"{report['published_bytes']} → {report['candidate_bytes']}" if "published_bytes" in report else "different"
+
+
+def _within(is_within: bool) -> str:
+    return "within tolerance" if is_within else "beyond tolerance"
 
 
 def _uncompared(run: CanaryRun) -> list[dg.TableRecord]:

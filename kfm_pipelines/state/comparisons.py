@@ -1,5 +1,5 @@
 """Comparisons: what a candidate transform made of a key, next to what is published of it. Kept once for each candidate
-and each published content."""
+and each published content: the newest, until one is good."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from kfm_pipelines.state.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`report` has names, counts and differences, never a value of the data."""
+    """`report` has names, counts and differences, never a value of the data; of what is masked or reviewed only names
+    and whether they are close enough."""
 
     dataset: str
     key: str
@@ -20,6 +21,11 @@ class Compared:
     good: bool
     report: Mapping[str, Any]
     run_id: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Neither what is published nor what the candidate made has a row."""
+        return bool(self.report.get("empty"))
 
 
 def record_comparison(database: Database, compared: Compared) -> None:
@@ -31,7 +37,9 @@ def record_comparison(database: Database, compared: Compared) -> None:
             (dataset, key, candidate_version, candidate_digest, content_hash, good, report, run_id)
         VALUES (%(dataset)s, %(key)s, %(candidate_version)s, %(candidate_digest)s, %(content_hash)s, %(good)s,
                 %(report)s, %(run_id)s)
-        ON CONFLICT DO NOTHING
+        ON CONFLICT (key, candidate_digest, content_hash) DO UPDATE
+        SET good = excluded.good, report = excluded.report, run_id = excluded.run_id, at = clock_timestamp()
+        WHERE NOT comparisons.good
         """,
         {
             "dataset": compared.dataset,

@@ -39,12 +39,12 @@ def record_promotion(database: Database, promotion: Promotion) -> None:
 
 
 def unsettled_keys(database: Database, dataset: str, transform_version: str) -> int:
-    """How many keys of this version are due or being worked on."""
+    """How many keys of this version are due, being worked on or waiting for a review."""
     [row] = database.fetch(
         """
         SELECT count(*) AS keys FROM kfm.keys
         WHERE dataset = %(dataset)s AND split_part(key, ':', 5) = %(version)s
-          AND (due_at IS NOT NULL OR owner IS NOT NULL)
+          AND (due_at IS NOT NULL OR owner IS NOT NULL OR awaiting IS NOT NULL)
         """,
         {"dataset": dataset, "version": transform_version},
     )

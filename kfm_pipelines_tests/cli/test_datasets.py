@@ -51,6 +51,12 @@ def streamflow(resources: Path) -> Any:
     return yaml.safe_load((resources / "datasets/usgs-streamflow.yaml").read_text())
 
 
+def candidate_of_heritage(resources: Path, **changes: Any) -> None:
+    document = yaml.safe_load((resources / "datasets/heritage-sites.yaml").read_text())
+    document["key"]["transform_version"] = "v2-0-0"
+    (resources / "candidates/heritage-sites@v2-0-0.yaml").write_text(yaml.safe_dump(document | changes))
+
+
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a column the policy is silent about": (
         with_column,
@@ -100,6 +106,11 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a candidate whose policy does not suit it": (
         lambda r: change(r / "candidates/usgs-streamflow@v1-1-0.yaml", policy="heritage-sites"),
         "policy heritage-sites@1 does not suit usgs/streamflow: 'period' is not one of the columns",
+    ),
+    "a candidate under another policy than the one that masks": (
+        lambda r: candidate_of_heritage(r, policy="not-sensitive"),
+        "heritage/sites@v2-0-0: policy must be 'heritage-sites'; what it shows is changed by a new version of it, "
+        "which heritage-review-board decides about, not by a candidate",
     ),
     "no policy": (
         lambda r: (r / "policies/heritage-sites.yaml").unlink(),

@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from kfm_pipelines.declarations import Tolerance
-from kfm_pipelines.gates.comparison import LARGEST_PERCENT, Comparison, compare
-from kfm_pipelines_tests.stages.given import computed, rows
+from kfm_pipelines.gates.column_differences import LARGEST_PERCENT
+from kfm_pipelines.gates.comparison import Comparison, compare
+from kfm_pipelines.gates.row_changes import RowChanges
+from kfm_pipelines_tests.stages.given import DATASET, computed, rows
 
 NAN, INFINITY = math.nan, math.inf
 PUBLISHED = computed(rows(4, discharge_cfs=[100.0, 200.0, 300.0, 400.0]))
@@ -17,7 +19,7 @@ EXACT, ADDITIVE, ANY = Tolerance(), Tolerance(columns="additive"), Tolerance(col
 
 
 def compared(candidate: pa.Table, published: pa.Table = PUBLISHED) -> Comparison:
-    return compare(published, candidate, b"published", b"candidate, longer")
+    return compare(published, candidate, b"published", b"candidate, longer", DATASET.table.primary_key)
 
 
 def column(*values: Any, kind: pa.DataType | None = None) -> pa.Table:
@@ -26,6 +28,11 @@ def column(*values: Any, kind: pa.DataType | None = None) -> pa.Table:
 
 def differences(published: pa.Table, candidate: pa.Table) -> dict[str, float]:
     return {one.measure: round(one.percent, 6) for one in compared(candidate, published).statistics}
+
+
+def within(percent: float) -> Tolerance:
+    """Whatever the rows are, as long as their statistics are this close."""
+    return Tolerance(statistics_percent=percent, changed_percent=100)
 
 
 def with_field(**changes: Any) -> pa.Table:
@@ -40,8 +47,9 @@ def with_field(**changes: Any) -> pa.Table:
 
 
 def test_the_same_is_good_to_the_byte() -> None:
-    same = compare(PUBLISHED, PUBLISHED, b"x", b"x")
-    assert same == Comparison(4, 4, 1, 1, identical=True)
+    same = compare(PUBLISHED, PUBLISHED, b"x", b"x", DATASET.table.primary_key)
+    assert same == Comparison(4, 4, 1, 1, identical=True, rows=RowChanges(4))
+    assert compared(PUBLISHED).faults(EXACT) == ()
     assert same.faults(EXACT) == ()
     assert not compared(PUBLISHED).identical
     assert (compared(PUBLISHED).published_bytes, compared(PUBLISHED).candidate_bytes) == (9, 17)
@@ -51,7 +59,7 @@ def test_the_same_is_good_to_the_byte() -> None:
 def test_rows_are_counted(kept: int, percent: float) -> None:
     found = compared(PUBLISHED.slice(0, kept))
     assert (found.published_rows, found.candidate_rows, found.rows_percent) == (4, kept, percent)
-    alone = Tolerance(statistics_percent=LARGEST_PERCENT)
+    alone = Tolerance(statistics_percent=LARGEST_PERCENT, changed_percent=100)
     assert bool(found.faults(alone)) == (kept != 4)
     assert found.faults(alone.model_copy(update={"rows_percent": percent})) == ()
 
@@ -59,6 +67,8 @@ def test_rows_are_counted(kept: int, percent: float) -> None:
 def test_rows_where_none_are_published() -> None:
     none = PUBLISHED.slice(0, 0)
     assert compared(none, none).faults(EXACT) == ()
+    assert compared(none, none).is_empty
+    assert not compared(PUBLISHED, none).is_empty
     assert compared(PUBLISHED, none).rows_percent == 100.0
     assert compared(PUBLISHED, none).faults(EXACT)[0] == "4 rows, not 0: 100 % apart"
 
@@ -119,9 +129,9 @@ def test_statistics_are_differences_in_percent(
     found = differences(published, candidate)
     assert found == pytest.approx(expected, abs=1e-3)
     largest = max(expected.values(), default=0.0)
-    assert compared(candidate, published).faults(Tolerance(statistics_percent=largest + 0.001)) == ()
+    assert compared(candidate, published).faults(within(largest + 0.001)) == ()
     if expected:
-        assert compared(candidate, published).faults(Tolerance(statistics_percent=min(expected.values()) - 0.001))
+        assert compared(candidate, published).faults(within(min(expected.values()) - 0.001))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,18 @@
 """Promoting a candidate: repeatable from wherever it was stopped, and of exactly what was compared."""
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from kfm_pipelines.errors import PromotionRefused
+from kfm_pipelines.errors import DeclarationInvalid, PromotionRefused, ServiceUnavailable
+from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.operations import promotion
 from kfm_pipelines.operations.canary import CanaryRun
+from kfm_pipelines.operations.candidacy import candidacy_of
 from kfm_pipelines.operations.promotion import promote
 from kfm_pipelines_tests.candidates import (
     CANARY,
@@ -18,9 +23,10 @@ from kfm_pipelines_tests.candidates import (
     declared_now,
     try_candidate,
 )
-from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.site import START, Site
 
 STREAMFLOW = "usgs/streamflow"
+COUNTED = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 100_000}, "meta": {"rule": "rows"}}
 
 
 def ready(site: Site) -> None:
@@ -71,6 +77,27 @@ def test_an_interrupted_promotion_is_finished_by_doing_it_again(site: Site, monk
     assert {one["to_version"] for one in site.fetch("SELECT * FROM kfm.promotions")} == {VERSION}
 
 
+def unavailable(*_: object) -> None:
+    raise ServiceUnavailable("the database does not answer")
+
+
+@pytest.mark.parametrize("step", ["record_promotion", "approve_if_changed"])
+def test_a_promotion_during_an_outage_can_be_made_afterwards(
+    site: Site, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    ready(site)
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, step, unavailable)
+        with pytest.raises(ServiceUnavailable):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    assert declared_now(site).key.transform_version == "v1-0-0"
+
+    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="yes").to_version == VERSION
+    assert declared_now(site).key.transform_version == VERSION
+    site.put(1)
+    assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
+
+
 def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
     ready(site)
     in_the_way = declaration_path(site).parent / ".usgs-streamflow.yaml.promoted"
@@ -94,8 +121,66 @@ def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
             promote(site.workshop, STREAMFLOW, actor="ana", reason="it was right before")
         path.write_text(before)
 
-    site.put(0, name="more.parquet")
-    site.drain()
-    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now", dry_run=True).unsettled == 1
     assert site.fetch("SELECT * FROM kfm.promotions") == []
     assert candidate_file(site).exists()
+
+
+def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(site: Site) -> None:
+    ready(site)
+    keys = site.workshop.database.execute
+    keys(
+        """
+        INSERT INTO kfm.keys (key, dataset, window_start, window_end, due_at, owner, lease_until, awaiting)
+        SELECT 'usgs-streamflow:kansas_statewide:none:w' || n || ':v1-0-0', 'usgs/streamflow',
+               clock_timestamp(), clock_timestamp() + interval '1 hour', CASE n WHEN 1 THEN clock_timestamp() END,
+               CASE n WHEN 2 THEN 'a run' END, CASE n WHEN 2 THEN clock_timestamp() END,
+               CASE n WHEN 3 THEN repeat('a', 64) END
+        FROM generate_series(1, 3) AS n
+        """
+    )
+    for ended in range(3):
+        for dry_run in (True, False):
+            with pytest.raises(PromotionRefused) as refusal:
+                promote(site.workshop, STREAMFLOW, actor="ana", reason="now", dry_run=dry_run)
+            assert str(refusal.value) == (
+                f"usgs/streamflow@v1-1-0: {3 - ended} keys of v1-0-0 are due, in a run or waiting for a review; "
+                "promote when each of them is published or dead-lettered"
+            )
+        keys(f"DELETE FROM kfm.keys WHERE key LIKE '%:w{ended + 1}:%'")
+    assert site.fetch("SELECT * FROM kfm.promotions") == []
+    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now").to_version == VERSION
+
+
+def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(site: Site) -> None:
+    resources = site.workshop.settings.resources
+    change(candidate_file(site), quality={"suite": "usgs-streamflow"})
+    dataset = try_candidate(site)
+    before = candidacy_of(site.workshop, dataset)
+    assert before == candidacy_of(site.workshop, dataset)
+    assert site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+
+    suite = resources / "expectations/usgs-streamflow.json"
+    suite.write_text(json.dumps({**json.loads(suite.read_text()), "expectations": [COUNTED]}))
+    assert candidacy_of(site.workshop, dataset).digest != before.digest
+    [expected] = site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+    assert expected.type == COUNTED["type"]
+
+    suite.unlink()
+    with pytest.raises(DeclarationInvalid, match=r"^usgs-streamflow\.json: cannot be read: No such file or directory$"):
+        candidacy_of(site.workshop, dataset)
+
+
+def test_keys_without_rows_do_not_count(site: Site) -> None:
+    empty = io.BytesIO()
+    pq.write_table(streamflow_table(START).slice(0, 0), empty)
+    site.put(data=empty.getvalue())
+    site.work()
+    dataset = try_candidate(site, {**CANARY, "keys": 1})
+    [one] = CanaryRun(site.workshop, dataset, "a run").compare([site.key()])
+    assert (one.good, one.is_empty) == (True, True)
+    with pytest.raises(PromotionRefused) as refusal:
+        promote(site.workshop, STREAMFLOW, actor="ana", reason="nothing is wrong")
+    assert str(refusal.value) == (
+        "usgs/streamflow@v1-1-0: 0 keys were compared with this candidate; 1 are needed, and 1 without rows do not "
+        "count"
+    )

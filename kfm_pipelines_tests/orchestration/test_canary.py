@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import PromotionRefused
@@ -55,7 +57,7 @@ def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) ->
 
     promoted = promote(site.workshop, "usgs/streamflow", actor="ana", reason="it is right")
 
-    assert (promoted.from_version, promoted.to_version, promoted.unsettled) == ("v1-0-0", "v1-1-0", 0)
+    assert (promoted.from_version, promoted.to_version) == ("v1-0-0", "v1-1-0")
     assert not candidate_file(site).exists()
     assert site.tree("work") == {}
     [record] = site.fetch("SELECT * FROM kfm.promotions")
@@ -92,6 +94,13 @@ def forgets_its_column(table: pa.Table) -> pa.Table:
     return table
 
 
+def renames_the_sites(table: pa.Table) -> pa.Table:
+    """As many names as before, each another one."""
+    place = table.column_names.index("site_name")
+    names = pc.binary_join_element_wise(table["site_name"], "!", "")
+    return metric_discharge(table).set_column(place, "site_name", names)
+
+
 def gives_nothing(_: pa.Table) -> pa.Table:
     return None
 
@@ -101,6 +110,7 @@ BAD: dict[Callable[[pa.Table], pa.Table], str] = {
     raises: "the transform metric_discharge failed with ValueError",
     drops_a_row: "67 rows, not 68: 1.47 % apart",
     changes_the_unit: "discharge_cfs: stddev differs by 97.2 %",
+    renames_the_sites: "100 % of the rows differ: 0 added, 0 removed, 68 changed in site_name",
     forgets_its_column: "schema gate: discharge_m3s: expected a column of type double, found no such column",
 }
 
@@ -119,6 +129,8 @@ def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
         [one] = tried(site, dataset, 0)
         assert not one.good
         assert fault in one.report["faults"]
+        percents = [difference["percent"] for difference in one.report.get("statistics", [])]
+        assert percents == [float(f"{percent:.3g}") for percent in percents]
         assert SECRET_VALUE not in str(one.report) + caplog.text
         with pytest.raises(PromotionRefused, match="1 of 1 keys are not good") as refusal:
             promote(site.workshop, "usgs/streamflow", actor="ana", reason="never mind")
@@ -185,9 +197,12 @@ def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
         promote(site.workshop, "usgs/streamflow", actor="ana", reason="too early")
 
     assert purge(site.workshop).shadows == 0
+    shadow.with_name("v0-9-0.parquet").write_bytes(b"of an earlier candidate")
+    assert purge(site.workshop).shadows == 1
+    assert list(shadow.parent.iterdir()) == [shadow]
     change(candidate_file(site), title="Another candidate")
     assert purge(site.workshop).shadows == 1
-    assert not shadow.exists()
+    assert not shadow.parent.exists()
     assert standing_of(site.workshop, dataset).compared == []
 
 
@@ -224,6 +239,63 @@ def test_what_goes_wrong_around_the_candidate_is_not_held_against_it(site: Site)
     assert run.compare([site.key(0)]) == []
     assert run.failed == {site.key(0): "IsADirectoryError while comparing"}
     assert recorded(site) == []
+
+
+def works(table: pa.Table) -> pa.Table:
+    """In the same file as one that does not, so that it is the same candidate."""
+    return metric_discharge(table)
+
+
+def finds_no_memory(_: pa.Table) -> pa.Table:
+    raise MemoryError
+
+
+def test_what_the_machine_or_a_policy_lacks_leaves_a_key_uncompared(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.put(0)
+    site.work()
+    dataset = try_candidate(site)
+
+    def failed() -> str:
+        run = CanaryRun(site.workshop, dataset, "a run")
+        assert run.compare([site.key()]) == []
+        assert recorded(site) == []
+        return run.failed[site.key()]
+
+    with monkeypatch.context() as patch:
+        patch.setitem(TRANSFORMS, "metric_discharge", finds_no_memory)
+        assert failed() == "MemoryError while comparing"
+    shadow = site.data / f"work/restricted/shadow/usgs-streamflow/{site.key()}/v1-1-0.parquet"
+    shadow.mkdir(parents=True)  # it can be neither removed nor written
+    assert failed() == "IsADirectoryError while comparing"
+    shadow.rmdir()
+
+    policies = site.workshop.settings.resources / "policies"
+    late = yaml.safe_load((policies / "not-sensitive.yaml").read_text())
+    late |= {"policy": "late", "reviewed_on": date(2020, 1, 1), "review_every_days": 1}
+    (policies / "late.yaml").write_text(yaml.safe_dump(late))
+    text = candidate_file(site).read_text()
+    change(candidate_file(site), policy="late")
+    assert failed().endswith("was due for review by 2020-01-02; nothing is published under it")
+
+    candidate_file(site).write_text(text)
+    assert tried(site, dataset, 0)[0].good
+
+
+def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.put(0)
+    site.work()
+    dataset = try_candidate(site)
+    monkeypatch.setitem(TRANSFORMS, "metric_discharge", raises)
+    tried(site, dataset, 0, run_id="one")
+    tried(site, dataset, 0, run_id="two")
+    assert [(one["good"], one["run_id"]) for one in recorded(site)] == [(False, "two")]
+    monkeypatch.setitem(TRANSFORMS, "metric_discharge", works)
+    tried(site, dataset, 0, run_id="three")
+    tried(site, dataset, 0, run_id="four")
+    assert [(one["good"], one["run_id"], one["report"]["faults"]) for one in recorded(site)] == [(True, "three", [])]
+    assert [one.good for one in standing_of(site.workshop, dataset).compared] == [True]
 
 
 def test_the_canary_can_be_started_by_itself(site: Site) -> None:

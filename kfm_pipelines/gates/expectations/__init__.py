@@ -6,6 +6,6 @@ that happens where it runs and nowhere else.
 """
 
 from kfm_pipelines.gates.expectations.judging import SuiteResult, judge_suite
-from kfm_pipelines.gates.expectations.suite import Expectation, Suite, load_suite, suites_of
+from kfm_pipelines.gates.expectations.suite import Expectation, Suite, load_suite, suite_digest, suites_of
 
-__all__ = ["Expectation", "Suite", "SuiteResult", "judge_suite", "load_suite", "suites_of"]
+__all__ = ["Expectation", "Suite", "SuiteResult", "judge_suite", "load_suite", "suite_digest", "suites_of"]

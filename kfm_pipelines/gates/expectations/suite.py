@@ -1,5 +1,6 @@
 """A suite: what is expected of a table, as GX writes it down, read and held against the table before anything runs."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,7 +92,7 @@ class Suite(Declared):
 
 def load_suite(resources: Path, name: str, table: Table) -> Suite:
     """Read a suite for a table as it is published; a mistake in it is one sentence naming file and expectation."""
-    path = resources / "expectations" / f"{name}.json"
+    path = _path(resources, name)
     suite = _read(path)
     if suite.name != name:
         raise DeclarationInvalid(f"{path.name}: name: must be {name!r} like its file, not {suite.name!r}")
@@ -117,11 +118,26 @@ def suites_of(resources: Path, dataset: Dataset, table: Table) -> dict[str, Suit
     return {name: load_suite(resources, name, table) for name in named if name is not None}
 
 
-def _read(path: Path) -> Suite:
+def suite_digest(resources: Path, name: str | None) -> str | None:
+    """Of the file's bytes: another text is another suite. None for none."""
+    return None if name is None else hashlib.sha256(_bytes_of(_path(resources, name))).hexdigest()
+
+
+def _path(resources: Path, name: str) -> Path:
+    return resources / "expectations" / f"{name}.json"
+
+
+def _bytes_of(path: Path) -> bytes:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes()
     except OSError as error:
         raise DeclarationInvalid(f"{path.name}: cannot be read: {error.strerror}") from None
+
+
+def _read(path: Path) -> Suite:
+    data = _bytes_of(path)
+    try:
+        document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise DeclarationInvalid(f"{path.name}: is not JSON: {' '.join(str(error).split())}") from None
     try:

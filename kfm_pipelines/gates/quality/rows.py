@@ -18,7 +18,7 @@ def _not_empty(subject: TableSubject) -> Iterator[Finding]:
 
 def _primary_key_unique(subject: TableSubject) -> Iterator[Finding]:
     keys = subject.table.select(subject.published.primary_key)
-    if keys.num_rows < 2 or _rises(keys):
+    if keys.num_rows < 2 or rises(keys):
         return
     counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     surplus = keys.num_rows - counted.num_rows
@@ -28,7 +28,7 @@ def _primary_key_unique(subject: TableSubject) -> Iterator[Finding]:
         yield error("primary-key-unique", names, "one row each", f"{surplus} rows too many", sample)
 
 
-def _rises(keys: "pa.Table") -> bool:
+def rises(keys: "pa.Table") -> bool:
     """Whether every row's key is greater than the one before it: then no two are the same. Compute sorts rows, so this
     mostly settles it, in a tenth of the time that counting them takes; when it does not, nothing is said."""
     import pyarrow.compute as pc

@@ -24,12 +24,12 @@ TRANSFORMS: dict[TransformName, Transform] = {"metric_discharge": metric_dischar
 
 def transformed(table: "pa.Table", name: TransformName | None) -> "pa.Table":
     """Whatever goes wrong, the sentence that says so has no value of the data in it. A pure function that failed once
-    fails again, so nothing is retried."""
+    fails again, so nothing is retried, unless the machine had no memory left for it."""
     if name is None:
         return table
     try:
         return TRANSFORMS[name](table)
-    except TransformFailed:
+    except (TransformFailed, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - what it says may quote the data
         refusal = TransformFailed(f"the transform {name} failed with {type(error).__name__}")
