@@ -184,3 +184,11 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
         "usgs/streamflow@v1-1-0: 0 keys were compared with this candidate; 1 are needed, and 1 without rows do not "
         "count"
     )
+
+
+def test_how_far_apart_the_two_are_is_told_only_where_nothing_is_reviewed(site: Site) -> None:
+    assert candidacy_of(site.workshop, try_candidate(site)).is_open
+    change(candidate_file(site), review="required")
+    assert not candidacy_of(site.workshop, declared_now(site)).is_open
+    change(declaration_path(site), review="required")
+    assert not candidacy_of(site.workshop, declared_now(site)).is_open
