@@ -17,8 +17,8 @@ from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain
 from kfm_pipelines.operations.filing import queue_of
 from kfm_pipelines.operations.reading import REDRIVE
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state import redrives
-from kfm_pipelines.state.letters import Letter, LetterFilter, read_letter
+from kfm_pipelines.state import kills, redrives
+from kfm_pipelines.state.letters import Letter, LetterFilter, find_letters, read_letter
 from kfm_pipelines.state.redrives import ON_THE_WAY, UNDECIDED, Item
 
 LOOK_EVERY_SECONDS = 0.5
@@ -61,10 +61,19 @@ def describe(workshop: Workshop, letter: Letter) -> str:
 
 
 def begin(workshop: Workshop, wanted: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
-    """Bind the letters to a redrive of their own; its id, or None when no open letter matches."""
+    """Bind the letters to a redrive of their own; its id, or None when no open letter matches. RedriveStopped when a
+    dataset among them is killed: nothing would come of it, however long one waits."""
+    _refuse_killed(workshop, find_letters(workshop.database, wanted, limit))
     redrive_id = f"r{uuid4().hex[:12]}"
     bound = redrives.start_redrive(workshop.database, redrive_id, wanted, limit=limit, canary=canary, rate=rate)
     return redrive_id if bound else None
+
+
+def _refuse_killed(workshop: Workshop, found: Sequence[Letter]) -> None:
+    stopped = kills.killed(workshop.database)
+    named = next((letter.dataset for letter in found if letter.dataset in stopped), None)
+    if named is not None:
+        raise RedriveStopped(f"{stopped[named]}; release it first with `kfm unkill {named}`")
 
 
 def carry_out(workshop: Workshop, redrive_id: str, manner: Manner) -> Progress:

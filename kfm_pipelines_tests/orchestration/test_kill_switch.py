@@ -11,14 +11,17 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG
 
+from kfm_pipelines.errors import RedriveStopped
 from kfm_pipelines.local.samples import tribal_areas_object
 from kfm_pipelines.messaging.clients import s3_client
+from kfm_pipelines.operations import redrive
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import LOST_AFTER_SECONDS, dispatch
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import open_dispatches
+from kfm_pipelines.state.letters import LetterFilter
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.care.register import sites, with_reviewer
 from kfm_pipelines_tests.crash.given import applied
@@ -262,3 +265,13 @@ def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstan
         assert move("kfm_unkill_dataset", "release_kill_switch", **said).success
     assert kills.killed(site.workshop.database) == {}
     assert len(kills.history(site.workshop.database, DATASET)) == 2
+
+
+@pytest.mark.slow
+def test_letters_of_a_killed_dataset_are_not_sent_again(site: Site) -> None:
+    site.put(0, b"no parquet")
+    site.work()
+    kill(site)
+    with pytest.raises(RedriveStopped, match="is killed by ada: wrong datum; release it first with `kfm unkill"):
+        redrive.begin(site.workshop, LetterFilter(), limit=10, canary=1, rate=10.0)
+    assert site.fetch("SELECT state FROM kfm.dead_letters") == [{"state": "open"}]
