@@ -11,6 +11,7 @@ _BY_RULE = {
     **{rule.name: rule.remedy for rule in (*SCHEMA_RULES, *QUALITY_RULES)},
     **{rule.name: rule.remedy for rule in (*INTEGRITY_RULES, *GOVERNANCE_RULES)},
     **{rule.name: rule.remedy for rule in PUBLISHED_RULES},
+    "judged": "See in the run's log where the gate failed; mend the declaration, the suite or the gate, then redrive.",
     "published-judged": "See in the scan's log where the gate failed; mend the declaration or the gate, then scan.",
     "item-readable": RESTORE,
     "extent-drift": "A collection is written anew. If the database differs, see what a full scan says of the Items.",

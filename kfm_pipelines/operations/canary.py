@@ -25,7 +25,7 @@ from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
 from kfm_pipelines.operations.comparison_report import full_report, withheld_faults, withheld_report
 from kfm_pipelines.operations.governance import Governance, Rules, governance_of
 from kfm_pipelines.operations.inputs import window_of_key
-from kfm_pipelines.operations.judging import refuse_unfit_to_mask, table_verdicts
+from kfm_pipelines.operations.judging import fitness_to_mask, table_verdicts, unfit_to_mask
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, compute, inputs_hash
@@ -142,7 +142,9 @@ class CanaryRun:
         self._workshop.store.discard(shadow)  # what an earlier candidate of this version made
         table = compute(candidate, objects)
         if rules.masks:
-            refuse_unfit_to_mask(self._workshop, candidate, key, table, write_parquet(table))
+            fit = fitness_to_mask(self._workshop, candidate, key, table, write_parquet(table))
+            if not fit.passed:
+                raise unfit_to_mask(key, fit)
             table = mask(table, candidate, rules.policy, rules.secret).table
         data = write_parquet(table)
         self._workshop.store.write(shadow, data)

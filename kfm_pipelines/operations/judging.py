@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
-from kfm_pipelines.gates import ApprovedSchema, TableSubject, Verdict, judge_quality, judge_schema
+from kfm_pipelines.gates import ApprovedSchema, Finding, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.expectations import judge_suite
 from kfm_pipelines.gates.quality.rows import PRIMARY_KEY_UNIQUE
 from kfm_pipelines.gates.verdict import error, judge
@@ -37,14 +37,6 @@ REFUSALS: dict[str, type[GateRefused]] = {
     "care": CareRefused,
     "governance": CareRefused,
 }
-
-
-class UnfitToMask(GateRefused):
-    """The table is not as declared, so nothing can be made of it that may be published."""
-
-    def __init__(self, key: str, verdict: Verdict) -> None:
-        super().__init__(f"{key}: schema gate, before masking: {verdict.reason}")
-        self.verdict = verdict
 
 
 def judge_table(
@@ -86,7 +78,13 @@ def _quality(workshop: Workshop, subject: TableSubject) -> tuple[Verdict, Report
     name, dataset = subject.dataset.quality.suite, subject.dataset
     if name is None:
         return verdict, None
-    judged = judge_suite(workshop.suite(name, published_table(dataset, workshop.policy(dataset))), subject)
+    suite = workshop.suite(name, published_table(dataset, workshop.policy(dataset)))
+    try:
+        judged = judge_suite(suite, subject)
+    except MemoryError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - what it is may quote the data
+        return Verdict(verdict.gate, (*verdict.findings, _failed("qa", failure)), verdict.rules), None
     findings, rules = (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules)
     return Verdict(verdict.gate, findings, rules), judged.report
 
@@ -97,28 +95,34 @@ def _given(gate: str, judged: Callable[[TableSubject], Verdict], subject: TableS
     except MemoryError:
         raise
     except Exception as failure:  # noqa: BLE001 - what it is may quote the data
-        log.error("the %s gate failed: %s\n%s", gate, type(failure).__name__, trace_of(failure))
-        return Verdict(gate, (error("judged", "table", "a verdict", f"{type(failure).__name__} while judging"),))
+        return Verdict(gate, (_failed(gate, failure),))
 
 
-def refuse_unfit_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> None:
+def _failed(gate: str, failure: Exception) -> Finding:
+    """The same table would fail it again, so this is an answer, not a reason to try again."""
+    log.error("the %s gate failed: %s\n%s", gate, type(failure).__name__, trace_of(failure))
+    return error("judged", "table", "a verdict", f"{type(failure).__name__} while judging")
+
+
+def fitness_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> Verdict:
     """Masking counts on the schema: what is not as declared is refused before anything is made of it."""
     window = window_of_key(workshop.database, key)
     subject = TableSubject(dataset, dataset.table, table, data, hashlib.sha256(data).hexdigest(), window)
-    schema = judge_schema(subject)
-    for verdict in (schema, judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema):
-        if not verdict.passed:
-            raise UnfitToMask(key, verdict)
+    schema = _given("schema", judge_schema, subject)
+    return judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema
 
 
 def judge_before_masking(workshop: Workshop, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
     """A refusal is on record like any other; the bytes are not masked, so neither they nor their digest are kept."""
-    try:
-        refuse_unfit_to_mask(workshop, dataset, handoff.claim.key, table, handoff.data)
-    except UnfitToMask as unfit:
-        _record(workshop, dataset, handoff.claim, BEFORE_MASKING, unfit.verdict)
+    verdict = fitness_to_mask(workshop, dataset, handoff.claim.key, table, handoff.data)
+    if not verdict.passed:
+        _record(workshop, dataset, handoff.claim, BEFORE_MASKING, verdict)
         write_validation_report(workshop, dataset, handoff.claim)
-        raise
+        raise unfit_to_mask(handoff.claim.key, verdict)
+
+
+def unfit_to_mask(key: str, verdict: Verdict) -> GateRefused:
+    return GateRefused(f"{key}: schema gate, before masking: {verdict.reason}")
 
 
 def refusal_of(key: str, verdict: Verdict) -> GateRefused:

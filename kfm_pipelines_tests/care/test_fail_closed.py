@@ -78,6 +78,16 @@ def test_wrong_data_is_not_published(register: Register) -> None:
         register.put(wrong.table(register))
         assert register.site.work()["failed"] == 1, name
         _assert_refused(register, wrong.says, wrong.triage)
+    # What was refused before masking is on record as well, without a value and without the bytes.
+    found = register.site.fetch(
+        "SELECT rule, subject, sample FROM kfm.qa_findings WHERE severity = 'error' ORDER BY id"
+    )
+    assert [(one["rule"], one["subject"]) for one in found][-2:] == [
+        ("column-declared", "gps"),
+        ("column-present", "period"),
+    ]
+    assert {one["sample"] for one in found} == {""}
+    assert register.site.red(KEY) == []
 
 
 def _assert_refused(register: Register, says: str, triage: str = "care") -> None:

@@ -80,6 +80,22 @@ def test_what_was_refused_can_be_looked_at_until_it_is_put_right(site: Site) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("gate", "triage"), [("judge_schema", "schema"), ("judge_quality", "quality")])
+def test_a_gate_that_fails_refuses_and_does_not_say_what_it_saw(
+    site: Site, monkeypatch: pytest.MonkeyPatch, gate: str, triage: str
+) -> None:
+    def failing(_: object) -> None:
+        raise ValueError("38.5061 is no number I like")
+
+    monkeypatch.setattr(f"kfm_pipelines.operations.judging.{gate}", failing)
+    site.put(0)
+    assert site.work() == {"keys": 1, "published": 0, "skipped": 0, "failed": 1}
+    [letter] = site.fetch("SELECT triage, reason, attempts FROM kfm.dead_letters")
+    assert (letter["triage"], letter["attempts"]) == (triage, 1)
+    assert letter["reason"].endswith("table: expected a verdict, found ValueError while judging")
+
+
+@pytest.mark.slow
 def test_what_was_refused_is_removed_when_its_time_is_over(site: Site) -> None:
     site.put(0, spoiled(0))
     site.put(1, spoiled(1))
