@@ -52,3 +52,11 @@ def site(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
     """A whole installation of its own, see `Site`."""
     with opened_site(tmp_path / "site", stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
         yield opened
+
+
+# The longest first: begun last, one of them would keep a single process busy when the others are done.
+LONGEST = ("load/test_storm.py", "test_runbooks.py", "cli/test_embedded.py", "orchestration/test_daemon.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
