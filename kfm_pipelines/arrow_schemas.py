@@ -15,6 +15,12 @@ def declared_schema(table: Table) -> "pa.Schema":
     return pa.schema([_field(column) for column in table.columns])
 
 
+def unit_of(field: "pa.Field") -> str | None:
+    """What a field says its numbers are in."""
+    stated = (field.metadata or {}).get(b"unit")
+    return stated.decode("utf-8", "replace") if stated else None
+
+
 def arrow_type(name: ColumnType) -> "pa.DataType":
     import pyarrow as pa
 

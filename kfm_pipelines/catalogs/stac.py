@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm_pipelines.catalogs.care_facts import CareFacts
-from kfm_pipelines.catalogs.documents import document_bytes
+from kfm_pipelines.catalogs.documents import checksum, document_bytes
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
@@ -203,8 +203,7 @@ def _data_asset(dataset: Dataset, facts: ItemFacts) -> "pystac.Asset":
         roles=["data"],
         extra_fields={
             "file:size": facts.size,
-            # A multihash: 12 names sha-256, 20 is its length in bytes.
-            "file:checksum": f"1220{facts.content_hash}",
+            "file:checksum": checksum(facts.content_hash),
         },
     )
 
@@ -217,7 +216,7 @@ def _provenance_asset(facts: ItemFacts) -> "pystac.Asset":
         title="What was done to the data under its policy (PROV-O)",
         media_type="application/ld+json",
         roles=["metadata", "provenance"],
-        extra_fields={"file:size": facts.provenance_size, "file:checksum": f"1220{facts.provenance_hash}"},
+        extra_fields={"file:size": facts.provenance_size, "file:checksum": checksum(facts.provenance_hash)},
     )
 
 

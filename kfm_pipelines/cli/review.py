@@ -1,6 +1,5 @@
 """`kfm review`: look at what is about to be published of sensitive data, and say yes or no to exactly that."""
 
-import getpass
 import os
 import webbrowser
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from rich.table import Table
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, notes, print_json, shown_time
 from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.cli.who_and_why import Reason, user_name
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations import exempting, reviewing
 from kfm_pipelines.operations.review_pages import review_page
@@ -27,16 +27,6 @@ from kfm_pipelines.state.exemptions import Exemption, exemptions_of
 key_file = click.option(
     "--key", "key_path", required=True, type=click.Path(path_type=Path), help="File with your private key."
 )
-
-
-class Reason(Words):
-    """Text that says something."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        reason = super().convert(value, param, ctx)
-        if not reason.strip():
-            self.fail("it is empty; whoever looks at the decision later has nothing else to go by", param, ctx)
-        return reason
 
 
 reason_option = click.option("--reason", type=Reason(), required=True, help="Why; kept with the decision for ever.")
@@ -50,13 +40,6 @@ def decision_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (json_option, reason_option, key_file, digest_option, click.argument("key", type=Words())):
         command = option(command)
     return command
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise click.UsageError("this machine does not know your name; say with --holder whose key it is") from None
 
 
 @click.group()
@@ -185,7 +168,7 @@ def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) ->
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the private key goes."
 )
-@click.option("--holder", type=Words(), default=_user, show_default="you", help="Whose key it is.")
+@click.option("--holder", type=Words(), default=user_name("--holder"), show_default="you", help="Whose key it is.")
 @click.option("--days", default=730, show_default=True, type=click.IntRange(1, 3650), help="How long it counts.")
 @json_option
 def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> None:

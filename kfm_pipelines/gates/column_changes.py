@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.arrow_schemas import unit_of
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.events.quoting import one_line
 
@@ -58,11 +59,10 @@ def column_changes(published: "pa.Schema", candidate: "pa.Schema") -> Iterator[C
 
 
 def _facts(field: "pa.Field") -> Mapping[str, str]:
-    unit = (field.metadata or {}).get(b"unit", b"").decode("utf-8", "replace")
     return {
         "type": shown(str(field.type)),
         "nullable": "yes" if field.nullable else "no",
-        "unit": shown(unit) or "none",
+        "unit": shown(unit_of(field) or "none"),
     }
 
 

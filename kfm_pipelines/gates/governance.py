@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kfm_pipelines.catalogs.prov import PROVENANCE
-from kfm_pipelines.gates.integrity import item_of, sha256
+from kfm_pipelines.gates.integrity import item_of
+from kfm_pipelines.gates.items import asset_of, sha256
 from kfm_pipelines.gates.subject import ReleaseSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 
@@ -78,7 +79,7 @@ def _provenance_linked(subject: ReleaseSubject) -> Iterator[Finding]:
     missing = [one.asset_uri for one in subject.inputs if one.asset_uri not in links]
     if missing:
         yield error("provenance-linked", "Item", f"a link to {missing[0]}", f"{len(missing)} inputs without one")
-    href = str(((item.get("assets") or {}).get("provenance") or {}).get("href"))
+    href = str(asset_of(item, "provenance").get("href"))
     if sha256(subject.staged.get(PROVENANCE, b"")) not in href:
         yield error("provenance-linked", "Item", "a link to its provenance", "none to these bytes")
 

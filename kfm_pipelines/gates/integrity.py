@@ -1,18 +1,17 @@
 """The integrity gate: what came in is what was promised, and what is staged is what was judged, to the byte."""
 
-import hashlib
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kfm_pipelines.catalogs.documents import checksum
 from kfm_pipelines.catalogs.prov import PROVENANCE
+from kfm_pipelines.gates.items import asset_of, read_item, sha256
 from kfm_pipelines.gates.subject import ReleaseSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 
 DATA, ITEM = "data.parquet", "item.json"
 # In an Item each file is an asset; this is which.
 ASSETS = {"data": DATA, "provenance": PROVENANCE}
-MULTIHASH_SHA256 = "1220"
 
 
 def judge_integrity(subject: ReleaseSubject) -> Verdict:
@@ -48,26 +47,16 @@ def _staged_digests(subject: ReleaseSubject) -> Iterator[Finding]:
 
 
 def _item_agrees(subject: ReleaseSubject) -> Iterator[Finding]:
-    assets = item_of(subject).get("assets") or {}
     for asset, name in ASSETS.items():
-        stated = assets.get(asset) or {}
+        stated = asset_of(item_of(subject), asset)
         data = subject.staged.get(name, b"")
-        for fact, expected in (("file:checksum", f"{MULTIHASH_SHA256}{sha256(data)}"), ("file:size", len(data))):
+        for fact, expected in (("file:checksum", checksum(sha256(data))), ("file:size", len(data))):
             if stated.get(fact) != expected:
                 yield error("item-agrees", f"{asset} {fact}", str(expected), str(stated.get(fact))[:80])
 
 
-def item_of(subject: ReleaseSubject) -> dict[str, Any]:
-    """The staged Item; an empty one when it cannot be read, which then agrees with nothing."""
-    try:
-        item = json.loads(subject.staged.get(ITEM, b"{}"))
-    except (ValueError, RecursionError):
-        return {}
-    return item if isinstance(item, dict) else {}
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def item_of(subject: ReleaseSubject) -> Mapping[str, Any]:
+    return read_item(subject.staged.get(ITEM))
 
 
 _CHANGED = "The object changed after its event: upload it again, which sends a new event."

@@ -1,15 +1,13 @@
 """What readers find, next to what was published: the Item, the bytes it points to, the copy people know by name."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kfm_pipelines.catalogs.documents import checksum
 from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.gates.items import asset_of, read_item, sha256
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
-
-SHA256 = "1220"  # how a multihash of this kind begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +35,11 @@ class PublishedSubject:
     @property
     def described(self) -> Mapping[str, Any]:
         """What the Item says; nothing when it cannot be read."""
-        try:
-            document = json.loads(self.item or b"null")
-        except (ValueError, RecursionError):
-            return {}
-        return document if isinstance(document, dict) else {}
+        return read_item(self.item)
 
     @property
     def content_hash(self) -> str | None:
-        return None if self.content is None else hashlib.sha256(self.content).hexdigest()
+        return _digest(self.content)
 
     @property
     def is_as_recorded(self) -> bool:
@@ -55,13 +49,6 @@ class PublishedSubject:
 
 def judge_published_bytes(subject: PublishedSubject) -> Verdict:
     return judge("published", PUBLISHED_RULES, subject)
-
-
-def asset_of(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An asset of an Item that somebody may have changed by hand."""
-    assets = item.get("assets")
-    asset = assets.get(name) if isinstance(assets, dict) else None
-    return asset if isinstance(asset, dict) else {}
 
 
 def _item_present(subject: PublishedSubject) -> Iterator[Finding]:
@@ -102,15 +89,18 @@ def _asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: str) ->
     if asset.get("file:size") != size:
         said = f"the Item says {one_line(str(asset.get('file:size')), 20)}"
         yield error("published-item-agrees", f"asset {name}, file:size", f"{size}, the size of the bytes", said)
-    if asset.get("file:checksum") != f"{SHA256}{digest}":
+    if asset.get("file:checksum") != checksum(digest):
         said = f"the Item says {one_line(str(asset.get('file:checksum')), 20)}"
         yield error(
-            "published-item-agrees", f"asset {name}, file:checksum", f"{SHA256}{digest[:16]}…, as the bytes have", said
+            "published-item-agrees",
+            f"asset {name}, file:checksum",
+            f"{checksum(digest)[:20]}…, as the bytes have",
+            said,
         )
 
 
 def _digest(data: bytes | None) -> str | None:
-    return None if data is None else hashlib.sha256(data).hexdigest()
+    return None if data is None else sha256(data)
 
 
 def _shown(digest: str | None) -> str:

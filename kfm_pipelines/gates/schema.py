@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.arrow_schemas import declared_schema
+from kfm_pipelines.arrow_schemas import declared_schema, unit_of
 from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.gates.counting import count_true
 from kfm_pipelines.gates.reference_system import WGS84, spoken_systems
 from kfm_pipelines.gates.samples import sample_of
 from kfm_pipelines.gates.schema_diff import differences
@@ -43,7 +44,7 @@ def _declared(subject: TableSubject) -> Iterator[Finding]:
 
 def _units(subject: TableSubject) -> Iterator[Finding]:
     for field, found in _shared(subject):
-        declared, stated = _unit(field), _unit(found)
+        declared, stated = unit_of(field), unit_of(found)
         if declared != stated and field.type == found.type:
             yield error("column-unit", field.name, declared or "no unit", one_line(stated or "no unit", 80))
 
@@ -81,7 +82,7 @@ def _time(subject: TableSubject) -> Iterator[Finding]:
     times = _instants(subject.table.column(name))
     start, end = (pa.scalar(moment, times.type) for moment in subject.window)
     outside = pc.or_(pc.less(times, start), pc.greater_equal(times, end))
-    if count := _count(outside):
+    if count := count_true(outside):
         expected = f"times from {subject.window[0]:%Y-%m-%dT%H:%MZ} until before {subject.window[1]:%Y-%m-%dT%H:%MZ}"
         yield error("time-in-window", name, expected, f"{count} rows outside", sample_of(subject, outside, name))
 
@@ -96,12 +97,12 @@ def _time_order(subject: TableSubject) -> Iterator[Finding]:
         return
     times = _instants(subject.table.column(name)).combine_chunks()
     backwards = pc.less(times.slice(1), times.slice(0, rows - 1))
-    if not _count(backwards):
+    if not count_true(backwards):
         return
     for other in (column for column in subject.published.primary_key if column != name):
         values = subject.table.column(other).combine_chunks()
         backwards = pc.and_(backwards, pc.equal(values.slice(1), values.slice(0, rows - 1)))
-    if count := _count(backwards):
+    if count := count_true(backwards):
         wrong = pa.concat_arrays([pa.array([False]), pc.fill_null(backwards, False)])
         sample = sample_of(subject, wrong, name)
         yield error("time-order", name, "times that only grow", f"{count} rows go back", sample)
@@ -141,11 +142,6 @@ def _shared(subject: TableSubject) -> "Iterator[tuple[pa.Field, pa.Field]]":
             yield field, subject.table.schema.field(field.name)
 
 
-def _unit(field: "pa.Field") -> str | None:
-    stated = (field.metadata or {}).get(b"unit")
-    return stated.decode("utf-8", "replace") if stated else None
-
-
 def _may_be_null(field: "pa.Field") -> str:
     return "may be null" if field.nullable else "never null"
 
@@ -162,13 +158,7 @@ def _beyond(degrees: "pa.ChunkedArray", limit: float) -> int:
     """How many are no degrees up to the limit; one that is not there is none of them."""
     import pyarrow.compute as pc
 
-    return int(len(degrees) - degrees.null_count) - _count(pc.less_equal(pc.abs(degrees), limit))
-
-
-def _count(condition: "pa.ChunkedArray | pa.Array") -> int:
-    import pyarrow.compute as pc
-
-    return int(pc.sum(condition).as_py() or 0)
+    return int(len(degrees) - degrees.null_count) - count_true(pc.less_equal(pc.abs(degrees), limit))
 
 
 _APPROVE = "declare what the data has now, record why with `kfm datasets approve-schema DATASET`, and redrive."

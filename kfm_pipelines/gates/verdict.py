@@ -14,6 +14,9 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
+WORST_FIRST = (Severity.ERROR, Severity.WARN, Severity.INFO)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One rule that did not hold: what was expected, what was measured, and a few of the rows it is about. Nothing

@@ -54,7 +54,7 @@ def judge_table(
         window=window_of_key(workshop.database, claim.key),
         # What somebody has to see first, nobody else sees before.
         may_show=rules.policy.is_open and dataset.review == "none",
-        precedents=precedents_of(workshop, dataset, claim, table, open_=rules.policy.is_open),
+        precedents=precedents_of(workshop, dataset, claim, table, unmasked=rules.policy.is_open),
         approved=approved,
     )
     verdicts = []

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def precedents_of(workshop: Workshop, dataset: Dataset, claim: Claim, table: "pa.Table", *, open_: bool) -> Precedents:
+def precedents_of(
+    workshop: Workshop, dataset: Dataset, claim: Claim, table: "pa.Table", *, unmasked: bool
+) -> Precedents:
     """Numbers of rows say something only of tables that were made under the same policy: what an exemption let out must
     not stop what replaces it. How many rows masking leaves depends on more than the window."""
     current = current_revision(workshop.database, claim.key)
     around = dataset.quality.rows.neighbours
-    neighbours = neighbour_rows(workshop.database, claim.key, around.windows) if around and open_ else []
+    neighbours = neighbour_rows(workshop.database, claim.key, around.windows) if around and unmasked else []
     if current is None or not _same(workshop, claim, current, Step.MASK, "policy", "exemption"):
         return Precedents(neighbour_rows=tuple(neighbours))
     drifted = _same(workshop, claim, current, Step.COMPUTE, "etags") and _differs(workshop, dataset, current, table)

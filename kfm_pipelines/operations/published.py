@@ -1,15 +1,16 @@
 """What is published of a key, read from the store as a reader would, and the table that the gates judged then."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.published import published_table
+from kfm_pipelines.catalogs.documents import SHA256
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import ObjectMissing
-from kfm_pipelines.gates.published import SHA256, PublishedSubject, Recorded, asset_of
+from kfm_pipelines.gates.items import asset_of, sha256
+from kfm_pipelines.gates.published import PublishedSubject, Recorded
 from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.stores import Layout, Store
 
@@ -64,7 +65,7 @@ def _document(store: Store, layout: Layout, item: Mapping[str, Any], name: str) 
     if not digest.isalnum():
         return None
     data = _read(store, layout.document(digest))
-    return None if data is None else (len(data), hashlib.sha256(data).hexdigest())
+    return None if data is None else (len(data), sha256(data))
 
 
 def _read(store: Store, path: str) -> bytes | None:

@@ -1,7 +1,7 @@
 """The release gates look at the staged bytes themselves, next to what they were made from and what was promised."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from kfm_pipelines.care.verifier import Evidence, digest_of
 from kfm_pipelines.datasets import Dataset
@@ -23,7 +23,7 @@ from kfm_pipelines.stages.parquet import rewrite_parquet
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state import wal
 from kfm_pipelines.state.claims import Claim
-from kfm_pipelines.state.verdicts import Judged, record_verdict
+from kfm_pipelines.state.verdicts import Judged, record_verdict, verdicts_of
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
@@ -34,37 +34,38 @@ def judge_release(
     """Verdicts that name the digest they are about, one after the other; the last one to come is the first red one. A
     gate that cannot finish is a refusal."""
     evidence = _evidence(workshop, Layout(dataset.pipeline), claim, rules, release)
-    digest, verified = digest_of(evidence), None
-    inputs = _inputs(workshop, claim)
-
-    def subject() -> ReleaseSubject:
-        return ReleaseSubject(
-            dataset=dataset,
-            key=claim.key,
-            inputs=inputs,
-            judged=release.content_hash,
-            digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents},
-            staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents},
-            policy=rules.policy.name,
-            care=rules.came_to,
-            verified=verified,
-            digest=digest,
-        )
-
+    digest = digest_of(evidence)
+    subject = ReleaseSubject(
+        dataset=dataset,
+        key=claim.key,
+        inputs=_inputs(workshop, claim),
+        judged=release.content_hash,
+        digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents},
+        staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents},
+        policy=rules.policy.name,
+        care=rules.came_to,
+        verified=None,
+        digest=digest,
+    )
     gates: dict[str, Callable[[], Verdict]] = {
-        "integrity": lambda: judge_integrity(subject()),
+        "integrity": lambda: judge_integrity(subject),
         "care": lambda: _exempted(rules) or judge_care(rules.policy, dataset, evidence),
-        "governance": lambda: judge_governance(subject()),
+        "governance": lambda: judge_governance(replace(subject, verified=_verified(workshop, claim))),
     }
     for name, gate in gates.items():
         verdict = _given(claim, name, gate)
         findings = tuple(asdict(finding) for finding in verdict.findings)
         judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules)
         record_verdict(workshop.database, claim, dataset.dataset, judged)
-        verified = digest if verdict.gate == "care" and verdict.passed else verified
         yield verdict
         if not verdict.passed:
             return
+
+
+def _verified(workshop: Workshop, claim: Claim) -> str | None:
+    """What the care gate is on record to have passed in this transaction; `publish` will go by the same record."""
+    judged = verdicts_of(workshop.database, claim.key, claim.epoch)
+    return next((one.digest for one in judged if one.gate == "care" and one.passed), None)
 
 
 def _given(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Verdict:

@@ -3,11 +3,10 @@
 from typing import Any
 
 from kfm_pipelines.gates.remedies import remedy_of
+from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.red_bytes import where_kept
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.verdicts import verdicts_of
-
-WORST_FIRST = ("error", "warn", "info")
 
 
 def what_to_fix(workshop: Workshop, key: str, txn: int) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from kfm_pipelines.operations.purge import purge
+from kfm_pipelines.orchestration.schedules import schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 
@@ -22,10 +23,4 @@ def purge_job() -> None:
     purge_what_is_past()
 
 
-purge_schedule = dg.ScheduleDefinition(
-    name="kfm_purge_nightly",
-    job=purge_job,
-    cron_schedule="30 3 * * *",
-    execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-)
+purge_schedule = schedule("kfm_purge_nightly", purge_job, "30 3 * * *")

@@ -8,7 +8,8 @@ import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.events.quoting import one_line
-from kfm_pipelines.gates import Finding, Severity
+from kfm_pipelines.gates import Finding
+from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.care_shown import CareShown
 from kfm_pipelines.operations.handoff import Judgement
@@ -16,7 +17,6 @@ from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 
 SHOWN = 50
-WORST_FIRST = (Severity.ERROR, Severity.WARN, Severity.INFO)
 LONGEST_NOTE = 1000
 MAPS_SHOWN = 20  # a picture takes a third of a second and some 40 kB of the event log
 

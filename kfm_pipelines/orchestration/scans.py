@@ -11,16 +11,16 @@ from pydantic import Field
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.gates import Severity
+from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.deep_scan import WHOLE_REACH, Reach, deep_scan
 from kfm_pipelines.operations.extents import recompute_extent
 from kfm_pipelines.operations.scan import KEYS_AT_ONCE, Scanned, nightly_scan
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.schedules import schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 SHOWN = 50
-WORST_FIRST = (Severity.ERROR, Severity.WARN, Severity.INFO)
 
 
 class WhichDatasets(dg.Config):
@@ -80,21 +80,11 @@ def extents_job() -> None:
     recompute_extents()
 
 
-def _schedule(name: str, job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name=name,
-        job=job,
-        cron_schedule=cron,
-        execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-    )
-
-
 scan_jobs = (qa_scan_job, deep_scan_job, extents_job)
 scan_schedules = (
-    _schedule("kfm_qa_scan_nightly", qa_scan_job, "0 2 * * *"),
-    _schedule("kfm_deep_scan_weekly", deep_scan_job, "0 4 * * 0"),
-    _schedule("kfm_recompute_extents_daily", extents_job, "0 5 * * *"),
+    schedule("kfm_qa_scan_nightly", qa_scan_job, "0 2 * * *"),
+    schedule("kfm_deep_scan_weekly", deep_scan_job, "0 4 * * 0"),
+    schedule("kfm_recompute_extents_daily", extents_job, "0 5 * * *"),
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.gates import Verdict
 from kfm_pipelines.operations import exempting
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.review_pages import review_page
@@ -199,6 +200,15 @@ def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monke
 
     monkeypatch.setattr("kfm_pipelines.operations.release_gates.record_verdict", elsewhere)
     register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(
+        register, "governance gate: release: expected a green care verdict on .*, found release 000000000000"
+    )
+
+    # Nor would `publish` go by it.
+    green = Verdict("governance", ())
+    monkeypatch.setattr("kfm_pipelines.operations.release_gates.judge_governance", lambda _: green)
+    register.put(sites(register.dataset, condition=["poor"] * 60))
     register.site.work()
     register.approve()
     assert register.site.work()["failed"] == 1

@@ -1,7 +1,8 @@
 """What the tests of this folder start from: a site whose dataset declares something, keys without objects, bad ones."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,11 @@ import yaml
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from kfm_pipelines.local.samples.streamflow import streamflow_table
+from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
+from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.claims import Claims
 from kfm_pipelines_tests.site import START, Site
 from kfm_pipelines_tests.state.given import deliver, event_of_hour
@@ -80,3 +84,22 @@ def parquet(table: pa.Table) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink)
     return sink.getvalue()
+
+
+def evaluations(check: str) -> list[dg.AssetCheckEvaluation]:
+    """What Dagster was told about a gate, oldest first."""
+    wanted = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    with dg.DagsterInstance.get() as instance:
+        events = [record.event_log_entry.dagster_event for record in instance.get_event_records(wanted, ascending=True)]
+    found = [event.asset_check_evaluation_data for event in events if event]
+    return [one for one in found if one.asset_check_key.name == check]
+
+
+def declared_anew(site: Site, name: str, change: Callable[[dict[str, Any]], object]) -> Site:
+    """The same site, after somebody has changed a declaration and reloaded it."""
+    path = site.workshop.settings.resources / "datasets" / f"{name}.yaml"
+    document = yaml.safe_load(path.read_text())
+    change(document)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    workshop_of_process.cache_clear()
+    return replace(site, workshop=Workshop(load_settings()))

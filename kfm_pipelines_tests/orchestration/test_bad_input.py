@@ -1,25 +1,22 @@
 """Bad input of every kind: one clear sentence in the right place, nothing else harmed, nothing lost."""
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.local.samples.streamflow import streamflow_object, streamflow_table
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.messaging.provision import provision
+from kfm_pipelines_tests.orchestration.given import evaluations, parquet
 from kfm_pipelines_tests.site import START, Put, Site
 
 HOUR = START + timedelta(hours=1)
-CHECK = dg.AssetCheckKey(dg.AssetKey(["usgs", "streamflow", "validate"]), "schema")
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Failing:
 
 
 def _red(table: Callable[[], pa.Table], says: str, *, error: str = "GateRefused", triage: str = "schema") -> Failing:
-    return Failing(lambda site: site.put(1, _parquet(table())), "validate", error, triage, says)
+    return Failing(lambda site: site.put(1, parquet(table())), "validate", error, triage, says)
 
 
 def _unreadable(data: Callable[[], bytes], says: str) -> Failing:
@@ -107,8 +104,8 @@ def _announce_what_is_not_there(site: Site) -> None:
 
 
 def _two_objects_that_do_not_fit(site: Site) -> None:
-    site.put(1, _parquet(_sample().slice(0, 1)))
-    site.put(1, _parquet(_with_text_in("discharge_cfs").slice(1, 1)), name="another.parquet")
+    site.put(1, parquet(_sample().slice(0, 1)))
+    site.put(1, parquet(_with_text_in("discharge_cfs").slice(1, 1)), name="another.parquet")
 
 
 UNREADABLE = {
@@ -119,10 +116,10 @@ UNREADABLE = {
     ),
     "not Parquet": _unreadable(lambda: b"site_no,discharge_cfs\n", "is not a readable Parquet file"),
     "empty": _unreadable(lambda: b"", "is not a readable Parquet file"),
-    "truncated": _unreadable(lambda: _parquet(_sample())[:-200], "is not a readable Parquet file"),
-    "damaged inside": _unreadable(lambda: _damaged(_parquet(_sample())), "is not a readable Parquet file"),
+    "truncated": _unreadable(lambda: parquet(_sample())[:-200], "is not a readable Parquet file"),
+    "damaged inside": _unreadable(lambda: _damaged(parquet(_sample())), "is not a readable Parquet file"),
     "a column twice": _unreadable(
-        lambda: _parquet(_sample().append_column("site_no", _sample().column("site_no"))),
+        lambda: parquet(_sample().append_column("site_no", _sample().column("site_no"))),
         "the column 'site_no' is in the file more than once",
     ),
     "objects that do not fit": Failing(
@@ -208,7 +205,10 @@ def test_a_red_verdict_is_recorded_and_fails_the_check(site: Site) -> None:
     sample = "site_no=06866500, observed_at=2025-12-04 01:00:00+00:00"
     assert verdicts[0]["findings"] == [{**finding, "measured": "1 of 68 rows", "sample": sample}]
     # The run with the red key, then the one over the green key that was handed back.
-    assert _check_evaluations() == [(False, "1 of 2 keys are red"), (True, "1 keys are green")]
+    assert [(one.passed, one.description) for one in evaluations("schema")] == [
+        (False, "1 of 2 keys are red"),
+        (True, "1 keys are green"),
+    ]
 
 
 def test_a_wrong_declaration_stops_the_worker_before_it_takes_a_message(site: Site) -> None:
@@ -259,15 +259,6 @@ def _silence_the_bucket(site: Site) -> None:
     s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
 
 
-def _check_evaluations() -> list[tuple[bool, str | None]]:
-    """What Dagster was told about the gate, oldest first."""
-    wanted = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-    with dg.DagsterInstance.get() as instance:
-        events = [record.event_log_entry.dagster_event for record in instance.get_event_records(wanted, ascending=True)]
-    evaluations = [event.asset_check_evaluation_data for event in events if event]
-    return [(one.passed, one.description) for one in evaluations if one.asset_check_key == CHECK]
-
-
 def _sample() -> pa.Table:
     return streamflow_table(HOUR)
 
@@ -279,12 +270,6 @@ def _with_column(name: str, values: pa.Array) -> pa.Table:
 
 def _with_text_in(name: str) -> pa.Table:
     return _with_column(name, pc.cast(_sample().column(name), pa.string()))
-
-
-def _parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
 
 
 def _damaged(data: bytes) -> bytes:

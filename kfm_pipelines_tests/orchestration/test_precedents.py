@@ -1,30 +1,14 @@
 """What came before a key: other versions of its transform, other texts about its columns, another policy."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
-import yaml
 
 from kfm_pipelines.operations import exempting
-from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
-from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.revisions import neighbour_rows
 from kfm_pipelines_tests.care.register import sites, with_reviewer
+from kfm_pipelines_tests.orchestration.given import declared_anew
 from kfm_pipelines_tests.site import Site
-
-
-def declared_anew(site: Site, name: str, change: Callable[[dict[str, Any]], object]) -> Site:
-    """The same site, after somebody has changed a declaration and reloaded it."""
-    path = site.workshop.settings.resources / "datasets" / f"{name}.yaml"
-    document = yaml.safe_load(path.read_text())
-    change(document)
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    workshop_of_process.cache_clear()
-    return replace(site, workshop=Workshop(load_settings()))
 
 
 @pytest.mark.slow

@@ -2,24 +2,17 @@
 
 import json
 import stat
-from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.operations.purge import purge
-from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
-from kfm_pipelines.settings import load_settings
 from kfm_pipelines_tests.cli.command import kfm
-from kfm_pipelines_tests.orchestration.given import parquet, spoiled
+from kfm_pipelines_tests.orchestration.given import declared_anew, evaluations, parquet, spoiled
 from kfm_pipelines_tests.site import START, Site
 
 RED = (7, 23, 49)
@@ -114,7 +107,13 @@ def test_what_was_refused_is_removed_when_its_time_is_over(site: Site) -> None:
 def test_another_schema_is_red_until_somebody_approves_it(site: Site) -> None:
     site.put(0)
     assert site.work()["published"] == 1
-    site = declared_anew(site, "velocity", unit="ft/s")
+    site = declared_anew(
+        site,
+        "usgs-streamflow",
+        lambda d: d["table"]["columns"].append(
+            {"name": "velocity", "type": "float64", "nullable": True, "unit": "ft/s", "description": "New"}
+        ),
+    )
     table = streamflow_table(START + timedelta(hours=1))
     site.put(1, parquet(table.append_column("velocity", pa.array([1.5] * table.num_rows))))
 
@@ -143,24 +142,3 @@ def test_another_schema_is_red_until_somebody_approves_it(site: Site) -> None:
     redriven = kfm(site.environment, "dlq", "redrive", str(letter["id"]), "--work", "--json").json
     assert (redriven["succeeded"], redriven["failed"]) == (1, 0)
     assert "velocity" in pq.read_table(site.data / f"processed/usgs-streamflow/{site.key(1)}.parquet").column_names
-
-
-def evaluations(check: str) -> list[dg.AssetCheckEvaluation]:
-    """What Dagster was told about a gate, oldest first."""
-    wanted = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-    with dg.DagsterInstance.get() as instance:
-        events = [record.event_log_entry.dagster_event for record in instance.get_event_records(wanted, ascending=True)]
-    found = [event.asset_check_evaluation_data for event in events if event]
-    return [one for one in found if one.asset_check_key.name == check]
-
-
-def declared_anew(site: Site, column: str, **facts: Any) -> Site:
-    """The same site, after somebody has declared another column."""
-    path: Path = site.workshop.settings.resources / "datasets" / "usgs-streamflow.yaml"
-    document = yaml.safe_load(path.read_text())
-    document["table"]["columns"].append(
-        {"name": column, "type": "float64", "nullable": True, "description": "New", **facts}
-    )
-    path.write_text(yaml.safe_dump(document))
-    workshop_of_process.cache_clear()
-    return replace(site, workshop=Workshop(load_settings()))

@@ -51,8 +51,9 @@ def test_a_real_file_is_read_as_it_is(path: Path) -> None:
     assert table.num_rows == original.num_rows > 200
     declared_names = {column.source: column.name for column in DATASET.table.columns}
     renamed = original.rename_columns([declared_names[name] for name in original.column_names])
-    order = [(name, "ascending") for name in table.column_names]
-    assert table.to_pylist() == renamed.sort_by(order).to_pylist()
+    order = [*DATASET.table.primary_key, *table.column_names]
+    assert len({tuple(row[name] for name in DATASET.table.primary_key) for row in table.to_pylist()}) == table.num_rows
+    assert table.to_pylist() == renamed.sort_by([(name, "ascending") for name in dict.fromkeys(order)]).to_pylist()
 
 
 @real_files

@@ -55,7 +55,6 @@ def strip_values(result: "ExpectationSuiteValidationResult") -> None:
     for one in result.results:
         one.result = without_values(one)
         one.exception_info = without_words(one)
-    result.meta.get("batch_markers", {}).pop("pandas_data_fingerprint", None)  # few values can be told from a hash
 
 
 def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":

@@ -1,13 +1,8 @@
-"""What the rules about columns share: whether a column is still there to be judged, and counting in it."""
-
-from typing import TYPE_CHECKING
+"""What the rules about columns share: whether a column is still there to be judged, and its bounds in words."""
 
 from kfm_pipelines.declarations import Nulls, Range
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Finding, Severity
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def is_judged(subject: TableSubject, name: str) -> bool:
@@ -28,9 +23,3 @@ def between(bounds: Range) -> str:
     if bounds.min is None:
         return f"at most {bounds.max:.12g}"
     return f"{bounds.min:.12g} to {bounds.max:.12g}"
-
-
-def count_true(condition: "pa.ChunkedArray | pa.Array") -> int:
-    import pyarrow.compute as pc
-
-    return int(pc.sum(condition).as_py() or 0)

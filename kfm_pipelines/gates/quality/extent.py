@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import RESERVED
 from kfm_pipelines.declarations import Extent
-from kfm_pipelines.gates.quality.columns import count_true
+from kfm_pipelines.gates.counting import count_true
 from kfm_pipelines.gates.samples import sample_of
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity

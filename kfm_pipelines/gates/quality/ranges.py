@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import Range
-from kfm_pipelines.gates.quality.columns import between, count_true, is_judged, not_judged
+from kfm_pipelines.gates.counting import count_true
+from kfm_pipelines.gates.quality.columns import between, is_judged, not_judged
 from kfm_pipelines.gates.samples import sample_of
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity

@@ -1,0 +1,13 @@
+"""When jobs run by themselves: by the clock of UTC, and from the start."""
+
+import dagster as dg
+
+
+def schedule(name: str, job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=name,
+        job=job,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
