@@ -9,8 +9,10 @@ from typing import Any
 
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.documents import document_bytes
+from kfm_pipelines.catalogs.release_facts import PROVENANCE
 
-PROVENANCE = "provenance.jsonld"  # what the document is called while it is staged
+__all__ = ["PROVENANCE", "care_provenance"]
+
 CONTEXT = {
     "prov": "http://www.w3.org/ns/prov#",
     "dcterms": "http://purl.org/dc/terms/",

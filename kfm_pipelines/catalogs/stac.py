@@ -11,43 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.documents import checksum, document_bytes
+from kfm_pipelines.catalogs.release_facts import BBox, DocumentFacts, ReleaseFacts
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
 
 if TYPE_CHECKING:
     import pystac
     from jsonschema import Draft7Validator
 
-BBox = tuple[float, float, float, float]
-
 ANONYMIZED_EXTENSION = "https://stac-extensions.github.io/anonymized-location/v1.0.0/schema.json"
 FILE_EXTENSION = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
 TABLE_EXTENSION = "https://stac-extensions.github.io/table/v1.2.0/schema.json"
 PARQUET = "application/vnd.apache.parquet"
 ROOT_TITLE = "Kansas Frontier Matrix"
-
-
-@dataclass(frozen=True, slots=True)
-class ItemFacts:
-    """Everything an Item says about one revision of one key."""
-
-    key: str
-    window_start: datetime
-    window_end: datetime
-    bbox: BBox | None
-    rows: int
-    size: int
-    content_hash: str
-    inputs_hash: str
-    inputs: tuple[str, ...]
-    care: CareFacts
-    gates: tuple[str, ...]
-    table: Table
-    data_href: str
-    provenance_href: str
-    provenance_hash: str
-    provenance_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +36,8 @@ class Member:
     bbox: BBox | None
 
 
-def item_document(dataset: Dataset, facts: ItemFacts) -> bytes:
+def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, provenance: DocumentFacts) -> bytes:
+    """Says nothing of what came before: whoever has the same inputs has the same Item."""
     import pystac
 
     item = pystac.Item(
@@ -73,8 +50,8 @@ def item_document(dataset: Dataset, facts: ItemFacts) -> bytes:
         properties=_item_properties(dataset, facts),
         stac_extensions=[FILE_EXTENSION, TABLE_EXTENSION, *([ANONYMIZED_EXTENSION] if facts.care.masked else [])],
     )
-    item.add_asset("data", _data_asset(dataset, facts))
-    item.add_asset("provenance", _provenance_asset(facts))
+    item.add_asset("data", _data_asset(dataset, data))
+    item.add_asset("provenance", _provenance_asset(provenance))
     document = item.to_dict(include_self_link=False, transform_hrefs=False)
     document["collection"] = dataset.pipeline
     document["links"] = [
@@ -82,7 +59,7 @@ def item_document(dataset: Dataset, facts: ItemFacts) -> bytes:
         {"rel": "parent", "href": "../collection.json", "type": "application/json", "title": dataset.title},
         {"rel": "collection", "href": "../collection.json", "type": "application/json", "title": dataset.title},
         {"rel": "license", "href": dataset.licence.url},
-        *({"rel": "derived_from", "href": uri} for uri in facts.inputs),
+        *({"rel": "derived_from", "href": one.uri} for one in facts.inputs),
     ]
     _check("item", document)
     return document_bytes(document)
@@ -154,7 +131,7 @@ def _extent(dataset: Dataset, members: Sequence[Member]) -> "pystac.Extent":
     )
 
 
-def _item_properties(dataset: Dataset, facts: ItemFacts) -> dict[str, Any]:
+def _item_properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
     return {
         "title": f"{dataset.title}, {facts.key.split(':')[3]}",
         "license": dataset.licence.id,
@@ -193,30 +170,30 @@ def _care_properties(dataset: Dataset, care: CareFacts) -> dict[str, Any]:
     return properties
 
 
-def _data_asset(dataset: Dataset, facts: ItemFacts) -> "pystac.Asset":
+def _data_asset(dataset: Dataset, data: DocumentFacts) -> "pystac.Asset":
     import pystac
 
     return pystac.Asset(
-        href=facts.data_href,
+        href=data.href,
         title=dataset.title,
         media_type=PARQUET,
         roles=["data"],
         extra_fields={
-            "file:size": facts.size,
-            "file:checksum": checksum(facts.content_hash),
+            "file:size": data.size,
+            "file:checksum": checksum(data.digest),
         },
     )
 
 
-def _provenance_asset(facts: ItemFacts) -> "pystac.Asset":
+def _provenance_asset(provenance: DocumentFacts) -> "pystac.Asset":
     import pystac
 
     return pystac.Asset(
-        href=facts.provenance_href,
+        href=provenance.href,
         title="What was done to the data under its policy (PROV-O)",
         media_type="application/ld+json",
         roles=["metadata", "provenance"],
-        extra_fields={"file:size": facts.provenance_size, "file:checksum": checksum(facts.provenance_hash)},
+        extra_fields={"file:size": provenance.size, "file:checksum": checksum(provenance.digest)},
     )
 
 

@@ -33,6 +33,7 @@ class Prepared:
     inputs_hash: str
     etags: Mapping[str, str]
     sizes: Mapping[str, int]
+    sha256: Mapping[str, str]
 
     @property
     def fetches(self) -> Fetches:
@@ -45,6 +46,7 @@ class Prepared:
             "inputs_hash": self.inputs_hash,
             "etags": dict(self.etags),
             "sizes": dict(self.sizes),
+            "sha256": dict(self.sha256),
         }
 
 
@@ -81,7 +83,8 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> 
         return _skip(workshop, claim, current, Fetches(misses=len(events)))
     etags = {uri: one.etag for uri, one in fetched.items()}
     sizes = {source.asset_uri: len(source.data) for source in objects}
-    return Prepared(objects, config, promised, content, etags, sizes)
+    digests = {source.asset_uri: hashlib.sha256(source.data).hexdigest() for source in objects}
+    return Prepared(objects, config, promised, content, etags, sizes, digests)
 
 
 def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kfm_pipelines.catalogs.release_facts import InputFacts
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import (
     CareRefused,
@@ -18,7 +19,8 @@ from kfm_pipelines.errors import (
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
-from kfm_pipelines.operations.governance import Governance
+from kfm_pipelines.operations.environment import environment_facts
+from kfm_pipelines.operations.governance import Governance, Rules
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.red_bytes import remove_replaced
 from kfm_pipelines.operations.reviewing import is_approved
@@ -50,13 +52,15 @@ def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governan
         revision=_next_revision(workshop.database, claim.key, inputs_hash, judged["content_hash"]),
         window_start=start,
         window_end=end,
-        inputs=tuple(source["uri"] for source in begun["inputs"]),
+        inputs=tuple(_input_facts(one, computed, rules) for one in begun["inputs"]),
         inputs_hash=inputs_hash,
         fingerprint=computed["fingerprint"],
+        config=computed["config"],
         public_inputs_hash=keyed(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         care=care_facts(governance, rules, masked["measures"]),
         table=rules.published(dataset),
         gates=GATES,
+        environment=environment_facts(),
     )
     return stage(workshop.store, dataset, candidate, judged["content_hash"])
 
@@ -144,6 +148,16 @@ def _revision(release: Release, claim: Claim, txn: int) -> Revision:
         bbox=release.bbox,
         run_id=claim.owner,
     )
+
+
+def _input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: Rules) -> InputFacts:
+    """What may be told of an object: of one that is masked nothing that guesses could be tried against."""
+    uri, etag, sha256 = source["uri"], computed["etags"][source["uri"]], computed["sha256"][source["uri"]]
+    if not rules.secret:
+        size = computed["sizes"][uri]
+        return InputFacts(uri, source["version"], etag, size, {"sha256": sha256}, source["event"])
+    digest = {"hmacSha256": keyed(rules.secret, sha256)}
+    return InputFacts(uri, source["version"], None, None, digest, keyed(rules.secret, source["event"]))
 
 
 def _next_revision(database: Database, key: str, inputs_hash: str, content_hash: str) -> int:

@@ -40,8 +40,8 @@ def judge_release(
         key=claim.key,
         inputs=_inputs(workshop, claim),
         judged=release.content_hash,
-        digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents},
-        staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents},
+        digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents, **release.records},
+        staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents, **evidence.records},
         policy=rules.policy.name,
         care=rules.came_to,
         verified=None,
@@ -87,6 +87,7 @@ def _evidence(workshop: Workshop, layout: Layout, claim: Claim, rules: Rules, re
         rewritten=rewrite_parquet(data, claim.key) if rules.masks else data,
         item=store.read(layout.staged_item(*place)),
         documents={name: store.read(layout.staged_document(*place, name)) for name in release.documents},
+        records={name: store.read(layout.staged_document(*place, name)) for name in release.records},
         original=store.read(layout.computed(*place)) if rules.masks else b"",
         crosswalk=store.read(layout.crosswalk(*place)) if rules.masks else b"",
     )

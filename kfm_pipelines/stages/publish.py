@@ -9,7 +9,10 @@ from kfm_pipelines.stores import Layout, Store
 
 def verify_staged(store: Store, layout: Layout, release: Release, txn: int) -> None:
     """What lies in the staging tier must be what was staged, to the byte."""
-    documents = {layout.staged_document(release.key, txn, name): digest for name, digest in release.documents.items()}
+    documents = {
+        layout.staged_document(release.key, txn, name): digest
+        for name, digest in {**release.documents, **release.records}.items()
+    }
     for path, digest in {
         layout.staged_data(release.key, txn): release.content_hash,
         layout.staged_item(release.key, txn): release.item_hash,
@@ -31,7 +34,7 @@ def promote(
     if not store.exists(layout.content(release.content_hash)):
         verify_staged(store, layout, release, txn)
         store.keep(data, layout.content(release.content_hash))
-    for name, digest in release.documents.items():
+    for name, digest in {**release.documents, **release.records}.items():
         if not store.exists(layout.document(digest)):
             verify_staged(store, layout, release, txn)
             store.keep(layout.staged_document(release.key, txn, name), layout.document(digest))

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalogs.care_facts import CareFacts
-from kfm_pipelines.catalogs.prov import PROVENANCE, care_provenance
-from kfm_pipelines.catalogs.stac import BBox, ItemFacts, item_document
+from kfm_pipelines.catalogs.manifest import run_manifest
+from kfm_pipelines.catalogs.prov import care_provenance
+from kfm_pipelines.catalogs.release_facts import (
+    MANIFEST,
+    PROVENANCE,
+    BBox,
+    DocumentFacts,
+    EnvironmentFacts,
+    InputFacts,
+    ReleaseFacts,
+)
+from kfm_pipelines.catalogs.stac import item_document
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
@@ -29,13 +39,15 @@ class Candidate:
     revision: int
     window_start: datetime
     window_end: datetime
-    inputs: tuple[str, ...]
+    inputs: tuple[InputFacts, ...]
     inputs_hash: str
     fingerprint: str
+    config: str
     public_inputs_hash: str  # the one that may be shown: nobody can guess unmasked inputs by it
     care: CareFacts
     table: Table
     gates: tuple[str, ...]
+    environment: EnvironmentFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +64,13 @@ class Release:
     rows: int
     bytes: int
     bbox: BBox | None
-    documents: Mapping[str, str] = field(default_factory=dict)  # digests by name
+    documents: Mapping[str, str] = field(default_factory=dict)  # digests by name; the Item leads to them
+    records: Mapping[str, str] = field(default_factory=dict)  # digests of what tells how it came about
 
     @property
     def digest(self) -> str:
-        """Of everything that would be published; verdicts and reviews are about this."""
+        """Of everything that readers go by; verdicts and reviews are about this. Records are not part of it: they name
+        the software, and a review holds though that was renewed meanwhile."""
         return release_digest(self.content_hash, self.item_hash, self.documents)
 
     def as_detail(self) -> dict[str, Any]:
@@ -69,18 +83,28 @@ class Release:
 
 
 def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str) -> Release:
-    """Write data, provenance and Item of the candidate to the staging tier; the data must be the bytes judged."""
+    """Write data, documents and Item of the candidate to the staging tier; the data must be the bytes judged."""
     layout = Layout(dataset.pipeline)
     data = store.read(layout.masked(candidate.key, candidate.epoch))
     if hashlib.sha256(data).hexdigest() != content_hash:
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
-    table = read_parquet(data, candidate.key)
-    bbox = bounding_box(table, candidate.table)
-    provenance = care_provenance(candidate.key, candidate.inputs, content_hash, candidate.care)
-    described = _Described(content_hash, len(data), table.num_rows, bbox, provenance)
-    item = item_document(dataset, _facts(layout, candidate, described))
+    facts = _facts(candidate, content_hash, data)
+    provenance = care_provenance(facts.key, [one.uri for one in facts.inputs], content_hash, facts.care)
+    provenance_hash = hashlib.sha256(provenance).hexdigest()
+    item = item_document(
+        dataset,
+        facts,
+        DocumentFacts(f"../../../{layout.content(content_hash)}", content_hash, len(data)),
+        DocumentFacts(f"../../../{layout.document(provenance_hash)}", provenance_hash, len(provenance)),
+    )
+    item_hash = hashlib.sha256(item).hexdigest()
+    documents = {PROVENANCE: provenance}
+    records = {
+        MANIFEST: run_manifest(dataset, facts, candidate.revision, item_hash=item_hash, provenance_hash=provenance_hash)
+    }
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)
-    store.write(layout.staged_document(candidate.key, candidate.epoch, PROVENANCE), provenance)
+    for name, document in {**documents, **records}.items():
+        store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
     store.write(layout.staged_item(candidate.key, candidate.epoch), item)
     return Release(
         key=candidate.key,
@@ -88,12 +112,13 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         inputs_hash=candidate.inputs_hash,
         fingerprint=candidate.fingerprint,
         content_hash=content_hash,
-        item_hash=hashlib.sha256(item).hexdigest(),
+        item_hash=item_hash,
         expected_item=store.digest(layout.item(candidate.key)),
-        rows=table.num_rows,
+        rows=facts.rows,
         bytes=len(data),
-        bbox=bbox,
-        documents={PROVENANCE: described.provenance_hash},
+        bbox=facts.bbox,
+        documents=_digests(documents),
+        records=_digests(records),
     )
 
 
@@ -112,21 +137,6 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     return (longitudes["min"], latitudes["min"], longitudes["max"], latitudes["max"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """What is about to be staged, as its Item describes it."""
-
-    content_hash: str
-    size: int
-    rows: int
-    bbox: BBox | None
-    provenance: bytes
-
-    @property
-    def provenance_hash(self) -> str:
-        return hashlib.sha256(self.provenance).hexdigest()
-
-
 def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
     import shapely
 
@@ -137,22 +147,25 @@ def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
     return (west, south, east, north)
 
 
-def _facts(layout: Layout, candidate: Candidate, described: _Described) -> ItemFacts:
-    return ItemFacts(
+def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:
+    table = read_parquet(data, candidate.key)
+    return ReleaseFacts(
         key=candidate.key,
         window_start=candidate.window_start,
         window_end=candidate.window_end,
-        bbox=described.bbox,
-        rows=described.rows,
-        size=described.size,
-        content_hash=described.content_hash,
-        inputs_hash=candidate.public_inputs_hash,
         inputs=candidate.inputs,
+        inputs_hash=candidate.public_inputs_hash,
+        config=candidate.config,
         care=candidate.care,
         gates=candidate.gates,
         table=candidate.table,
-        data_href=f"../../../{layout.content(described.content_hash)}",
-        provenance_href=f"../../../{layout.document(described.provenance_hash)}",
-        provenance_hash=described.provenance_hash,
-        provenance_size=len(described.provenance),
+        environment=candidate.environment,
+        content_hash=content_hash,
+        size=len(data),
+        rows=table.num_rows,
+        bbox=bounding_box(table, candidate.table),
     )
+
+
+def _digests(documents: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(document).hexdigest() for name, document in documents.items()}

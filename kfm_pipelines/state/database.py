@@ -111,7 +111,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0004"
+HEAD = "0005"
 
 
 def is_current(database: Database) -> bool:

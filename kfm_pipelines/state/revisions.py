@@ -47,7 +47,8 @@ def current_revision(database: Database, key: str) -> Revision | None:
 
 
 def record_revision(connection: "Connection[dict[str, Any]]", new: Revision) -> None:
-    """Record it, unless it restores the one that is current; then its bytes must be the same."""
+    """Record it, unless it restores the one that is current; then its bytes must be the same. Its Item may differ: it
+    names the software that made it."""
     row = connection.execute(
         "SELECT * FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s",
         {"key": new.key, "revision": new.revision},
@@ -57,6 +58,14 @@ def record_revision(connection: "Connection[dict[str, Any]]", new: Revision) -> 
     elif row["content_hash"] != new.content_hash:
         raise IntegrityBroken(
             f"{new.key}: revision {new.revision} came out as {new.content_hash[:12]}, not {row['content_hash'][:12]}"
+        )
+    else:
+        connection.execute(
+            """
+            UPDATE kfm.revisions SET item_hash = %(item_hash)s
+            WHERE key = %(key)s AND revision = %(revision)s AND item_hash <> %(item_hash)s
+            """,
+            {"key": new.key, "revision": new.revision, "item_hash": new.item_hash},
         )
 
 

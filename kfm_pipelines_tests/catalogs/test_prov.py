@@ -6,7 +6,8 @@ from typing import Any
 
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.prov import care_provenance
-from kfm_pipelines_tests.catalogs.test_stac import EXEMPTED, MASKED, OPEN
+from kfm_pipelines_tests.catalogs.given import OPEN
+from kfm_pipelines_tests.catalogs.test_stac import EXEMPTED, MASKED
 
 KEY = "heritage-sites:kansas_statewide:5:2026-05:v1-0-0"
 INPUT = "s3://kfm-ingest/heritage/sites/2026/05/register-01.parquet"

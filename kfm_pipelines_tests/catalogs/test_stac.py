@@ -17,43 +17,22 @@ from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
 import kfm_pipelines_tests
 from kfm_pipelines.catalogs.care_facts import CareFacts, ExemptionFacts
+from kfm_pipelines.catalogs.release_facts import ReleaseFacts
 from kfm_pipelines.catalogs.stac import (
     ANONYMIZED_EXTENSION,
     FILE_EXTENSION,
     TABLE_EXTENSION,
-    BBox,
-    ItemFacts,
     Member,
     collection_document,
-    item_document,
     root_document,
 )
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines_tests.catalogs.given import DATA_HREF, FACTS, KANSAS, OPEN, PROVENANCE, STREAMFLOW, item_of
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.site import START
 
-DATASET = declared()["usgs/streamflow"]
-KANSAS: BBox = (-102.05, 36.99, -94.59, 40.0)
-OPEN = CareFacts("not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, 0.0, None)
-FACTS = ItemFacts(
-    key="usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0",
-    window_start=START,
-    window_end=START + timedelta(hours=1),
-    bbox=KANSAS,
-    rows=68,
-    size=5000,
-    content_hash="a" * 64,
-    inputs_hash="b" * 64,
-    inputs=("s3://kfm-ingest/usgs/streamflow/one.parquet",),
-    care=OPEN,
-    gates=("schema",),
-    table=DATASET.table,
-    data_href="../../../objects/sha256/aa/aaaa.parquet",
-    provenance_href="../../../objects/sha256/cc/cccc.json",
-    provenance_hash="c" * 64,
-    provenance_size=900,
-)
+DATASET = STREAMFLOW
 WITHOUT_PLACES = declared()["drought/tribal-areas"]
 EMPTY = dataclasses.replace(FACTS, bbox=None, rows=0)
 HERITAGE = declared()["heritage/sites"]
@@ -77,17 +56,17 @@ MEMBERS = [
     for hour, box in enumerate([KANSAS, None, (-103.0, 38.0, -100.0, 41.0)])
 ]
 DOCUMENTS: dict[str, Callable[[], bytes]] = {
-    "item": lambda: item_document(DATASET, FACTS),
-    "item of an empty table": lambda: item_document(DATASET, EMPTY),
+    "item": lambda: item_of(DATASET, FACTS),
+    "item of an empty table": lambda: item_of(DATASET, EMPTY),
     "collection": lambda: collection_document(DATASET, MEMBERS),
     "collection of an empty table": lambda: collection_document(DATASET, MEMBERS[1:2]),
-    "item without a place": lambda: item_document(WITHOUT_PLACES, dataclasses.replace(FACTS, bbox=None)),
+    "item without a place": lambda: item_of(WITHOUT_PLACES, dataclasses.replace(FACTS, bbox=None)),
     "collection without a place": lambda: collection_document(WITHOUT_PLACES, MEMBERS[1:2]),
-    "masked item": lambda: item_document(HERITAGE, dataclasses.replace(FACTS, care=MASKED)),
-    "item with all places withheld": lambda: item_document(
+    "masked item": lambda: item_of(HERITAGE, dataclasses.replace(FACTS, care=MASKED)),
+    "item with all places withheld": lambda: item_of(
         HERITAGE, dataclasses.replace(EMPTY, care=dataclasses.replace(MASKED, uncertainty_m=None))
     ),
-    "item under an exemption": lambda: item_document(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)),
+    "item under an exemption": lambda: item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)),
     "root": lambda: root_document([DATASET]),
     "empty root": lambda: root_document([]),
 }
@@ -132,12 +111,12 @@ def test_every_document_is_valid_by_the_schemas_of_its_extensions(
 
 
 @pytest.mark.parametrize("facts", [FACTS, EMPTY])
-def test_an_item_says_which_extensions_it_uses(facts: ItemFacts) -> None:
-    assert json.loads(item_document(DATASET, facts))["stac_extensions"] == [FILE_EXTENSION, TABLE_EXTENSION]
+def test_an_item_says_which_extensions_it_uses(facts: ReleaseFacts) -> None:
+    assert json.loads(item_of(DATASET, facts))["stac_extensions"] == [FILE_EXTENSION, TABLE_EXTENSION]
 
 
 def test_a_masked_item_warns_and_says_how_large_a_box_holds_the_truth() -> None:
-    item = json.loads(item_document(HERITAGE, dataclasses.replace(FACTS, care=MASKED)))
+    item = json.loads(item_of(HERITAGE, dataclasses.replace(FACTS, care=MASKED)))
     properties = item["properties"]
     assert ANONYMIZED_EXTENSION in item["stac_extensions"]
     # As far east and west as north and south, where degrees are shortest.
@@ -148,7 +127,7 @@ def test_a_masked_item_warns_and_says_how_large_a_box_holds_the_truth() -> None:
 
 
 def test_an_item_under_an_exemption_says_whose_it_is_and_until_when() -> None:
-    properties = json.loads(item_document(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)))["properties"]
+    properties = json.loads(item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)))["properties"]
     assert properties["kfm:exemption"] == {
         "id": "exempt-1", "by": "A reviewer", "until": "2026-12-31", "reason": "for the court"
     }  # fmt: skip
@@ -157,7 +136,7 @@ def test_an_item_under_an_exemption_says_whose_it_is_and_until_when() -> None:
 
 def test_a_nations_data_carries_its_notice_everywhere() -> None:
     facts = dataclasses.replace(FACTS, bbox=None, care=dataclasses.replace(OPEN, labels=("bc:provenance",)))
-    item = json.loads(item_document(WITHOUT_PLACES, facts))
+    item = json.loads(item_of(WITHOUT_PLACES, facts))
     collection = json.loads(collection_document(WITHOUT_PLACES, MEMBERS[1:2]))
     assert WITHOUT_PLACES.sovereignty is not None
     notice = WITHOUT_PLACES.sovereignty.notice
@@ -166,7 +145,7 @@ def test_a_nations_data_carries_its_notice_everywhere() -> None:
 
 def test_the_extension_schemas_do_refuse_a_wrong_field(official: JsonSchemaSTACValidator) -> None:
     for section, name, value in (("assets", "file:checksum", "no hex"), ("properties", "table:row_count", "many")):
-        document = json.loads(item_document(DATASET, FACTS))
+        document = json.loads(item_of(DATASET, FACTS))
         place = document["assets"]["data"] if section == "assets" else document["properties"]
         place[name] = value
         with pytest.raises(STACValidationError):
@@ -174,7 +153,7 @@ def test_the_extension_schemas_do_refuse_a_wrong_field(official: JsonSchemaSTACV
 
 
 def test_an_item_says_what_when_where_and_from_what() -> None:
-    item = json.loads(item_document(DATASET, FACTS))
+    item = json.loads(item_of(DATASET, FACTS))
     asset = item["assets"]["data"]
 
     assert (item["id"], item["collection"]) == (FACTS.key, "usgs-streamflow")
@@ -183,14 +162,14 @@ def test_an_item_says_what_when_where_and_from_what() -> None:
         "2025-12-04T00:00:00Z",
         "2025-12-04T01:00:00Z",
     )
-    assert (asset["href"], asset["file:size"], asset["file:checksum"]) == (FACTS.data_href, 5000, f"1220{'a' * 64}")
+    assert (asset["href"], asset["file:size"], asset["file:checksum"]) == (DATA_HREF, 5000, f"1220{'a' * 64}")
     assert item["properties"]["kfm:gates"] == {"schema": "green"}
     assert [column["name"] for column in item["properties"]["table:columns"]] == [c.name for c in DATASET.table.columns]
-    assert [link["href"] for link in item["links"] if link["rel"] == "derived_from"] == list(FACTS.inputs)
+    assert [link["href"] for link in item["links"] if link["rel"] == "derived_from"] == [FACTS.inputs[0].uri]
 
 
 def test_an_empty_table_has_no_geometry_and_no_box() -> None:
-    item = json.loads(item_document(DATASET, EMPTY))
+    item = json.loads(item_of(DATASET, EMPTY))
     assert item["geometry"] is None
     assert "bbox" not in item
 
@@ -236,18 +215,22 @@ def test_the_order_of_members_makes_no_difference() -> None:
         {"content_hash": "c" * 64},
         {"inputs_hash": "c" * 64},
         {"care": dataclasses.replace(OPEN, policy="other@1")},
-        {"provenance_hash": "e" * 64},
     ],
 )
 def test_other_facts_are_other_bytes(changes: dict[str, Any]) -> None:
-    assert item_document(DATASET, dataclasses.replace(FACTS, **changes)) != item_document(DATASET, FACTS)
+    assert item_of(DATASET, dataclasses.replace(FACTS, **changes)) != item_of(DATASET, FACTS)
+
+
+def test_another_provenance_is_another_item() -> None:
+    other = dataclasses.replace(PROVENANCE, digest="e" * 64)
+    assert item_of(DATASET, FACTS, provenance=other) != item_of(DATASET, FACTS)
 
 
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
         (
-            lambda: item_document(DATASET, dataclasses.replace(FACTS, data_href="")),
+            lambda: item_of(DATASET, FACTS, data_href=""),
             r"the STAC item .* is not valid at assets/data/href",
         ),
         (lambda: collection_document(changed(description=""), MEMBERS), "usgs-streamflow is not valid at description"),

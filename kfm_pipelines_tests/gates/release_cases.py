@@ -8,9 +8,10 @@ from typing import Any
 
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.prov import PROVENANCE, care_provenance
-from kfm_pipelines.catalogs.stac import ItemFacts, item_document
+from kfm_pipelines.catalogs.release_facts import DocumentFacts
 from kfm_pipelines.gates import Promised, ReleaseSubject
 from kfm_pipelines.gates.integrity import DATA, ITEM
+from kfm_pipelines_tests.catalogs.given import FACTS, INPUT, item_of
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.gates.case import Case
 from kfm_pipelines_tests.stages.given import WINDOW
@@ -33,7 +34,8 @@ def _care(methods: tuple[str, ...]) -> CareFacts:
 
 def _staged(methods: tuple[str, ...]) -> dict[str, bytes]:
     provenance = care_provenance(KEY, [URI], sha256(BYTES), _care(methods))
-    facts = ItemFacts(
+    facts = replace(
+        FACTS,
         key=KEY,
         window_start=WINDOW[0],
         window_end=WINDOW[1],
@@ -41,17 +43,13 @@ def _staged(methods: tuple[str, ...]) -> dict[str, bytes]:
         rows=1,
         size=len(BYTES),
         content_hash=sha256(BYTES),
-        inputs_hash="e" * 64,
-        inputs=(URI,),
+        inputs=(replace(INPUT, uri=URI),),
         care=_care(methods),
-        gates=("schema",),
         table=TRIBAL_AREAS.table,
-        data_href="../data.parquet",
-        provenance_href=f"../{sha256(provenance)}.json",
-        provenance_hash=sha256(provenance),
-        provenance_size=len(provenance),
     )
-    return {DATA: BYTES, ITEM: item_document(TRIBAL_AREAS, facts), PROVENANCE: provenance}
+    described = DocumentFacts(f"../{sha256(provenance)}.json", sha256(provenance), len(provenance))
+    item = item_of(TRIBAL_AREAS, facts, data_href="../data.parquet", provenance=described)
+    return {DATA: BYTES, ITEM: item, PROVENANCE: provenance}
 
 
 def release(*methods: str) -> ReleaseSubject:

@@ -10,20 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.stages.parquet import write_parquet
 from kfm_pipelines.stages.publish import promote, verify_staged
 from kfm_pipelines.stages.stage import Candidate, Release, bounding_box, stage
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, INPUT, OPEN
 from kfm_pipelines_tests.site import START
 from kfm_pipelines_tests.stages.given import DATASET, computed, rows
 
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
 LAYOUT = Layout(DATASET.pipeline)
 FIRST, SECOND = write_parquet(computed(rows(3))), write_parquet(computed(rows(5)))
-CHANGES_OF_A_PROMOTION = 7
+CHANGES_OF_A_PROMOTION = 8
 
 
 class Stopped(Exception):
@@ -90,15 +90,15 @@ def candidate(epoch: int = 1) -> Candidate:
         revision=epoch,
         window_start=START,
         window_end=START + timedelta(hours=1),
-        inputs=("s3://kfm-ingest/usgs/streamflow/one.parquet",),
+        inputs=(INPUT,),
         inputs_hash=f"{epoch:064x}",
         fingerprint="f" * 64,
+        config="5" * 64,
         public_inputs_hash=f"{epoch:064x}",
-        care=CareFacts(
-            "not-sensitive@2", "d" * 64, "public anyway", "KFM data stewards", (), (), None, None, 0.0, None
-        ),
+        care=OPEN,
         table=DATASET.table,
         gates=("schema",),
+        environment=ENVIRONMENT,
     )
 
 
@@ -165,7 +165,7 @@ def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileSt
     assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed(KEY)) == FIRST
     assert set(everything(store)) == {
         LAYOUT.content(release.content_hash),
-        *(LAYOUT.document(digest) for digest in release.documents.values()),
+        *(LAYOUT.document(digest) for digest in {**release.documents, **release.records}.values()),
         LAYOUT.processed(KEY),
         LAYOUT.item(KEY),
     }

@@ -193,7 +193,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         read_origins(policy, dataset, original, declared),
         _sound(crosswalk),
         item,
-        tuple(read_document(document) for document in evidence.documents.values()),
+        tuple(read_document(document) for document in (*evidence.documents.values(), *evidence.records.values())),
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class Evidence:
     original: bytes  # Parquet, before masking
     crosswalk: bytes  # Parquet: which row of the original went into which published record
     rewritten: bytes  # the table in `data`, read and written again by the one writer there is
+    records: Mapping[str, bytes] = field(default_factory=dict)  # published next to it, and not part of its digest
 
     def __repr__(self) -> str:
         return f"Evidence({digest_of(self)})"  # the bytes must not get into a log

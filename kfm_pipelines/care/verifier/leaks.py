@@ -60,7 +60,10 @@ def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
 
 
 def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
-    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.evidence.documents])):
+    for subject, documents in (
+        ("item", [case.item]),
+        ("documents", [*case.documents, *case.evidence.documents, *case.evidence.records]),
+    ):
         texts = [_MOMENT.sub(" ", text) for document in documents for text in texts_in(document)]
         yield from search(case, subject, texts, (number for one in documents for number in numbers_in(one)))
 

@@ -57,7 +57,10 @@ def nothing_is_a_digest_of_the_original(case: Case) -> Iterator[Breach]:
     parts = [(name, part) for name in _DIGESTS for part in (case.evidence.original, case.evidence.crosswalk)]
     with ThreadPoolExecutor() as pool:  # hashing lets go of the interpreter
         digests = [text for spellings in pool.map(_spellings, parts) for text in spellings]
-    for subject, documents in (("item", [case.item]), ("documents", [*case.documents, *case.evidence.documents])):
+    for subject, documents in (
+        ("item", [case.item]),
+        ("documents", [*case.documents, *case.evidence.documents, *case.evidence.records]),
+    ):
         texts = [text for document in documents for text in texts_in(document)]
         found = sum(any(one in text or one in text.lower() for one in digests) for text in texts)
         if found:

@@ -1,0 +1,48 @@
+"""The software this process runs, as documents tell of it. Found out once for a process."""
+
+import hashlib
+import platform
+import shutil
+import subprocess
+from functools import cache
+from importlib.metadata import distributions
+
+from kfm_pipelines.catalogs.release_facts import EnvironmentFacts
+from kfm_pipelines.settings import PACKAGE
+
+
+@cache
+def environment_facts() -> EnvironmentFacts:
+    commit, dirty = _checkout()
+    return EnvironmentFacts(
+        python=platform.python_version(),
+        implementation=platform.python_implementation(),
+        system=platform.system(),
+        machine=platform.machine(),
+        commit=commit,
+        dirty=dirty,
+        sbom=hashlib.sha256(sbom()).hexdigest(),
+    )
+
+
+@cache
+def sbom() -> bytes:
+    """What is installed, as one document."""
+    installed = sorted({(one.name.lower(), one.version) for one in distributions()})
+    return "".join(f"{name}=={version}\n" for name, version in installed).encode()
+
+
+def _checkout() -> tuple[str | None, bool | None]:
+    """The commit the code was checked out from, and whether it was changed since."""
+    git = shutil.which("git")
+    if git is None or not (PACKAGE.parent / ".git").exists():
+        return None, None
+    commit = _asked(git, "rev-parse", "HEAD")
+    changed = _asked(git, "status", "--porcelain", "--untracked-files=no", "--", PACKAGE.name, "resources")
+    return commit, None if changed is None else bool(changed)
+
+
+def _asked(git: str, *arguments: str) -> str | None:
+    command = [git, "-C", str(PACKAGE.parent), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,69 @@
+"""Pages of the catalog, the ledger of publications, snapshots."""
+
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+PAGES = r"""
+CREATE TABLE kfm.collection_pages (
+    dataset  text NOT NULL,
+    page     text NOT NULL,
+    changed  bigint NOT NULL DEFAULT 0,
+    written  bigint NOT NULL DEFAULT 0,
+    items    bigint NOT NULL DEFAULT 0,
+    rows     bigint NOT NULL DEFAULT 0,
+    bytes    bigint NOT NULL DEFAULT 0,
+    starts   timestamptz,
+    ends     timestamptz,
+    bbox     double precision[],
+    versions text[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (dataset, page)
+);
+COMMENT ON TABLE kfm.collection_pages IS
+    'a page links the items of one stretch of time; it is written anew while written < changed';
+COMMENT ON COLUMN kfm.collection_pages.items IS 'this and what follows: as the page was last written';
+CREATE INDEX stale_pages ON kfm.collection_pages (dataset) WHERE changed <> written;
+"""
+
+LEDGER = r"""
+CREATE TABLE kfm.ledger (
+    id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at               timestamptz NOT NULL DEFAULT clock_timestamp(),
+    run_id           text NOT NULL,
+    dataset          text NOT NULL,
+    key              text NOT NULL,
+    revision         integer NOT NULL,
+    txn              bigint NOT NULL,
+    content_hash     text NOT NULL,
+    item_hash        text NOT NULL,
+    manifest_hash    text NOT NULL,
+    attestation_hash text,
+    rows             bigint NOT NULL,
+    bytes            bigint NOT NULL,
+    UNIQUE (key, txn)
+);
+COMMENT ON TABLE kfm.ledger IS 'one entry for each publication, with the digests that its documents have';
+"""
+
+SNAPSHOTS = r"""
+CREATE TABLE kfm.snapshots (
+    dataset text NOT NULL,
+    kind    text NOT NULL,
+    changed bigint NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (dataset, kind)
+);
+COMMENT ON COLUMN kfm.snapshots.changed IS 'up to which change of the collection the snapshot goes';
+"""
+
+
+def upgrade() -> None:
+    for statements in (PAGES, LEDGER, SNAPSHOTS):
+        op.execute(statements)
+
+
+def downgrade() -> None:
+    op.execute("DROP TABLE kfm.snapshots, kfm.ledger, kfm.collection_pages")
