@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines_tests.cli.command import kfm
+from kfm_pipelines_tests.cli.command import fresh_kfm, kfm
 from kfm_pipelines_tests.site import Site
 
 
@@ -16,7 +16,7 @@ def test_from_emit_to_published(site: Site) -> None:
     drained = kfm(site.environment, "drain", "--once", "--json").json
     assert drained == {"received": 9, "recorded": 3, "duplicates": 6, "refused": 0, "violations": 0}
 
-    worked = kfm(site.environment, "work", "--once", "--json").json
+    worked = fresh_kfm(site.environment, "work", "--once", "--json").json
     assert worked == {"keys": 3, "published": 3, "skipped": 0, "failed": 0, "runs": 1}
 
     whole = kfm(site.environment, "status", "--json").json["datasets"]["usgs/streamflow"]
