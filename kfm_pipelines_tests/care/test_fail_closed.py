@@ -1,6 +1,7 @@
 """Whatever is wrong with the data, the policy, the masker or the verifier: nothing is published, and one sentence says
 why, without a value of the data in it."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
