@@ -48,6 +48,7 @@ class Settings:
     red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
+    source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
@@ -88,6 +89,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
+        source_date_epoch=_source_date_epoch(env),
     )
 
 
@@ -127,6 +129,12 @@ def care_variable(key_id: str) -> str:
 
 def _care_keys(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, env[name]) for name in env if name.startswith(CARE_KEY_PREFIX) and env[name]))
+
+
+def _source_date_epoch(env: Mapping[str, str]) -> int | None:
+    if not env.get("SOURCE_DATE_EPOCH"):
+        return None
+    return _whole_number(env, "SOURCE_DATE_EPOCH", 0, at_least=0, at_most=253_402_300_799)
 
 
 def _fifo_name(env: Mapping[str, str], name: str, default: str) -> str:

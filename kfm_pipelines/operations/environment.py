@@ -5,9 +5,11 @@ import platform
 import shutil
 import subprocess
 from functools import cache
-from importlib.metadata import distributions
+from importlib.metadata import distributions, version
+from urllib.parse import urlsplit
 
-from kfm_pipelines.catalogs.release_facts import EnvironmentFacts
+from kfm_pipelines.catalogs.release_facts import EnvironmentFacts, StorageFacts
+from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.settings import PACKAGE
 
 
@@ -22,7 +24,17 @@ def environment_facts() -> EnvironmentFacts:
         commit=commit,
         dirty=dirty,
         sbom=hashlib.sha256(sbom()).hexdigest(),
+        kfm=version("kfm-pipelines"),
     )
+
+
+@cache
+def storage_facts(store_url: str) -> StorageFacts:
+    """Where what is published lies, as everybody may know it."""
+    parts = urlsplit(store_url)
+    if parts.scheme != "s3":
+        return StorageFacts()
+    return StorageFacts(bucket=parts.netloc, region=s3_client().meta.region_name)
 
 
 @cache

@@ -18,6 +18,7 @@ from kfm_pipelines.catalogs.release_facts import (
     EnvironmentFacts,
     InputFacts,
     ReleaseFacts,
+    StorageFacts,
 )
 from kfm_pipelines.catalogs.stac import item_document
 from kfm_pipelines.datasets import Dataset
@@ -48,6 +49,7 @@ class Candidate:
     table: Table
     gates: tuple[str, ...]
     environment: EnvironmentFacts
+    storage: StorageFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts
         gates=candidate.gates,
         table=candidate.table,
         environment=candidate.environment,
+        storage=candidate.storage,
         content_hash=content_hash,
         size=len(data),
         rows=table.num_rows,

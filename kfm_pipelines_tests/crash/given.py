@@ -135,6 +135,14 @@ def inbox_states(site: Site) -> dict[str, str]:
 
 
 def collection_members(site: Site) -> list[str]:
-    document = json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())
-    hrefs = [link["href"] for link in document["links"] if link["rel"] == "item"]
-    return [href.removeprefix("./items/").removesuffix(".json") for href in hrefs]
+    """The keys that a reader finds from the collection down, page by page."""
+    found, open_pages = [], [site.data / "catalog/usgs-streamflow/collection.json"]
+    for page in open_pages:
+        for link in json.loads(page.read_text())["links"]:
+            target = page.parent / link["href"]
+            if link["rel"] == "child":
+                open_pages.append(target)
+            elif link["rel"] == "item":
+                assert target.is_file()
+                found.append(target.name.removesuffix(".json"))
+    return sorted(found)
