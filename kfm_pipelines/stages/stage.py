@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.manifest import run_manifest
-from kfm_pipelines.catalogs.prov import care_provenance
+from kfm_pipelines.catalogs.prov import release_provenance
 from kfm_pipelines.catalogs.release_facts import (
     MANIFEST,
     PROVENANCE,
@@ -91,7 +91,7 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
     if hashlib.sha256(data).hexdigest() != content_hash:
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     facts = _facts(candidate, content_hash, data)
-    provenance = care_provenance(facts.key, [one.uri for one in facts.inputs], content_hash, facts.care)
+    provenance = release_provenance(dataset, facts)
     provenance_hash = hashlib.sha256(provenance).hexdigest()
     item = item_document(
         dataset,
