@@ -4,12 +4,12 @@ A publication counts the change in its own transaction; whoever writes the colle
 that was left behind by a crash is known, and the next run or tick writes it.
 """
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalogs.stac import Member, collection_document, root_document
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.revisions import published_keys
 from kfm_pipelines.stores import Layout
@@ -32,7 +32,7 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
             return False
         keys = published_keys(connection, dataset.dataset)
         members = [Member(k.key, k.window_start, k.window_end, k.bbox) for k in keys]
-        workshop.store.write(Layout(dataset.pipeline).collection(), collection_document(dataset, members))
+        write_sealed(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, members))
         connection.execute(
             "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
             {**parameters, "changed": row["changed"]},
@@ -57,6 +57,4 @@ def _refresh_root(workshop: Workshop, connection: "Connection[dict[str, Any]]") 
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
     rows = connection.execute("SELECT dataset FROM kfm.collections WHERE written > 0 ORDER BY dataset").fetchall()
     described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
-    document = root_document(described)
-    if workshop.store.digest(ROOT_CATALOG) != hashlib.sha256(document).hexdigest():
-        workshop.store.write(ROOT_CATALOG, document)
+    write_sealed(workshop, ROOT_CATALOG, root_document(described))

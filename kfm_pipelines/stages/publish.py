@@ -38,6 +38,9 @@ def promote(
         if not store.exists(layout.document(digest)):
             verify_staged(store, layout, release, txn)
             store.keep(layout.staged_document(release.key, txn, name), layout.document(digest))
+    for name, digest in release.shared.items():
+        if not store.exists(layout.document(digest)):  # it was there when this was staged
+            store.keep(layout.staged_document(release.key, txn, name), layout.document(digest))
     if store.digest(layout.item(release.key)) != release.item_hash:
         verify_staged(store, layout, release, txn)
         before_swap()

@@ -7,12 +7,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.verifier import release_digest
+from kfm_pipelines.catalogs.attestation import Subjects, attestation
 from kfm_pipelines.catalogs.care_facts import CareFacts
+from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.catalogs.manifest import run_manifest
 from kfm_pipelines.catalogs.prov import care_provenance
 from kfm_pipelines.catalogs.release_facts import (
+    ATTESTATION,
     MANIFEST,
     PROVENANCE,
+    PUBLIC_KEY,
+    SBOM,
     BBox,
     DocumentFacts,
     EnvironmentFacts,
@@ -25,6 +30,7 @@ from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores.layout import public_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +57,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Notary:
+    """What vouches for a release: whose key signs it, and the list of the software that made it."""
+
+    signer: Signer
+    sbom: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """A staged revision, as it is written into the log: all that is needed to publish it, or to finish doing so."""
 
@@ -66,6 +80,7 @@ class Release:
     bbox: BBox | None
     documents: Mapping[str, str] = field(default_factory=dict)  # digests by name; the Item leads to them
     records: Mapping[str, str] = field(default_factory=dict)  # digests of what tells how it came about
+    shared: Mapping[str, str] = field(default_factory=dict)  # digests of what it has in common with others
 
     @property
     def digest(self) -> str:
@@ -82,7 +97,7 @@ class Release:
         return cls(**{**detail, "bbox": (bbox[0], bbox[1], bbox[2], bbox[3]) if bbox else None})
 
 
-def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str) -> Release:
+def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, notary: Notary) -> Release:
     """Write data, documents and Item of the candidate to the staging tier; the data must be the bytes judged."""
     layout = Layout(dataset.pipeline)
     data = store.read(layout.masked(candidate.key, candidate.epoch))
@@ -99,9 +114,16 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
     )
     item_hash = hashlib.sha256(item).hexdigest()
     documents = {PROVENANCE: provenance}
-    records = {
-        MANIFEST: run_manifest(dataset, facts, candidate.revision, item_hash=item_hash, provenance_hash=provenance_hash)
-    }
+    manifest = run_manifest(dataset, facts, candidate.revision, item_hash=item_hash, provenance_hash=provenance_hash)
+    manifest_hash = hashlib.sha256(manifest).hexdigest()
+    subjects = Subjects(
+        data=(layout.processed(facts.key), content_hash),
+        item=(layout.item(facts.key), item_hash),
+        provenance=(layout.document(provenance_hash), provenance_hash),
+        manifest=(layout.document(manifest_hash), manifest_hash),
+    )
+    records = {MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, notary.signer)}
+    shared = _keep_shared(store, layout, candidate, notary)
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)
     for name, document in {**documents, **records}.items():
         store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
@@ -119,6 +141,7 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         bbox=facts.bbox,
         documents=_digests(documents),
         records=_digests(records),
+        shared=shared,
     )
 
 
@@ -145,6 +168,24 @@ def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
         return None
     west, south, east, north = (float(edge) for edge in shapely.total_bounds(found))
     return (west, south, east, north)
+
+
+def _keep_shared(store: Store, layout: Layout, candidate: Candidate, notary: Notary) -> dict[str, str]:
+    """What many releases have in common gets its name at once, and is written for the first of them only. It tells
+    nothing of the data."""
+    sbom = hashlib.sha256(notary.sbom).hexdigest()
+    if sbom != candidate.environment.sbom:
+        raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
+    key = notary.signer.public
+    for name, target, data in (
+        (SBOM, layout.document(sbom), notary.sbom),
+        (PUBLIC_KEY, public_key(key.key_id), key.pem),
+    ):
+        if not store.exists(target):
+            staged = layout.staged_document(candidate.key, candidate.epoch, name)
+            store.write(staged, data)
+            store.keep(staged, target)
+    return {SBOM: sbom}
 
 
 def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:

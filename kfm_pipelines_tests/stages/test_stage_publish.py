@@ -13,17 +13,20 @@ import pytest
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.stages.parquet import write_parquet
 from kfm_pipelines.stages.publish import promote, verify_staged
-from kfm_pipelines.stages.stage import Candidate, Release, bounding_box, stage
+from kfm_pipelines.stages.stage import Candidate, Notary, Release, bounding_box, stage
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.files import FileStore
-from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, INPUT, OPEN
+from kfm_pipelines.stores.layout import public_key
+from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, INPUT, OPEN, SBOM, SIGNER
 from kfm_pipelines_tests.site import START
 from kfm_pipelines_tests.stages.given import DATASET, computed, rows
 
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
 LAYOUT = Layout(DATASET.pipeline)
 FIRST, SECOND = write_parquet(computed(rows(3))), write_parquet(computed(rows(5)))
-CHANGES_OF_A_PROMOTION = 8
+CHANGES_OF_A_PROMOTION = 9
+NOTARY = Notary(SIGNER, SBOM)
+SHARED = {LAYOUT.document(ENVIRONMENT.sbom), public_key(SIGNER.public.key_id)}  # tell nothing of the data
 
 
 class Stopped(Exception):
@@ -105,7 +108,7 @@ def candidate(epoch: int = 1) -> Candidate:
 def staged(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
     store.write(LAYOUT.computed(KEY, epoch), b"unmasked")
     store.write(LAYOUT.masked(KEY, epoch), data)
-    return stage(store, DATASET, candidate(epoch), hashlib.sha256(data).hexdigest())
+    return stage(store, DATASET, candidate(epoch), hashlib.sha256(data).hexdigest(), NOTARY)
 
 
 def published(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
@@ -135,7 +138,31 @@ def test_a_staged_revision_is_complete_and_no_reader_sees_it(store: FileStore) -
     verify_staged(store, LAYOUT, release, 1)
     assert store.read(LAYOUT.staged_data(KEY, 1)) == FIRST
     assert (release.rows, release.bytes, release.expected_item) == (3, len(FIRST), None)
-    assert {path.split("/")[0] for path in everything(store)} == {"work"}
+    assert {path.split("/")[0] for path in everything(store).keys() - SHARED} == {"work"}
+
+
+def test_the_list_of_software_is_written_once_and_must_be_the_one_named(store: FileStore) -> None:
+    staged(store)
+    for path in SHARED:
+        assert store.exists(path)
+    staged(store, epoch=2)
+    assert not store.exists(LAYOUT.staged_document(KEY, 2, "sbom.cdx.json"))
+
+    with pytest.raises(IntegrityBroken, match="list of software"):
+        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), Notary(SIGNER, b"another"))
+
+
+def test_without_the_list_of_software_nothing_is_published(store: FileStore) -> None:
+    release = staged(store)
+    store.discard(LAYOUT.document(ENVIRONMENT.sbom))
+    promote(store, LAYOUT, release, 1)
+    assert store.read(LAYOUT.document(ENVIRONMENT.sbom)) == SBOM
+
+    later = staged(store, SECOND, epoch=2)
+    store.discard(LAYOUT.document(ENVIRONMENT.sbom))
+    with pytest.raises(ObjectMissing):
+        promote(store, LAYOUT, later, 2)
+    assert bytes_a_reader_finds(store) == FIRST
 
 
 def test_staging_again_gives_the_same_bytes(store: FileStore) -> None:
@@ -150,13 +177,13 @@ def test_a_release_survives_the_log(store: FileStore) -> None:
 def test_bytes_that_changed_after_the_verdict_are_not_staged(store: FileStore) -> None:
     store.write(LAYOUT.masked(KEY, 1), SECOND)
     with pytest.raises(IntegrityBroken, match="the masked table changed after it was judged"):
-        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest())
+        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), NOTARY)
     assert store.paths("work/staged") == []
 
 
 def test_without_a_masked_table_nothing_is_staged(store: FileStore) -> None:
     with pytest.raises(ObjectMissing):
-        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest())
+        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), NOTARY)
 
 
 def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileStore) -> None:
@@ -168,6 +195,7 @@ def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileSt
         *(LAYOUT.document(digest) for digest in {**release.documents, **release.records}.values()),
         LAYOUT.processed(KEY),
         LAYOUT.item(KEY),
+        *SHARED,
     }
 
 
@@ -234,7 +262,7 @@ def test_what_is_not_what_was_staged_is_not_published(store: FileStore, path: st
         with pytest.raises(IntegrityBroken, match=f"{path.rsplit('/', 1)[-1]} is not what was staged"):
             attempt(store, LAYOUT, release, 1)
 
-    assert {path.split("/")[0] for path in everything(store)} == {"work"}
+    assert {path.split("/")[0] for path in everything(store).keys() - SHARED} == {"work"}
 
 
 def test_a_pointer_that_moved_meanwhile_is_not_overwritten(store: FileStore) -> None:
