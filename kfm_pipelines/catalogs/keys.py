@@ -9,7 +9,8 @@ from kfm_pipelines.errors import SignatureRefused
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-    from securesystemslib.signer import CryptoSigner, SSlibKey
+    from securesystemslib.signer._crypto_signer import CryptoSigner
+    from securesystemslib.signer._key import SSlibKey
 
 _BLOCK = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----\n?", re.DOTALL)
 
@@ -22,7 +23,7 @@ class PublicKey:
 
     @cached_property
     def envelope_key(self) -> "SSlibKey":
-        from securesystemslib.signer import SSlibKey
+        from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # not in its __all__
 
         return SSlibKey.from_crypto(self.key)
 
@@ -61,7 +62,7 @@ class Signer:
 
     @cached_property
     def envelope_signer(self) -> "CryptoSigner":
-        from securesystemslib.signer import CryptoSigner
+        from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]  # not in its __all__
 
         return CryptoSigner(self.private_key, self.public.envelope_key)
 

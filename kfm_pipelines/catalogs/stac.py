@@ -61,7 +61,7 @@ def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, pr
         {"rel": "license", "href": dataset.licence.url},
         *({"rel": "derived_from", "href": one.uri} for one in facts.inputs),
     ]
-    _check("item", document)
+    check("item", document)
     return document_bytes(document)
 
 
@@ -95,7 +95,7 @@ def collection_document(dataset: Dataset, members: Sequence[Member]) -> bytes:
         for member in sorted(members, key=lambda member: member.key)
     ]
     # One link stands for all: they differ in the key alone, and checking 100,000 of them takes a minute.
-    _check("collection", {**document, "links": document["links"] + items[:1]})
+    check("collection", {**document, "links": document["links"] + items[:1]})
     return document_bytes({**document, "links": document["links"] + items})
 
 
@@ -118,7 +118,7 @@ def root_document(datasets: Iterable[Dataset]) -> bytes:
         "description": "Everything KFM Pipelines has published.",
         "links": links,
     }
-    _check("catalog", document)
+    check("catalog", document)
     return document_bytes(document)
 
 
@@ -218,7 +218,7 @@ def _declared_extent(dataset: Dataset) -> BBox:
     return (extent.west, extent.south, extent.east, extent.north) if extent else (-180.0, -90.0, 180.0, 90.0)
 
 
-def _check(kind: Literal["item", "collection", "catalog"], document: Mapping[str, Any]) -> None:
+def check(kind: Literal["item", "collection", "catalog"], document: Mapping[str, Any]) -> None:
     """Check against the official core schema, which comes with pystac; no network is asked."""
     from jsonschema.exceptions import best_match
 

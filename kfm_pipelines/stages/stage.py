@@ -81,12 +81,18 @@ class Release:
     documents: Mapping[str, str] = field(default_factory=dict)  # digests by name; the Item leads to them
     records: Mapping[str, str] = field(default_factory=dict)  # digests of what tells how it came about
     shared: Mapping[str, str] = field(default_factory=dict)  # digests of what it has in common with others
+    signed_by: str = ""  # id of the key
 
     @property
     def digest(self) -> str:
         """Of everything that readers go by; verdicts and reviews are about this. Records are not part of it: they name
         the software, and a review holds though that was renewed meanwhile."""
         return release_digest(self.content_hash, self.item_hash, self.documents)
+
+    def shared_paths(self, layout: Layout) -> dict[str, str]:
+        """Where readers find what it has in common with others, by name."""
+        paths = {SBOM: layout.document(self.shared.get(SBOM, "")), PUBLIC_KEY: public_key(self.signed_by)}
+        return {name: paths[name] for name in self.shared}
 
     def as_detail(self) -> dict[str, Any]:
         return asdict(self)
@@ -123,12 +129,12 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         manifest=(layout.document(manifest_hash), manifest_hash),
     )
     records = {MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, notary.signer)}
-    shared = _keep_shared(store, layout, candidate, notary)
+    shared = {SBOM: notary.sbom, PUBLIC_KEY: notary.signer.public.pem}
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)
     for name, document in {**documents, **records}.items():
         store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
     store.write(layout.staged_item(candidate.key, candidate.epoch), item)
-    return Release(
+    release = Release(
         key=candidate.key,
         revision=candidate.revision,
         inputs_hash=candidate.inputs_hash,
@@ -141,8 +147,11 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         bbox=facts.bbox,
         documents=_digests(documents),
         records=_digests(records),
-        shared=shared,
+        shared=_digests(shared),
+        signed_by=notary.signer.public.key_id,
     )
+    _stage_shared(store, layout, candidate, release, shared)
+    return release
 
 
 def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
@@ -170,22 +179,15 @@ def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
     return (west, south, east, north)
 
 
-def _keep_shared(store: Store, layout: Layout, candidate: Candidate, notary: Notary) -> dict[str, str]:
-    """What many releases have in common gets its name at once, and is written for the first of them only. It tells
-    nothing of the data."""
-    sbom = hashlib.sha256(notary.sbom).hexdigest()
-    if sbom != candidate.environment.sbom:
+def _stage_shared(
+    store: Store, layout: Layout, candidate: Candidate, release: Release, shared: Mapping[str, bytes]
+) -> None:
+    """What many releases have in common is staged until one of them is published."""
+    if release.shared[SBOM] != candidate.environment.sbom:
         raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
-    key = notary.signer.public
-    for name, target, data in (
-        (SBOM, layout.document(sbom), notary.sbom),
-        (PUBLIC_KEY, public_key(key.key_id), key.pem),
-    ):
-        if not store.exists(target):
-            staged = layout.staged_document(candidate.key, candidate.epoch, name)
-            store.write(staged, data)
-            store.keep(staged, target)
-    return {SBOM: sbom}
+    for name, path in release.shared_paths(layout).items():
+        if not store.exists(path):
+            store.write(layout.staged_document(candidate.key, candidate.epoch, name), shared[name])
 
 
 def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:
