@@ -44,11 +44,31 @@ class Settings:
     inbox_days: int  # KFM_INBOX_DAYS: how long events are kept that a newer one has replaced
     care_secrets: str  # KFM_CARE_SECRETS: `environment`, or `aws:` and what names begin with in Secrets Manager
     care_keys: tuple[tuple[str, str], ...] = field(repr=False)  # KFM_CARE_KEY_…: secrets of masking policies
+    signing_key: Path  # KFM_SIGNING_KEY: the private key that releases are signed with, PEM
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
     red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
     source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings:
+    """What somebody needs who only reads: no database, no queue."""
+
+    store_url: str  # KFM_STORE_URL
+    signing_key: Path  # KFM_SIGNING_KEY: on the machine that signs, its own key is known
+    verify_key: Path | None  # KFM_VERIFY_KEY: public keys that signatures must be of, PEM
+
+
+def load_reader_settings(environ: Mapping[str, str] | None = None) -> ReaderSettings:
+    env = os.environ if environ is None else environ
+    home = home_directory(env)
+    return ReaderSettings(
+        store_url=_store_url(env, home),
+        signing_key=_signing_key(env, home),
+        verify_key=Path(env["KFM_VERIFY_KEY"]).absolute() if env.get("KFM_VERIFY_KEY") else None,
+    )
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
@@ -85,6 +105,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         inbox_days=_whole_number(env, "KFM_INBOX_DAYS", 90, at_most=36_500),
         care_secrets=_care_secrets(env),
         care_keys=_care_keys(env),
+        signing_key=_signing_key(env, home),
         authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
@@ -113,6 +134,16 @@ def _store_url(env: Mapping[str, str], home: Path) -> str:
     if not url.startswith(("file:///", "s3://")):
         raise SettingsInvalid(f"KFM_STORE_URL must start with file:/// or s3://, not {url!r}")
     return url.rstrip("/")
+
+
+def _signing_key(env: Mapping[str, str], home: Path) -> Path:
+    given = env.get("KFM_SIGNING_KEY")
+    return Path(given).expanduser().absolute() if given else default_signing_key(home)
+
+
+def default_signing_key(home: Path) -> Path:
+    """Where a key is made when nobody has given one."""
+    return home / "keys" / "signing.pem"
 
 
 def _care_secrets(env: Mapping[str, str]) -> str:

@@ -17,6 +17,8 @@ BBox = tuple[float, float, float, float]
 PROVENANCE = "provenance.jsonld"  # what documents are called while they are staged
 MANIFEST = "run_manifest.json"
 ATTESTATION = "attestation.dsse.json"
+SBOM = "sbom.cdx.json"
+PUBLIC_KEY = "public_key.pem"
 
 
 @dataclass(frozen=True, slots=True)

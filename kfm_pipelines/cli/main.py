@@ -17,6 +17,7 @@ from kfm_pipelines.cli.qa import qa
 from kfm_pipelines.cli.review import review
 from kfm_pipelines.cli.status import status
 from kfm_pipelines.cli.up import up
+from kfm_pipelines.cli.verify import verify
 from kfm_pipelines.cli.work import drain, work
 from kfm_pipelines.errors import KfmError
 
@@ -31,7 +32,7 @@ def kfm() -> None:
     """
 
 
-for command in (demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, datasets):
+for command in (demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, datasets, verify):
     kfm.add_command(command)
 
 

@@ -5,7 +5,6 @@ to which change. So what was left behind by a crash is known, and the next run o
 the bottom up, so that nothing leads to a document that is not there.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from kfm_pipelines.catalogs.stac_pages import page_document, pages_above
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.gates import GATES
+from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import pages, snapshots
 from kfm_pipelines.state.pages import StalePage, Summary
@@ -73,7 +73,7 @@ def _write_pages(
         items = pages.items_of(connection, dataset.dataset, page)
         below = pages.pages_below(connection, dataset.dataset, page, names)
         document = page_document(dataset.pipeline, page, below, [item.key for item in items])
-        workshop.store.write(Layout(dataset.pipeline).page(page), document)
+        write_sealed(workshop, Layout(dataset.pipeline).page(page), document)
         summaries[page] = pages.summary_of(items)
     return {page: summaries[page] for page in names}
 
@@ -104,7 +104,7 @@ def _write_collection(
         keys_with_errors=pages.keys_with_errors(connection, dataset.dataset),
         has_snapshot=snapshots.is_there(connection, dataset.dataset, snapshots.ITEMS),
     )
-    _write_if_new(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
+    write_sealed(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
 
 
 def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
@@ -115,10 +115,5 @@ def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", da
         {"dataset": dataset.dataset},
     )
     described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
-    _write_if_new(workshop, beside_root(PROFILE_FILE), profile_bytes())
-    _write_if_new(workshop, ROOT_CATALOG, root_document(described))
-
-
-def _write_if_new(workshop: Workshop, path: str, document: bytes) -> None:
-    if workshop.store.digest(path) != hashlib.sha256(document).hexdigest():
-        workshop.store.write(path, document)
+    write_sealed(workshop, beside_root(PROFILE_FILE), profile_bytes())
+    write_sealed(workshop, ROOT_CATALOG, root_document(described))

@@ -4,11 +4,13 @@ import hashlib
 import platform
 import shutil
 import subprocess
+import sys
 from functools import cache
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions, packages_distributions, version
 from urllib.parse import urlsplit
 
 from kfm_pipelines.catalogs.release_facts import EnvironmentFacts, StorageFacts
+from kfm_pipelines.catalogs.sbom import installed, sbom_document, unlisted
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.settings import PACKAGE
 
@@ -40,8 +42,19 @@ def storage_facts(store_url: str) -> StorageFacts:
 @cache
 def sbom() -> bytes:
     """What is installed, as one document."""
-    installed = sorted({(one.name.lower(), one.version) for one in distributions()})
-    return "".join(f"{name}=={version}\n" for name, version in installed).encode()
+    return sbom_document(installed(distributions()))
+
+
+def unlisted_software() -> list[str]:
+    """What this process has installed or imported, and its SBOM does not tell, one sentence each."""
+    return unlisted(
+        sbom(),
+        distributions(),
+        dict(sys.modules),
+        packages_distributions(),
+        standard=frozenset(sys.stdlib_module_names) | {"__main__", "__mp_main__"},
+        own=PACKAGE.parent,
+    )
 
 
 def _checkout() -> tuple[str | None, bool | None]:

@@ -13,6 +13,7 @@ from kfm_pipelines.catalogs.history import RECORDS, SBOM, history_document, revi
 from kfm_pipelines.catalogs.release_facts import MANIFEST, DocumentFacts
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state.transactions import Publishing
@@ -30,11 +31,11 @@ def write_history(
     before = max(earlier, default=None)
     published = locked.intended_at(release.revision, txn)
     document = _document(workshop, layout, release, published, before)
-    store.write(layout.revision(key, release.revision), document)
+    write_sealed(workshop, layout.revision(key, release.revision), document)
     if before is not None:
         path = layout.revision(key, before)
-        store.write(path, superseded(json.loads(store.read(path)), release.revision))
-    store.write(layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
+        write_sealed(workshop, path, superseded(json.loads(store.read(path)), release.revision))
+    write_sealed(workshop, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
 
 
 def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked: Publishing) -> None:
@@ -46,7 +47,7 @@ def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked:
     old = Release.from_detail(dict(current.detail))
     if store.exists(layout.revision(key, old.revision)) or store.digest(layout.item(key)) != old.item_hash:
         return
-    store.write(layout.revision(key, old.revision), _document(workshop, layout, old, current.at, None))
+    write_sealed(workshop, layout.revision(key, old.revision), _document(workshop, layout, old, current.at, None))
 
 
 def _document(workshop: Workshop, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import audit, dead_letters, kills, wal
+from kfm_pipelines.state import audit, dead_letters, kills, ledger, wal
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import PRIORITIES, events_of
 from kfm_pipelines.state.ingest_state import record_processed
+from kfm_pipelines.state.ledger import Records
 from kfm_pipelines.state.pages import count_page
 from kfm_pipelines.state.revisions import Revision, count_change, record_revision
 from kfm_pipelines.state.wal import Entry, Step
@@ -147,8 +148,9 @@ class Publishing:
         also means that the locks are still held."""
         kills.refuse_if_killed(self._connection, self._dataset)
 
-    def commit(self, revision: Revision, *, txn: int) -> None:
+    def commit(self, revision: Revision, records: Records, *, txn: int) -> None:
         record_revision(self._connection, revision)
+        ledger.enter(self._connection, self._dataset, revision, records)
         record_processed(self._connection, self._dataset, self._claim.key, self._inputs(txn))
         wal.append(self._connection, self._claim, Step.COMMIT, {"revision": revision.revision}, txn=txn)
         count_page(self._connection, self._dataset, self._claim.key)

@@ -103,6 +103,7 @@ class Layout:
 
 
 ROOT_CATALOG = "catalog/catalog.json"
+KEYS = "catalog/keys"  # no pipeline is called that: each has a dash in its name
 
 
 def beside_root(name: str) -> str:
@@ -111,6 +112,11 @@ def beside_root(name: str) -> str:
 
 
 UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
+
+
+def public_key(key_id: str) -> str:
+    """The public half of a key that documents are signed with."""
+    return f"{KEYS}/{key_id}.pem"
 
 
 def archived_event(identity: str) -> str:

@@ -1,8 +1,12 @@
 """A release to describe, and its Item."""
 
+import hashlib
 from datetime import timedelta
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from kfm_pipelines.catalogs.care_facts import CareFacts
+from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.catalogs.release_facts import (
     BBox,
     DocumentFacts,
@@ -28,7 +32,11 @@ INPUT = InputFacts(
     digest={"sha256": "1" * 64},
     event="2" * 64,
 )
-ENVIRONMENT = EnvironmentFacts("3.11.7", "CPython", "Linux", "x86_64", "3" * 40, False, "4" * 64, "1.2.3")
+SBOM = b'{"components": []}'
+ENVIRONMENT = EnvironmentFacts(
+    "3.11.7", "CPython", "Linux", "x86_64", "3" * 40, False, hashlib.sha256(SBOM).hexdigest(), "1.2.3"
+)
+SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"a key of the tests, 32 bytes long"[:32]))
 FACTS = ReleaseFacts(
     key="usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0",
     window_start=START,

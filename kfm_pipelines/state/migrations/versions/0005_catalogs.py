@@ -55,13 +55,16 @@ CREATE TABLE kfm.ledger (
     txn              bigint NOT NULL,
     content_hash     text NOT NULL,
     item_hash        text NOT NULL,
-    manifest_hash    text NOT NULL,
+    manifest_hash    text,
     attestation_hash text,
     rows             bigint NOT NULL,
     bytes            bigint NOT NULL,
     UNIQUE (key, txn)
 );
 COMMENT ON TABLE kfm.ledger IS 'one entry for each publication, with the digests that its documents have';
+COMMENT ON COLUMN kfm.ledger.manifest_hash IS 'this and the next: null for what was staged before there were any';
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON kfm.ledger FOR EACH ROW EXECUTE FUNCTION kfm.refuse_change();
+CREATE TRIGGER never_emptied BEFORE TRUNCATE ON kfm.ledger EXECUTE FUNCTION kfm.refuse_change();
 """
 
 SNAPSHOTS = r"""
