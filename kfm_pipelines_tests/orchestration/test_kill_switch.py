@@ -18,6 +18,7 @@ from kfm_pipelines.operations import redrive
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import LOST_AFTER_SECONDS, dispatch
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import open_dispatches
@@ -36,7 +37,7 @@ PUBLISHED = ("catalog", "objects", "processed")
 
 @pytest.fixture
 def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as opened:
+    with opened_instance() as opened:
         yield opened
 
 

@@ -9,6 +9,7 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 
 from kfm_pipelines.declarations import PrefixLimit
 from kfm_pipelines.orchestration.dispatch import dispatch, run_tags
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines_tests.orchestration.given import OTHER, declare, enqueue
 from kfm_pipelines_tests.site import Site
 
@@ -18,7 +19,7 @@ STARTED = dg.DagsterRunStatus.STARTED
 
 @pytest.fixture
 def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as opened:
+    with opened_instance() as opened:
         yield opened
 
 
