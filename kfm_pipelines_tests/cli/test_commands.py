@@ -44,6 +44,7 @@ def test_the_history_of_one_key(site: Site) -> None:
     assert {event["shape"] for event in history["events"]} == {"s3-notification", "auto-update"}
 
 
+@pytest.mark.slow
 def test_a_message_of_ones_own_goes_to_the_queue_or_through_the_topic(site: Site) -> None:
     put = site.put()
     site.drain()

@@ -17,6 +17,7 @@ def publish_materializations(instance: dg.DagsterInstance, site: Site) -> list[s
     return sorted(str(record.partition_key) for record in records)
 
 
+@pytest.mark.slow
 def test_only_what_the_run_did_not_tell_is_reported(site: Site) -> None:
     site.put(0)
     site.work()

@@ -40,6 +40,7 @@ def recorded(site: Site) -> list[dict[str, Any]]:
     return site.fetch("SELECT key, good, report, run_id FROM kfm.comparisons ORDER BY at, key")
 
 
+@pytest.mark.slow
 def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) -> None:
     dataset = try_candidate(site)
     for hour in range(2):
@@ -116,6 +117,7 @@ BAD: dict[Callable[[pa.Table], pa.Table], str] = {
 }
 
 
+@pytest.mark.slow
 def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -171,6 +171,7 @@ def test_a_kill_returns_after_the_swap_under_way_and_before_any_other(
         assert list(publication.result(timeout=20)) == [run.key]
 
 
+@pytest.mark.slow
 def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_release(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +250,7 @@ def test_what_is_approved_while_killed_is_published_after_the_release(site: Site
     assert site.work()["published"] == 1
 
 
+@pytest.mark.slow
 def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstance) -> None:
     def move(job: str, op: str, **config: str) -> dg.ExecuteInProcessResult:
         return run_job(site, instance, job, run_config={"ops": {op: {"config": config}}})

@@ -70,6 +70,7 @@ def test_a_limit_set_by_hand_stays(site: Site, instance: dg.DagsterInstance) -> 
     assert starting(instance) == runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_most", [1, 2, 3])
 def test_under_a_prefix_as_many_runs_start_as_declared(site: Site, instance: dg.DagsterInstance, at_most: int) -> None:
     may, june = ({"prefix": f"{KANSAS}{month}", "runs": at_most} for month in ("05", "06"))
