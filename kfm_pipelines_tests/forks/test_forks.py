@@ -115,6 +115,7 @@ def test_nothing_outlives_the_process_that_started_it() -> None:
     assert eventually(lambda: not running(server) and not running(sleeping))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["review", "--help"], ["status", "--colour"], ["unknown"]])
 def test_the_command_says_what_it_says_in_a_new_interpreter(arguments: list[str]) -> None:
     environment = {**os.environ, "COLUMNS": "60"}

@@ -15,6 +15,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings
@@ -89,7 +90,7 @@ def parquet(table: pa.Table) -> bytes:
 def evaluations(check: str) -> list[dg.AssetCheckEvaluation]:
     """What Dagster was told about a gate, oldest first."""
     wanted = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         events = [record.event_log_entry.dagster_event for record in instance.get_event_records(wanted, ascending=True)]
     found = [event.asset_check_evaluation_data for event in events if event]
     return [one for one in found if one.asset_check_key.name == check]

@@ -211,6 +211,7 @@ def test_a_red_verdict_is_recorded_and_fails_the_check(site: Site) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_wrong_declaration_stops_the_worker_before_it_takes_a_message(site: Site) -> None:
     site.put()
     declaration = site.workshop.settings.resources / "datasets" / "usgs-streamflow.yaml"
