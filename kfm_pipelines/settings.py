@@ -47,6 +47,7 @@ class Settings:
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
     red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
+    openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
 
 
@@ -87,6 +88,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
+        openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
     )
 
@@ -111,6 +113,15 @@ def _store_url(env: Mapping[str, str], home: Path) -> str:
     if not url.startswith(("file:///", "s3://")):
         raise SettingsInvalid(f"KFM_STORE_URL must start with file:/// or s3://, not {url!r}")
     return url.rstrip("/")
+
+
+def _openlineage_url(env: Mapping[str, str], home: Path) -> str | None:
+    url = env.get("KFM_OPENLINEAGE_URL") or (home / "openlineage.jsonl").as_uri()
+    if url != "none" and not url.startswith(("file:///", "http://", "https://")):
+        raise SettingsInvalid(
+            f"KFM_OPENLINEAGE_URL must be none, or start with file:///, http:// or https://, not {url!r}"
+        )
+    return None if url == "none" else url
 
 
 def _care_secrets(env: Mapping[str, str]) -> str:
