@@ -84,6 +84,7 @@ class Layout:
 
 
 ROOT_CATALOG = "catalog/catalog.json"
+PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as one graph each
 UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
 
 
