@@ -48,6 +48,7 @@ class Settings:
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
     red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
+    openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
     source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
 
@@ -109,6 +110,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
+        openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
         source_date_epoch=_source_date_epoch(env),
     )
@@ -144,6 +146,15 @@ def _signing_key(env: Mapping[str, str], home: Path) -> Path:
 def default_signing_key(home: Path) -> Path:
     """Where a key is made when nobody has given one."""
     return home / "keys" / "signing.pem"
+
+
+def _openlineage_url(env: Mapping[str, str], home: Path) -> str | None:
+    url = env.get("KFM_OPENLINEAGE_URL") or (home / "openlineage.jsonl").as_uri()
+    if url != "none" and not url.startswith(("file:///", "http://", "https://")):
+        raise SettingsInvalid(
+            f"KFM_OPENLINEAGE_URL must be none, or start with file:///, http:// or https://, not {url!r}"
+        )
+    return None if url == "none" else url
 
 
 def _care_secrets(env: Mapping[str, str]) -> str:

@@ -165,6 +165,8 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
         "SOURCE_DATE_EPOCH": "1764806400",
         # A worker asked for `once` waits a little longer than a lease: the first few retries come sooner than that.
         "KFM_RETRY_BASE_SECONDS": "0.1",
+        # Its library takes a second to load, which every process that a test starts would spend.
+        "KFM_OPENLINEAGE_URL": "none",
         "KFM_CARE_KEY_HERITAGE_2026": "a secret of the tests, long enough to count",
         "DAGSTER_HOME": str(dagster_home(root)),
         "DAGSTER_EVENT_BATCH_SIZE": "200",

@@ -38,7 +38,7 @@ Targets = Mapping[str, Mapping[str, list[str]]]  # by relation and subject
 
 
 def violations(document: bytes) -> list[str]:
-    """What is wrong with a provenance document of ours, a sentence each that names the nodes; nothing if it is fine."""
+    """What is wrong with a provenance document of ours: sentences that name the nodes. None if it is valid."""
     try:
         told = list(triples(document))
         parsed = json.loads(document)

@@ -103,6 +103,7 @@ class Layout:
 
 
 ROOT_CATALOG = "catalog/catalog.json"
+PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as one graph each
 KEYS = "catalog/keys"  # no pipeline is called that: each has a dash in its name
 
 
