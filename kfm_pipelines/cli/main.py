@@ -12,6 +12,7 @@ from kfm_pipelines.cli.demo import demo
 from kfm_pipelines.cli.dlq import dlq
 from kfm_pipelines.cli.doctor import doctor
 from kfm_pipelines.cli.emit import emit
+from kfm_pipelines.cli.gc import gc
 from kfm_pipelines.cli.kill import kill, unkill
 from kfm_pipelines.cli.lineage import lineage
 from kfm_pipelines.cli.qa import qa
@@ -34,7 +35,7 @@ def kfm() -> None:
 
 
 for command in (
-    demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, lineage, datasets, verify,
+    demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, gc, lineage, datasets, verify,
 ):  # fmt: skip
     kfm.add_command(command)
 

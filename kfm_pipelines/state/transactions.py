@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import audit, dead_letters, kills, ledger, wal
+from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, wal
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
@@ -211,6 +211,7 @@ def publishing(database: Database, claim: Claim, dataset: str, *, seen: bool = F
     """Hold the key's row and the dataset's barrier while the pointer is swapped, so that a takeover or a kill waits for
     the swap or forbids it. `seen` is a swap that readers see already: that is completed whatever the switch says."""
     with database.transaction() as connection:
+        holdings.let_nobody_collect(connection)
         held = kills.hold_barrier(connection, dataset)
         if not seen:
             kills.refuse_if_killed(connection, dataset)
