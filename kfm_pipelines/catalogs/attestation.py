@@ -58,12 +58,11 @@ def opened(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dict[
     from securesystemslib.exceptions import VerificationError
 
     try:
-        document = json.loads(data)
         envelope = Envelope.from_dict(json.loads(data))
         [key_id] = envelope.signatures
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise IntegrityBroken(f"{path} is not a DSSE envelope with one signature") from None
-    if envelope.payload_type != PAYLOAD_TYPE or document_bytes(document) != data:
+    if envelope.payload_type != PAYLOAD_TYPE or document_bytes(envelope.to_dict()) != data:
         raise IntegrityBroken(f"{path} is not written as attestations are")
     if key_id not in keys:
         raise SignatureRefused(f"{path} is signed with key {key_id[:16]}, which is not known here")

@@ -91,16 +91,18 @@ def unlisted(
         if listed.get(name) != here.get(name)
     ]
     for name in sorted({module.partition(".")[0] for module in modules} - standard):
-        module = modules.get(name)
-        file = getattr(module, "__file__", None)
-        if module is None or file is None or Path(file).is_relative_to(own):
-            continue  # made in memory by an importer or a script, or the code that the commit stands for
         from_where = [normalised(owner) for owner in owners.get(name, ())]
-        if not from_where:
-            problems.append(f"the module {name} is imported and belongs to no distribution")
-        elif not any(owner in listed for owner in from_where):
+        if from_where and not any(owner in listed for owner in from_where):
             problems.append(f"the module {name} is imported, and {from_where[0]} is not listed")
+        elif not from_where and not _is_ours(name, modules.get(name), own):
+            problems.append(f"the module {name} is imported and belongs to no distribution")
     return problems
+
+
+def _is_ours(name: str, module: ModuleType | None, own: Path) -> bool:
+    """From the checkout that the commit stands for; or made in memory, by an importer, from what is listed."""
+    file = getattr(module, "__file__", None)
+    return file is None or Path(file).is_relative_to(own / name) or Path(file) == own / f"{name}.py"
 
 
 def _stated_by(distribution: Distribution) -> Message:

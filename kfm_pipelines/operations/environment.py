@@ -52,9 +52,15 @@ def unlisted_software() -> list[str]:
         distributions(),
         dict(sys.modules),
         packages_distributions(),
-        standard=frozenset(sys.stdlib_module_names) | {"__main__", "__mp_main__"},
+        standard=_standard_modules(),
         own=PACKAGE.parent,
     )
+
+
+def _standard_modules() -> frozenset[str]:
+    """Of Python itself; one of them is named after the machine it was built for."""
+    built = {name for name in sys.modules if name.startswith("_sysconfigdata_")}
+    return frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", *built})
 
 
 def _checkout() -> tuple[str | None, bool | None]:

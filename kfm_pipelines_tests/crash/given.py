@@ -104,6 +104,7 @@ def assert_as_if_undisturbed(site: Site, tree: Mapping[str, str], keys: Sequence
     """Every key applied once, the bytes and documents those of a site that nobody disturbed, nothing left over."""
     assert applied(site) == dict.fromkeys(keys, 1)
     assert site.fetch("SELECT DISTINCT revision FROM kfm.revisions") == [{"revision": 1}]
+    assert [row["key"] for row in site.fetch("SELECT key FROM kfm.ledger ORDER BY key")] == sorted(keys)
     assert_items_lead_to_their_bytes(site)
     assert site.tree(*PUBLISHED) == tree
     assert site.tree("work") == {}

@@ -1,4 +1,4 @@
-"""What is published can be verified by anybody who has the folder and a public key; one changed byte is found."""
+"""Whoever has the folder and a public key can verify what is published; one changed byte is found and named."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from kfm_pipelines.errors import ObjectMissing, SettingsInvalid, SignatureRefuse
 from kfm_pipelines.local.samples import tribal_areas_object
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.messaging.clients import s3_client
-from kfm_pipelines.operations.signing import load_signer, write_with_seal
+from kfm_pipelines.operations.signing import write_with_seal
 from kfm_pipelines.operations.verifying import Check, Origin, trust_from, verify_all, verify_key
 from kfm_pipelines.operations.verifying.records import statement_at
 from kfm_pipelines.operations.verifying.release import Release
@@ -256,11 +256,3 @@ def test_what_cannot_be_verified_is_one_sentence(folder: Path, tmp_path: Path) -
     private.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     with pytest.raises(SignatureRefused, match="holds a private key"):
         run("--all", "--store", str(folder), "--public-key", str(private))
-
-
-def test_the_key_of_this_home_was_made_once_for_its_owner_alone(site: Site) -> None:
-    path = site.workshop.settings.signing_key
-    assert path == site.root / "keys" / "signing.pem"
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert load_signer(site.workshop.settings).public.key_id == site.workshop.signer.public.key_id
-    assert [entry.name for entry in path.parent.iterdir()] == ["signing.pem"]
