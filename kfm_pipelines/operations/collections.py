@@ -15,6 +15,7 @@ from kfm_pipelines.catalogs.stac_pages import page_document, pages_above
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.gates import GATES
+from kfm_pipelines.operations.dcat import write_catalog_dcat, write_page_dcat
 from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import pages, snapshots
@@ -40,9 +41,10 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
         stale = pages.stale_pages(connection, dataset.dataset)
         summaries = _write_pages(workshop, connection, dataset, stale)
         _write_collection(workshop, connection, dataset, summaries)
-        _write_root(workshop, connection, dataset)
+        described = _write_root(workshop, connection, dataset)
         for page in stale:
             pages.record_page(connection, dataset.dataset, page, summaries[page.page])
+        write_catalog_dcat(workshop, connection, described)
         connection.execute(
             "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
             {**parameters, "changed": row["changed"]},
@@ -74,6 +76,7 @@ def _write_pages(
         below = pages.pages_below(connection, dataset.dataset, page, names)
         document = page_document(dataset.pipeline, page, below, [item.key for item in items])
         write_sealed(workshop, Layout(dataset.pipeline).page(page), document)
+        write_page_dcat(workshop, dataset, page, items)
         summaries[page] = pages.summary_of(items)
     return {page: summaries[page] for page in names}
 
@@ -107,8 +110,8 @@ def _write_collection(
     write_sealed(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
 
 
-def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
-    """The entry to everything that has a collection, this one included."""
+def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> list[Dataset]:
+    """The entry to everything that has a collection, this one included; and what that is."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
     rows = connection.execute(
         "SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(dataset)s ORDER BY dataset",
@@ -117,3 +120,4 @@ def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", da
     described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
     write_sealed(workshop, beside_root(PROFILE_FILE), profile_bytes())
     write_sealed(workshop, ROOT_CATALOG, root_document(described))
+    return described

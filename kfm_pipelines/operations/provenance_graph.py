@@ -20,6 +20,7 @@ from kfm_pipelines.catalogs.prov_graph import (
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.gates.items import asset_of, sha256
+from kfm_pipelines.operations.signing import write_with_seal
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.graph_marks import changes_in_graph, changes_of_collections, mark_graph
 from kfm_pipelines.state.revisions import published_keys
@@ -64,7 +65,7 @@ def write_graph(workshop: Workshop) -> GraphWritten:
             if dataset in workshop.datasets
             for one in published_keys(connection, dataset)
         ]
-        workshop.store.write(PROVENANCE_GRAPH, packed(_lines(workshop, keys, result)))
+        write_with_seal(workshop, PROVENANCE_GRAPH, packed(_lines(workshop, keys, result)))
         mark_graph(connection, changes)
     result.written = True
     return result

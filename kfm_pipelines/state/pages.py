@@ -32,6 +32,7 @@ class PageItem:
     bbox: BBox | None
     rows: int
     bytes: int
+    content_hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def items_of(connection: "Connection[dict[str, Any]]", dataset: str, page: str) 
     """What is published of the page's stretch of time, each key once, as it is now."""
     rows = connection.execute(
         """
-        SELECT k.key, k.window_start, k.window_end, r.bbox, r.rows, r.bytes
+        SELECT k.key, k.window_start, k.window_end, r.bbox, r.rows, r.bytes, r.content_hash
         FROM kfm.keys k
         JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r ON true
         WHERE k.dataset = %(dataset)s AND kfm.page_of(k.key) = %(page)s ORDER BY k.key COLLATE "C"
@@ -87,7 +88,10 @@ def items_of(connection: "Connection[dict[str, Any]]", dataset: str, page: str) 
         {"dataset": dataset, "page": page},
     )
     return [
-        PageItem(r["key"], r["window_start"], r["window_end"], _bbox(r["bbox"]), r["rows"], r["bytes"]) for r in rows
+        PageItem(
+            r["key"], r["window_start"], r["window_end"], _bbox(r["bbox"]), r["rows"], r["bytes"], r["content_hash"]
+        )
+        for r in rows
     ]
 
 

@@ -83,6 +83,10 @@ class Layout:
         """What links the Items of a stretch of time: `page` is 2025, 2025/12 or 2025/12/04."""
         return f"catalog/{self.pipeline}/by-time/{page}/catalog.json"
 
+    def page_dcat(self, page: str) -> str:
+        """The same, as DCAT."""
+        return f"catalog/{self.pipeline}/by-time/{page}/dcat.jsonld"
+
     def history(self, key: str) -> str:
         """What links every revision of a key that readers may see."""
         return f"{self.revisions(key)}.json"
@@ -106,6 +110,7 @@ class Layout:
 CATALOG = "catalog"
 OBJECTS = "objects/sha256"
 ROOT_CATALOG = f"{CATALOG}/catalog.json"
+DCAT_CATALOG = f"{CATALOG}/dcat.jsonld"
 PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as one graph each
 KEYS = "catalog/keys"  # no pipeline is called that: each has a dash in its name
 
