@@ -20,7 +20,7 @@ from kfm_pipelines.catalogs.stac import (
     providers_of,
     table_columns,
 )
-from kfm_pipelines.catalogs.stac_pages import child_link, stac_version
+from kfm_pipelines.catalogs.stac_pages import child_link, dcat_link, stac_version
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 
@@ -117,6 +117,7 @@ def root_document(datasets: Iterable[Dataset]) -> bytes:
             "type": "application/schema+json",
             "title": "JSON Schema of what Items and Collections say under kfm:",
         },
+        dcat_link(),
     ]
     for dataset in datasets:
         href = f"./{dataset.pipeline}/collection.json"

@@ -45,6 +45,7 @@ def page_document(pipeline: str, page: str, below: Sequence[str], keys: Sequence
                 "type": "application/json",
             },
             *(child_link(f"./{one.rsplit('/', 1)[-1]}/catalog.json", one) for one in sorted(below)),
+            *([dcat_link()] if keys else []),
             *({"rel": "item", "href": f"{up}items/{key}.json", "type": "application/geo+json"} for key in sorted(keys)),
         ],
     }
@@ -54,6 +55,11 @@ def page_document(pipeline: str, page: str, below: Sequence[str], keys: Sequence
 
 def child_link(href: str, page: str) -> dict[str, str]:
     return {"rel": "child", "href": href, "type": "application/json", "title": page.replace("/", "-")}
+
+
+def dcat_link() -> dict[str, str]:
+    """Beside every document that leads to datasets or files."""
+    return {"rel": "alternate", "href": "./dcat.jsonld", "type": "application/ld+json", "title": "As DCAT-US 3"}
 
 
 def stac_version() -> str:

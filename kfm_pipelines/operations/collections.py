@@ -40,11 +40,10 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
             return False
         stale = pages.stale_pages(connection, dataset.dataset)
         summaries = _write_pages(workshop, connection, dataset, stale)
-        _write_collection(workshop, connection, dataset, summaries)
-        described = _write_root(workshop, connection, dataset)
         for page in stale:
             pages.record_page(connection, dataset.dataset, page, summaries[page.page])
-        write_catalog_dcat(workshop, connection, described)
+        _write_collection(workshop, connection, dataset, summaries)
+        _write_root(workshop, connection, dataset)
         connection.execute(
             "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
             {**parameters, "changed": row["changed"]},
@@ -75,8 +74,8 @@ def _write_pages(
         items = pages.items_of(connection, dataset.dataset, page)
         below = pages.pages_below(connection, dataset.dataset, page, names)
         document = page_document(dataset.pipeline, page, below, [item.key for item in items])
-        write_sealed(workshop, Layout(dataset.pipeline).page(page), document)
         write_page_dcat(workshop, dataset, page, items)
+        write_sealed(workshop, Layout(dataset.pipeline).page(page), document)
         summaries[page] = pages.summary_of(items)
     return {page: summaries[page] for page in names}
 
@@ -110,8 +109,8 @@ def _write_collection(
     write_sealed(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
 
 
-def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> list[Dataset]:
-    """The entry to everything that has a collection, this one included; and what that is."""
+def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+    """The entry to everything that has a collection, this one included."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
     rows = connection.execute(
         "SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(dataset)s ORDER BY dataset",
@@ -119,5 +118,5 @@ def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", da
     )
     described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
     write_sealed(workshop, beside_root(PROFILE_FILE), profile_bytes())
+    write_catalog_dcat(workshop, connection, described)
     write_sealed(workshop, ROOT_CATALOG, root_document(described))
-    return described

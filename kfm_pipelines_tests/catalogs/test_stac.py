@@ -240,6 +240,7 @@ def test_a_page_links_what_is_below_and_what_is_above_it() -> None:
         ("parent", "../catalog.json"),
         ("child", "./04/catalog.json"),
         ("child", "./05/catalog.json"),
+        ("alternate", "./dcat.jsonld"),
         ("item", "../../../items/a.json"),
         ("item", "../../../items/b.json"),
     ]
@@ -330,7 +331,7 @@ def test_another_provenance_is_another_item() -> None:
             ),
             "usgs-streamflow is not valid at license",
         ),
-        (lambda: root_document([changed(title=None)]), "kansas-frontier-matrix is not valid at links/2"),
+        (lambda: root_document([changed(title=None)]), "kansas-frontier-matrix is not valid at links/3"),
     ],
 )
 def test_an_invalid_document_is_refused_with_its_place(write: Callable[[], bytes], sentence: str) -> None:

@@ -46,7 +46,7 @@ def documents(site: Site) -> Documents:
         if path in found:
             continue
         found[path] = json.loads(path.read_text())
-        links = [link for link in found[path]["links"] if link["rel"] != "describedby"]
+        links = [link for link in found[path]["links"] if link["rel"] not in ("describedby", "alternate")]
         todo += [(path.parent / link["href"]).resolve() for link in links if not urlsplit(link["href"]).scheme]
     return found
 
