@@ -3,6 +3,7 @@
 import hashlib
 import json
 import posixpath
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -148,13 +149,22 @@ class Stopped(BaseException):
     """The process is gone: nobody catches this."""
 
 
-class StoppingStore:
-    """A real store whose process is stopped before its next change, once it has made so many. Counts them too."""
+@dataclass(frozen=True)
+class Change:
+    """One write to a store, whatever transaction and revision makes it: what is done to which path, the n-th time."""
 
-    def __init__(self, store: Store, stop_after: int | None = None) -> None:
+    does: str
+    path: str
+    nth: int
+
+
+class StoppingStore:
+    """A real store whose process is stopped right before one change. Keeps account of those it has made."""
+
+    def __init__(self, store: Store, stop_before: Change | None = None) -> None:
         self._store = store
-        self._stop_after = stop_after
-        self.changes: list[str] = []
+        self._stop_before = stop_before
+        self.changes: list[Change] = []
 
     @property
     def url(self) -> str:
@@ -191,9 +201,11 @@ class StoppingStore:
         self._change(self._store.discard, path)
 
     def _change(self, do: Callable[..., None], *arguments: Any) -> None:
-        if len(self.changes) == self._stop_after:
-            raise Stopped(f"before {do.__name__} {arguments[0]}")
-        self.changes.append(f"{do.__name__} {arguments[0]}")
+        place = (do.__name__, re.sub(r"/\d+(?=[/.])", "/N", arguments[0]))
+        change = Change(*place, sum((one.does, one.path) == place for one in self.changes) + 1)
+        if change == self._stop_before:
+            raise Stopped(change)
+        self.changes.append(change)
         do(*arguments)
 
 

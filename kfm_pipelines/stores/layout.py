@@ -168,8 +168,8 @@ class WorkFolder:
 
 
 def work_folder(path: str) -> WorkFolder | None:
-    """Whose work a file below `work/` is; None for what is kept longer than a transaction."""
-    tier, name, key, txn = ("/".join(path.split("/")[:2]), *[*path.split("/")[2:], "", "", ""][:3])
-    if tier not in TIERS or f"{tier}/{name}" in (RED, SHADOW) or not txn.isdecimal():
-        return None
-    return WorkFolder(tier, name, key, int(txn))
+    """Whose work a file below `work/` is; None for what is kept longer than a transaction, which lies deeper."""
+    match path.split("/"):
+        case [work, tier, pipeline, key, txn, _, *_] if f"{work}/{tier}" in TIERS and txn.isdecimal():
+            return WorkFolder(f"{work}/{tier}", pipeline, key, int(txn))
+    return None

@@ -1,7 +1,9 @@
 """A publication stopped before every single write it makes, on files and on S3, while somebody reads all the time (P1).
 
-Each turn is a new revision of one key: it is stopped one write later than the last one, and then made good. All sites
-work on the same objects, so what they have published in the end has to be the same to the byte.
+Each turn is a new revision of one key. In the first, run after run is stopped at every write up to the intent to
+publish, each a write later than the one before. From there on every write has a turn of its own: the publication is
+stopped there, and made good by the next run. All sites work on the same objects, so what they have published after each
+turn has to be the same to the byte.
 """
 
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ import pytest
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.publications import (
+    Change,
     Stopped,
     StoppingStore,
     Told,
@@ -34,14 +37,24 @@ pytestmark = pytest.mark.slow
 PUBLISHED = ("catalog", "objects", "processed")
 
 
+SETTINGS = {"SOURCE_DATE_EPOCH": "1764806400", "KFM_MAX_ATTEMPTS": "100"}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a site that nobody stopped was told, and what it shows after it."""
+
+    told: Told
+    content: str | None
+    tree: Mapping[str, str | None]
+
+
 @dataclass(frozen=True)
 class Undisturbed:
-    """A site that nobody stopped: how many writes each turn took, and what it shows in the end."""
-
     resources: str
-    turns: tuple[Told, ...]
-    contents: tuple[str | None, ...]
-    tree: Mapping[str, str | None]
+    turns: tuple[Turn, ...]
+    before_intent: tuple[Change, ...]
+    after_intent: tuple[Change, ...]
 
 
 @pytest.fixture(scope="module")
@@ -52,56 +65,60 @@ def postgres_url(stack: Stack) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(postgres_url: str, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     root = tmp_path_factory.mktemp("undisturbed")
-    with opened_site(root, postgres_url, site_template, SOURCE_DATE_EPOCH="1764806400") as site:
-        turns, contents = [told(site)], []
-        contents.append(one_turn(site, turns[0]))
+    with opened_site(root, postgres_url, site_template, **SETTINGS) as site:
+        turns = [one_turn(site, told(site))]
         # The second revision makes every write that a later one makes.
-        turns.append(told(site, turn=1))
         counting = StoppingStore(site.workshop.store)
         with storing_in(site.workshop, counting):
-            contents.append(one_turn(site, turns[1]))
-        for turn in range(2, len(counting.changes) + 1):
-            turns.append(told(site, turn=turn))
-            contents.append(one_turn(site, turns[turn]))
-        resources = site.environment["KFM_RESOURCES"]
-        return Undisturbed(resources, tuple(turns), tuple(contents), tree(site.workshop.store, *PUBLISHED))
+            turns.append(one_turn(site, told(site, turn=1)))
+        intent = next(place for place, change in enumerate(counting.changes) if change.does == "keep")
+        before, after = counting.changes[:intent], counting.changes[intent:]
+        for turn in range(2, 2 + len(after)):
+            turns.append(one_turn(site, told(site, turn=turn)))
+        return Undisturbed(site.environment["KFM_RESOURCES"], tuple(turns), tuple(before), tuple(after))
 
 
-def one_turn(site: Site, turn: Told) -> str | None:
-    hear(site.workshop, turn)
+def one_turn(site: Site, new: Told) -> Turn:
+    hear(site.workshop, new)
+    run(site, new)
+    store, item = site.workshop.store, Layout(site.dataset.pipeline).item(new.key)
+    return Turn(new, followed(store, item), tree(store, *PUBLISHED))
+
+
+def run(site: Site, turn: Told) -> None:
     publish(site.workshop, site.dataset, [turn.key], f"run-{uuid4()}")
-    return followed(site.workshop.store, Layout(site.dataset.pipeline).item(turn.key))
+
+
+def stopped_run(site: Site, turn: Told, before: Change) -> None:
+    with storing_in(site.workshop, StoppingStore(site.workshop.store, before)), pytest.raises(Stopped):
+        run(site, turn)
+    forget_leases(site.workshop)
 
 
 @pytest.mark.parametrize("kind", ["files", "s3"])
 def test_a_reader_sees_complete_revisions_only(
     undisturbed: Undisturbed, postgres_url: str, site_template: str, tmp_path: Path, kind: str
 ) -> None:
-    settings = {"KFM_RESOURCES": undisturbed.resources, "SOURCE_DATE_EPOCH": "1764806400"}
+    settings = {**SETTINGS, "KFM_RESOURCES": undisturbed.resources}
     if kind == "s3":
         settings["KFM_STORE_URL"] = f"s3://stopped-{uuid4().hex[:8]}/published"
     first, *others = undisturbed.turns
+    stops = [undisturbed.before_intent, *((change,) for change in undisturbed.after_intent)]
     with opened_site(tmp_path / "site", postgres_url, site_template, **settings) as site:
-        store, item = site.workshop.store, Layout(site.dataset.pipeline).item(first.key)
-        assert one_turn(site, first) == undisturbed.contents[0]
+        store, item = site.workshop.store, Layout(site.dataset.pipeline).item(first.told.key)
+        assert one_turn(site, first.told) == first
         with reader_of(store, item) as seen:
-            for writes, turn in enumerate(others):
-                stop_after(site, turn, writes)
-                assert followed(store, item) in undisturbed.contents[writes : writes + 2]
-                forget_leases(site.workshop)
-                publish(site.workshop, site.dataset, [turn.key], f"run-{uuid4()}")
-                assert followed(store, item) == undisturbed.contents[writes + 1]
+            for old, new, changes in zip(undisturbed.turns, others, stops, strict=False):
+                hear(site.workshop, new.told)
+                for change in changes:
+                    stopped_run(site, new.told, change)
+                    assert followed(store, item) in (old.content, new.content), change
+                run(site, new.told)
+                assert followed(store, item) == new.content
+                assert tree(store, *PUBLISHED) == new.tree, changes
 
         assert seen.problems == []
-        assert seen.contents <= set(undisturbed.contents)
+        assert seen.contents <= {turn.content for turn in undisturbed.turns}
         assert len(seen.contents) > len(others) / 2
-        assert applied(site.workshop) == {first.key: len(undisturbed.turns)}
-        assert tree(store, *PUBLISHED) == undisturbed.tree
+        assert applied(site.workshop) == {first.told.key: len(undisturbed.turns)}
         assert store.paths("work") == []
-
-
-def stop_after(site: Site, turn: Told, writes: int) -> None:
-    hear(site.workshop, turn)
-    stopping = StoppingStore(site.workshop.store, stop_after=writes)
-    with storing_in(site.workshop, stopping), pytest.raises(Stopped):
-        publish(site.workshop, site.dataset, [turn.key], f"run-{uuid4()}")
