@@ -30,6 +30,7 @@ from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.catalogs.given import STREAMFLOW
 from kfm_pipelines_tests.catalogs.openlineage_schema import RUN_EVENT
 from kfm_pipelines_tests.catalogs.test_stac import HERITAGE, WITHOUT_PLACES
+from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.site import Site, opened_site
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -148,7 +149,7 @@ def test_every_run_tells_of_its_start_and_of_its_end(
         gates = {one["name"] for one in output["facets"]["dataQualityAssertions"]["assertions"]}
         assert {"schema", "integrity", "governance", "care"} <= gates
 
-        site.put(1, data=b"no table")
+        site.put(1, data=spoiled(1))
         site.work()
         _, _, again, failed = _read(events)
         assert (again["eventType"], failed["eventType"]) == ("START", "FAIL")
