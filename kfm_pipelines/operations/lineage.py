@@ -5,7 +5,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from kfm_pipelines.care.published import published_table
 from kfm_pipelines.catalogs.openlineage import RunFacts, RunInput, RunOutput, State, run_event
@@ -41,6 +43,7 @@ def transport_to(url: str) -> "Transport":
     if url.startswith("file:"):
         from openlineage.client.transport.file import FileConfig, FileTransport
 
+        Path(unquote(urlsplit(url).path)).parent.mkdir(parents=True, exist_ok=True)
         return FileTransport(FileConfig(log_file_path=url, append=True))
     from openlineage.client.transport.http import HttpConfig, HttpTransport
 

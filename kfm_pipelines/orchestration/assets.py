@@ -14,6 +14,7 @@ from kfm_pipelines.operations.handoff import HandoffStream
 from kfm_pipelines.operations.lineage import tell
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
+from kfm_pipelines.orchestration.lineage_hooks import lineage_hooks
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of, pool_of
 from kfm_pipelines.orchestration.shown import column_schema
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
@@ -173,6 +174,7 @@ def stage_asset(
             **(metadata or {}),
         },
         io_manager_key="handoffs" if hands_on else None,
+        hooks=lineage_hooks(dataset, stage),
         **particulars,
     )
     return decorator

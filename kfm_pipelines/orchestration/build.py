@@ -16,7 +16,6 @@ from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
-from kfm_pipelines.orchestration.lineage_hooks import lineage_hooks
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenance_schedule
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
@@ -39,7 +38,6 @@ def build_definitions(
             selection=dg.AssetSelection.groups(group_of(dataset)),
             description=f"All five stages of {dataset.dataset} for the chosen keys.",
             tags={"kfm/dataset": dataset.dataset},
-            hooks=lineage_hooks(dataset),
         )
         for dataset in datasets.values()
     ]

@@ -6,24 +6,23 @@ import dagster as dg
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.lineage import tell
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.orchestration.naming import STAGES, asset_key, group_of
+from kfm_pipelines.orchestration.naming import STAGES, group_of
 
 
-def lineage_hooks(dataset: Dataset) -> frozenset[dg.HookDefinition]:
-    """For the dataset's job. What else runs in it, such as its canary, publishes nothing and is not told of."""
-    steps = [asset_key(dataset, stage).to_python_identifier() for stage in STAGES]
+def lineage_hooks(dataset: Dataset, stage: str) -> set[dg.HookDefinition]:
+    """On the assets, so that a run tells whoever asked for it. A canary publishes nothing and is not told of."""
 
     @dg.success_hook(name=f"{group_of(dataset)}_lineage_complete", required_resource_keys={"workshop"})
     def complete(context: dg.HookContext) -> None:
-        if context.op.name == steps[-1]:
-            tell(context.resources.workshop.open(), dataset, context.run_id, "COMPLETE")
+        tell(context.resources.workshop.open(), dataset, context.run_id, "COMPLETE")
 
     @dg.failure_hook(name=f"{group_of(dataset)}_lineage_fail", required_resource_keys={"workshop"})
     def fail(context: dg.HookContext) -> None:
-        if context.op.name in steps:
-            tell(context.resources.workshop.open(), dataset, context.run_id, "FAIL")
+        tell(context.resources.workshop.open(), dataset, context.run_id, "FAIL")
 
-    return frozenset({complete, fail})
+    if stage not in STAGES:
+        return set()
+    return {complete, fail} if stage == STAGES[-1] else {fail}
 
 
 def tell_if_aborted(instance: dg.DagsterInstance, workshop: Workshop, dataset: Dataset, run: dg.DagsterRun) -> None:

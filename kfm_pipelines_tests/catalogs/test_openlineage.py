@@ -30,6 +30,7 @@ from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.catalogs.given import STREAMFLOW
 from kfm_pipelines_tests.catalogs.openlineage_schema import RUN_EVENT
 from kfm_pipelines_tests.catalogs.test_stac import HERITAGE, WITHOUT_PLACES
+from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.site import Site, opened_site
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -129,10 +130,11 @@ def test_the_schema_notices_what_is_missing() -> None:
     assert not Draft202012Validator(RUN_EVENT).is_valid(good)
 
 
+@pytest.mark.slow
 def test_every_run_tells_of_its_start_and_of_its_end(
     stack: Stack, site_template: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    events = tmp_path / "events.jsonl"
+    events = tmp_path / "made when needed" / "events.jsonl"
     url = stack.environment["KFM_POSTGRES_URL"]
     with opened_site(tmp_path / "site", url, site_template, KFM_OPENLINEAGE_URL=events.as_uri()) as site:
         put = site.put(0)
@@ -148,7 +150,7 @@ def test_every_run_tells_of_its_start_and_of_its_end(
         gates = {one["name"] for one in output["facets"]["dataQualityAssertions"]["assertions"]}
         assert {"schema", "integrity", "governance", "care"} <= gates
 
-        site.put(1, data=b"no table")
+        site.put(1, data=spoiled(1))
         site.work()
         _, _, again, failed = _read(events)
         assert (again["eventType"], failed["eventType"]) == ("START", "FAIL")
@@ -191,7 +193,7 @@ def _waits_for_nobody(site: Site, caplog: pytest.LogCaptureFixture) -> None:
         begun = time.monotonic()
         _tell(site, f"http://127.0.0.1:{nobody}/", "none")
         assert time.monotonic() - begun < 2 * TIMEOUT_SECONDS + 1
-        _tell(site, (site.root / "no/such/folder.jsonl").as_uri(), "none")
+        _tell(site, (site.root / "dagster/dagster.yaml/below-a-file.jsonl").as_uri(), "none")
     told = [record.getMessage() for record in caplog.records if record.name == "kfm_pipelines.operations.lineage"]
     assert len(told) == 3
     assert all(line.startswith("no COMPLETE event of run none could be sent: ") for line in told)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyld import jsonld
-from rdflib import Graph, URIRef
+from rdflib import DCTERMS, PROV, RDFS, Graph, URIRef
 
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.prov import iri, provenance_document, release_provenance
@@ -138,6 +138,11 @@ def test_it_is_the_graph_that_the_prov_library_makes_of_it(facts: ReleaseFacts) 
     assert set(ours) == set(theirs)
     lines = "".join(f"{' '.join(triple)} .\n" for triple in triples(document))
     assert set(Graph().parse(data=lines, format="nt")) == set(ours)
+
+
+def test_words_of_others_mean_what_they_mean_elsewhere() -> None:
+    theirs = {"prov": PROV, "rdfs": RDFS, "dcterms": DCTERMS}
+    assert {prefix: PREFIXES[prefix] for prefix in theirs} == {prefix: str(word) for prefix, word in theirs.items()}
 
 
 @each_release

@@ -57,6 +57,7 @@ def test_what_came_from_the_same_object_is_found_though_it_was_another_version_o
     assert sharing(graph, ["s3://kfm-ingest/nothing"]) == []
 
 
+@pytest.mark.slow
 def test_the_graph_of_everything_published(site: Site, environment: None) -> None:
     put = [site.put(hour) for hour in range(2)]
     site.work()
