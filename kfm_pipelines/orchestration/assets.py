@@ -11,6 +11,7 @@ from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.handoff import HandoffStream
+from kfm_pipelines.operations.lineage import tell
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of, pool_of
@@ -34,6 +35,7 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         hands_on=True,
     )
     def compute(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Handoffs:
+        tell(workshop.open(), dataset, context.run.run_id, "START")
         batch = _batch(context, workshop, dataset)
         return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
 

@@ -16,7 +16,9 @@ from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
+from kfm_pipelines.orchestration.lineage_hooks import lineage_hooks
 from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenance_schedule
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
 from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
 from kfm_pipelines.orchestration.sensor import ingest_sensor
@@ -37,6 +39,7 @@ def build_definitions(
             selection=dg.AssetSelection.groups(group_of(dataset)),
             description=f"All five stages of {dataset.dataset} for the chosen keys.",
             tags={"kfm/dataset": dataset.dataset},
+            hooks=lineage_hooks(dataset),
         )
         for dataset in datasets.values()
     ]
@@ -46,9 +49,9 @@ def build_definitions(
             for dataset in datasets.values()
             for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
         ],
-        jobs=[*jobs, purge_job, kill_job, unkill_job, *scan_jobs],
+        jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs],
         sensors=[ingest_sensor(jobs)],
-        schedules=[purge_schedule, *scan_schedules],
+        schedules=[purge_schedule, provenance_schedule, *scan_schedules],
         resources={
             "workshop": workshop,
             "handoffs": ParquetHandoffs(workshop=workshop),

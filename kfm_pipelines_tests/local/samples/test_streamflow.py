@@ -59,6 +59,7 @@ def test_the_readings_are_plausible(nine_days: pa.Table) -> None:
     assert set(nine_days["qualifier"].to_pylist()) == {"P", "A", "e"}
 
 
+@pytest.mark.slow
 def test_a_storm_passes_and_the_stage_follows_the_flow(nine_days: pa.Table) -> None:
     whole = nine_days.drop_null().sort_by("discharge_cfs")
     for gauge in GAUGES:
