@@ -12,14 +12,7 @@ from typing import Any
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.errors import (
-    AttemptsExhausted,
-    DatasetKilled,
-    KfmError,
-    OwnershipLost,
-    Retryable,
-    Terminal,
-)
+from kfm_pipelines.errors import AttemptsExhausted, DatasetKilled, KfmError, OwnershipLost, Retryable, Terminal
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import TABLE_GATES, ApprovedSchema, Verdict
 from kfm_pipelines.operations import inputs, release
@@ -160,7 +153,9 @@ class Batch:
         return shown
 
     def published_maps(self, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-        return published_maps(self._workshop, self._dataset, releases)
+        """None of what an exemption lets out: that can be withdrawn, a picture in the log of a run cannot."""
+        lasting = {key: one for key, one in releases.items() if self._governance.of(key).came_to != "exempted"}
+        return published_maps(self._workshop, self._dataset, lasting)
 
     def published_table(self, key: str) -> Table:
         return self._governance.of(key).published(self._dataset)

@@ -51,29 +51,37 @@ def _geo(table: "pa.Table", declared: Table) -> dict[str, Any] | None:
     return {"version": VERSION, "primary_column": primary, "columns": columns}
 
 
-def _geometries(column: "pa.ChunkedArray") -> Mapping[str, Any]:
-    """Which kinds there are and the box around them. What cannot be read is the gate's to refuse."""
-    import pyarrow.compute as pc
+def box_of(column: "pa.ChunkedArray") -> list[float] | None:
+    """West, south, east and north of all geometries; None when there is no place among them."""
+    _, coordinates, _ = _read(column)
+    return _box(coordinates)
 
-    values = pc.unique(column).drop_null()
-    points = coordinates_of(values)
-    kinds, coordinates = (["Point"] if len(points) else [], points) if points is not None else _shapes(values)
-    box = _box(coordinates)
+
+def _geometries(column: "pa.ChunkedArray") -> Mapping[str, Any]:
+    """Which kinds there are and the box around them. With heights it would have six numbers, which hardly any reader
+    expects; it may be left out."""
+    kinds, coordinates, high = _read(column)
+    box = None if high else _box(coordinates)
     return {"encoding": "WKB", "geometry_types": kinds, **({"bbox": box} if box else {})}
 
 
-def _shapes(values: "pa.Array") -> "tuple[list[str], NDArray[np.float64]]":
+def _read(column: "pa.ChunkedArray") -> "tuple[list[str], NDArray[np.float64], bool]":
+    """Kinds of geometry, coordinates of all corners, and whether any has a height. What cannot be read is the gate's to
+    refuse."""
     import numpy as np
+    import pyarrow.compute as pc
     import shapely
 
+    values = pc.unique(column).drop_null()
+    points = coordinates_of(values)
+    if points is not None:
+        return ["Point"] if len(points) else [], points, False
     with np.errstate(invalid="ignore"):
         shapes = shapely.from_wkb(values.to_numpy(zero_copy_only=False), on_invalid="ignore")
     shapes = shapes[~shapely.is_missing(shapes)]
     high = shapely.has_z(shapes)
     kinds = {f"{shape.geom_type} Z" if z else str(shape.geom_type) for shape, z in zip(shapes, high, strict=True)}
-    # With heights the box would have six numbers, which hardly any reader expects; it may be left out.
-    flat = shapes if not high.any() else shapes[:0]
-    return sorted(kinds), shapely.get_coordinates(flat)
+    return sorted(kinds), shapely.get_coordinates(shapes), bool(high.any())
 
 
 def _box(coordinates: "NDArray[np.float64]") -> list[float] | None:

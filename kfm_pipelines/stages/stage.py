@@ -29,6 +29,7 @@ from kfm_pipelines.catalogs.stac import item_document
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.stages.geoparquet import box_of
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import public_key
@@ -161,7 +162,8 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     import pyarrow.compute as pc
 
     if declaration.geometry_column is not None:
-        return _geometry_box(table.column(declaration.geometry_column))
+        box = box_of(table.column(declaration.geometry_column))
+        return (box[0], box[1], box[2], box[3]) if box else None
     if declaration.longitude_column is None or declaration.latitude_column is None:
         return None
     longitudes = pc.min_max(table.column(declaration.longitude_column)).as_py()
@@ -169,16 +171,6 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     if longitudes["min"] is None or latitudes["min"] is None:
         return None
     return (longitudes["min"], latitudes["min"], longitudes["max"], latitudes["max"])
-
-
-def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
-    import shapely
-
-    found = shapely.from_wkb(geometries.drop_null().to_pylist())
-    if len(found) == 0:
-        return None
-    west, south, east, north = (float(edge) for edge in shapely.total_bounds(found))
-    return (west, south, east, north)
 
 
 def _stage_shared(

@@ -19,6 +19,7 @@ from kfm_pipelines.operations.review_pages import review_page
 from kfm_pipelines.state.verdicts import Judged, record_verdict
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.crash.given import kill_worker
+from kfm_pipelines_tests.orchestration.given import materialized
 from kfm_pipelines_tests.site import Site
 
 pytestmark = pytest.mark.slow
@@ -225,6 +226,7 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     register.publish(sites(register.dataset))
     assert "site_id" in register.published().column_names
     assert register.published().column("site_id").to_pylist()[0] == "14XX00000"
+    assert "map" not in materialized(register.dataset)[KEY]  # what may be withdrawn is drawn nowhere
     item = (site.data / f"catalog/heritage-sites/items/{KEY}.json").read_text()
     assert given.id in item
     assert "for the court" in item
@@ -250,6 +252,7 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
     }
+    assert "map" in materialized(register.dataset)[KEY]
     actions = [row["action"] for row in site.fetch("SELECT action FROM kfm.audit ORDER BY id")]
     assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= set(actions)
 

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import yaml
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
+from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.instance import opened_instance
-from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.naming import asset_key, group_of
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.claims import Claims
@@ -104,3 +105,11 @@ def declared_anew(site: Site, name: str, change: Callable[[dict[str, Any]], obje
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     workshop_of_process.cache_clear()
     return replace(site, workshop=Workshop(load_settings()))
+
+
+def materialized(dataset: Dataset) -> dict[str, Mapping[str, Any]]:
+    """What Dagster shows of each published key: the metadata of its last materialization."""
+    with opened_instance() as instance:
+        records = instance.fetch_materializations(asset_key(dataset, "publish"), limit=50).records
+    found = [record.asset_materialization for record in reversed(records)]
+    return {str(one.partition): one.metadata for one in found if one}

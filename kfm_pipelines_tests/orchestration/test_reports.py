@@ -15,12 +15,12 @@ from kfm_pipelines.operations import published_maps
 from kfm_pipelines.operations.handoff import Judgement
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
-from kfm_pipelines.orchestration.naming import asset_key
 from kfm_pipelines.orchestration.reports import check_result
 from kfm_pipelines.orchestration.shown import place
 from kfm_pipelines.settings import shipped
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.orchestration.given import materialized
 from kfm_pipelines_tests.site import Site
 
 
@@ -50,14 +50,6 @@ def test_a_check_says_how_many_keys_are_red() -> None:
     assert check_result("qa", [judgement("a", gate="schema")]).description == "no key came as far as this gate"
 
 
-def shown(site: Site) -> dict[str, Any]:
-    """The metadata of the last materialization of `publish`, by key."""
-    with dg.DagsterInstance.get() as instance:
-        records = instance.fetch_materializations(asset_key(site.dataset, "publish"), limit=50).records
-    found = [record.asset_materialization for record in records]
-    return {str(one.partition): one.metadata for one in found if one}
-
-
 def columns_of(resources: Path, *dataset: str) -> dict[str, dg.TableColumn] | None:
     key = dg.AssetKey([*dataset, "publish"])
     metadata = build_definitions(resources).resolve_assets_def(key).specs_by_key[key].metadata
@@ -79,7 +71,7 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
     site.put(1)
     site.work()
 
-    metadata = shown(site)
+    metadata = materialized(site.dataset)
     assert set(metadata) == {site.key(0), site.key(1)}
     said, layout = metadata[site.key()], Layout(site.dataset.pipeline)
     revision = current_revision(site.workshop.database, site.key())
@@ -103,8 +95,8 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
         patch.setattr(published_maps, "_drawn", lambda *_: 1 / 0)
         site.put(2)
         assert site.work()["published"] == 1
-    assert "map" not in shown(site)[site.key(2)]
-    assert shown(site)[site.key(2)]["dagster/row_count"].value == 68
+    assert "map" not in materialized(site.dataset)[site.key(2)]
+    assert materialized(site.dataset)[site.key(2)]["dagster/row_count"].value == 68
 
 
 def test_only_so_many_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

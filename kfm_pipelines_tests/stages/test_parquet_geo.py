@@ -7,16 +7,23 @@ from typing import Any
 
 import duckdb
 import geopandas
+import h3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
 
+from kfm_pipelines.care.policies import load_policy
+from kfm_pipelines.care.published import published_table
 from kfm_pipelines.declarations import Column, Table
 from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
-from kfm_pipelines.stages.geoparquet import file_metadata
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.stages.geoparquet import box_of, file_metadata
+from kfm_pipelines.stages.mask import mask
 from kfm_pipelines.stages.parquet import ROWS_IN_A_GROUP, rewrite_parquet, write_published
+from kfm_pipelines_tests.care.register import sites
+from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.stages.given import STREAMFLOW, computed, rows
 
 PUBLISHED = write_published(computed(rows(), dataset=STREAMFLOW), STREAMFLOW.table)
@@ -97,7 +104,9 @@ def test_every_kind_is_named_once_and_in_order() -> None:
 
 
 def test_heights_are_told_and_have_no_box() -> None:
-    assert geo_of(shapely.Point(1, 2, 3), shapely.Point(1, 2)) == {"geometry_types": ["Point", "Point Z"]}
+    high = shapely.Point(1, 2, 3), shapely.Point(4, 5)
+    assert geo_of(*high) == {"geometry_types": ["Point", "Point Z"]}
+    assert box_of(pa.chunked_array([shapely.to_wkb(high, output_dimension=3)])) == [1.0, 2.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize("places", [(), (None, None), (b"no geometry",)])
@@ -122,9 +131,25 @@ def test_the_same_rows_have_the_same_bytes_and_writing_again_changes_nothing() -
 
 
 def test_rows_come_in_groups_with_their_smallest_and_largest_values() -> None:
-    table = pa.concat_tables([computed(rows(), dataset=STREAMFLOW)] * (ROWS_IN_A_GROUP // 3 + 1))
+    table = computed(rows(), dataset=STREAMFLOW).take(np.arange(ROWS_IN_A_GROUP + 1) % 3)
     file = pq.ParquetFile(io.BytesIO(write_published(table, STREAMFLOW.table))).metadata
-    assert [file.row_group(n).num_rows for n in range(file.num_row_groups)] == [131_072, table.num_rows - 131_072]
+    assert [file.row_group(n).num_rows for n in range(file.num_row_groups)] == [131_072, 1]
     column = file.row_group(0).column(2)
     assert (column.path_in_schema, column.compression) == ("latitude", "ZSTD")
     assert (column.statistics.min, column.statistics.max) == (38.8, 39.0)
+
+
+def test_masked_places_are_the_outlines_of_their_cells_and_so_is_the_box() -> None:
+    dataset = declared()["heritage/sites"]
+    policy = load_policy(shipped("resources"), dataset.policy)
+    masked = mask(computed(sites(dataset), dataset=dataset), dataset, policy, b"k" * 32).table
+    data = write_published(masked, published_table(dataset, policy))
+    frame = geopandas.read_parquet(io.BytesIO(data))
+    shown = frame[frame["cell"].notna()]
+    outlines = [shapely.Polygon([(x, y) for y, x in h3.cell_to_boundary(cell)]) for cell in shown["cell"]]
+    assert len(shown) > 0
+    assert frame["geometry"].notna().equals(frame["cell"].notna())
+    assert shapely.equals_exact(shown.geometry, outlines, 1e-9, normalize=True).all()
+    geo = json.loads(pq.read_metadata(io.BytesIO(data)).metadata[b"geo"])["columns"]["geometry"]
+    assert geo["bbox"] == pytest.approx(shapely.total_bounds(outlines).tolist())
+    assert rewrite_parquet(data, "one") == data

@@ -37,7 +37,8 @@ def test_coordinates_are_read_back_wherever_the_column_begins() -> None:
         shapely.to_wkb(shapely.Point(1, 2), byte_order=0),
         shapely.to_wkb(shapely.Point(1, 2, 3)),
         shapely.to_wkb(shapely.box(0, 0, 1, 1)),
-        b"twenty-one other bytes"[:21],
+        b"\x01\x02" + bytes(19),
+        b"\x01",
     ],
 )
 def test_anything_else_is_left_to_others(other: bytes) -> None:
