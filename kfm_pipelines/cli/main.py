@@ -7,6 +7,7 @@ import warnings
 
 import click
 
+from kfm_pipelines.cli.catalog import catalog
 from kfm_pipelines.cli.datasets import datasets
 from kfm_pipelines.cli.demo import demo
 from kfm_pipelines.cli.dlq import dlq
@@ -31,7 +32,7 @@ def kfm() -> None:
     """
 
 
-for command in (demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, datasets):
+for command in (demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, catalog, datasets):
     kfm.add_command(command)
 
 
