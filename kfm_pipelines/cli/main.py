@@ -7,6 +7,7 @@ import warnings
 
 import click
 
+from kfm_pipelines.cli.catalog import catalog
 from kfm_pipelines.cli.datasets import datasets
 from kfm_pipelines.cli.demo import demo
 from kfm_pipelines.cli.dlq import dlq
@@ -35,7 +36,8 @@ def kfm() -> None:
 
 
 for command in (
-    demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, gc, lineage, datasets, verify,
+    demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, catalog, gc, lineage, datasets,
+    verify,
 ):  # fmt: skip
     kfm.add_command(command)
 

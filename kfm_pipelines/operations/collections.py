@@ -42,7 +42,8 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
         summaries = _write_pages(workshop, connection, dataset, stale)
         for page in stale:
             pages.record_page(connection, dataset.dataset, page, summaries[page.page])
-        _write_collection(workshop, connection, dataset, summaries)
+        if not _write_collection(workshop, connection, dataset, summaries):
+            return False
         _write_root(workshop, connection, dataset)
         connection.execute(
             "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
@@ -85,11 +86,12 @@ def _write_collection(
     connection: "Connection[dict[str, Any]]",
     dataset: Dataset,
     summaries: Mapping[str, Summary],
-) -> None:
+) -> bool:
+    """False when nothing is published, so that there is nothing to say."""
     settled = pages.settled_summary(connection, dataset.dataset, summaries)
     total = pages.combined([settled, *summaries.values()])
     if total.starts is None or total.ends is None:
-        return  # nothing is published, so there is nothing to say
+        return False
     policy = workshop.policy(dataset)
     facts = CollectionFacts(
         items=total.items,
@@ -107,6 +109,7 @@ def _write_collection(
         has_snapshot=snapshots.is_there(connection, dataset.dataset, snapshots.ITEMS),
     )
     write_sealed(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
+    return True
 
 
 def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:

@@ -1,6 +1,7 @@
 """DCAT beside STAC: what each page holds, and all that is published in one catalog. Written with the collections."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalogs.dcat import PublishedFile, Series, catalog_dcat, page_dcat
@@ -10,7 +11,7 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import pages, snapshots
 from kfm_pipelines.state.pages import PageItem, Summary
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.layout import DCAT_CATALOG
+from kfm_pipelines.stores.layout import CATALOG, DCAT_CATALOG
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -43,7 +44,7 @@ def write_catalog_dcat(
     published = []
     for dataset in described:
         there = snapshots.is_there(connection, dataset.dataset, snapshots.ITEMS)
-        address = f"./{dataset.pipeline}/items.parquet" if there else None
+        address = f"./{PurePosixPath(Layout(dataset.pipeline).snapshot()).relative_to(CATALOG)}" if there else None
         total = pages.settled_summary(connection, dataset.dataset, ())
         if (series := _series(workshop, dataset, total, address)) is not None:
             published.append(series)

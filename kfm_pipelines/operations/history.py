@@ -25,8 +25,7 @@ def write_history(
 ) -> None:
     """`withdrawn` are the contents that were taken back with this publication."""
     store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
-    for revision in locked.revisions_of(withdrawn):
-        store.discard(layout.revision(key, revision))
+    _take_back(store, layout, locked, [layout.revision(key, one) for one in locked.revisions_of(withdrawn)])
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
     before = max(earlier, default=None)
     published = locked.intended_at(release.revision, txn)
@@ -48,6 +47,16 @@ def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked:
     if store.exists(layout.revision(key, old.revision)) or store.digest(layout.item(key)) != old.item_hash:
         return
     write_sealed(workshop, layout.revision(key, old.revision), _document(workshop, layout, old, current.at, None))
+
+
+def _take_back(store: Store, layout: Layout, locked: Publishing, documents: Sequence[str]) -> None:
+    """Also from the table of all Items: the next one is taken without them."""
+    there = [path for path in documents if store.exists(path)]
+    if there:
+        locked.forget_snapshot()
+        store.discard(layout.snapshot())
+    for path in there:
+        store.discard(path)
 
 
 def _document(workshop: Workshop, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:

@@ -21,6 +21,7 @@ from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenan
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
 from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
 from kfm_pipelines.orchestration.sensor import ingest_sensor
+from kfm_pipelines.orchestration.snapshots import snapshot_job, snapshot_schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.settings import resources_directory
 
@@ -47,9 +48,9 @@ def build_definitions(
             for dataset in datasets.values()
             for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
         ],
-        jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs],
+        jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job],
         sensors=[ingest_sensor(jobs)],
-        schedules=[purge_schedule, provenance_schedule, *scan_schedules],
+        schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule],
         resources={
             "workshop": workshop,
             "handoffs": ParquetHandoffs(workshop=workshop),

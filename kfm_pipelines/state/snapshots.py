@@ -37,3 +37,9 @@ def record_snapshot(connection: "Connection[dict[str, Any]]", dataset: str, kind
         """,
         {"dataset": dataset, "kind": kind, "changes": changes},
     )
+
+
+def forget(connection: "Connection[dict[str, Any]]", dataset: str, kind: str) -> None:
+    connection.execute(
+        "DELETE FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s", {"dataset": dataset, "kind": kind}
+    )

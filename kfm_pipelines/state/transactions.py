@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, wal
+from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, snapshots, wal
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
@@ -177,6 +177,9 @@ class Publishing:
             {"key": self._claim.key, "contents": list(contents)},
         )
         return [row["revision"] for row in rows]
+
+    def forget_snapshot(self) -> None:
+        snapshots.forget(self._connection, self._dataset, snapshots.ITEMS)
 
     def intended_at(self, revision: int, txn: int) -> datetime:
         """When this revision was first about to be published; restoring it does not change that."""
