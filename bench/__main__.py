@@ -14,6 +14,7 @@ from bench.gates import gates_share, gates_share_of_masked, gates_share_with_sui
 from bench.keys_per_minute import keys_per_minute_batched
 from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
+from bench.publishing import publish_cost_as_the_collection_grows
 
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     drain_against_bare_loop,
@@ -24,6 +25,7 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     gates_share,
     gates_share_with_suite,
     gates_share_of_masked,
+    publish_cost_as_the_collection_grows,
 )
 RESULTS = Path(__file__).parent / "results.json"
 

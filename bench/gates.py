@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from bench.measurement import Measurement
 from bench.stack import own_stack
+from bench.stages import through_all_stages
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.local.samples import SAMPLES
 from kfm_pipelines.messaging.clients import s3_client
@@ -22,9 +23,7 @@ from kfm_pipelines.operations import batch as stages
 from kfm_pipelines.operations import judging, release_gates
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.drain import drain_all
-from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.stores import Layout
 
 ROWS = 1_000_000
 HOUR = datetime(2025, 1, 1, tzinfo=UTC)
@@ -85,23 +84,8 @@ def _publish(
     spent: dict[str, float] = {}
     started = time.perf_counter()
     with _clocked(spent, *WHOLE), _clocked(spent, *TABLE_GATES), _clocked(spent, *RELEASE_GATES):
-        _through_all_stages(Batch(workshop, dataset, f"bench {start}"), workshop, dataset, row["key"])
+        through_all_stages(Batch(workshop, dataset, f"bench {start}"), workshop, dataset, row["key"])
     return time.perf_counter() - started, spent
-
-
-def _through_all_stages(batch: Batch, workshop: Workshop, dataset: Dataset, key: str) -> None:
-    layout = Layout(dataset.pipeline)
-
-    def kept(handoffs: Iterable[Handoff], path: Callable[[str, int], str]) -> Iterator[Handoff]:
-        for handoff in handoffs:
-            workshop.store.write(path(key, handoff.claim.epoch), handoff.data)
-            yield handoff
-
-    computed = list(kept(batch.compute([key]), layout.computed))
-    batch.validate(list(kept(batch.mask(computed), layout.masked)))
-    batch.stage([key])
-    if key not in batch.publish([key]) and key not in batch.waiting:
-        raise SystemExit(f"{key} was not published: {batch.notes}")
 
 
 @contextmanager

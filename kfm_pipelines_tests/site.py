@@ -163,8 +163,12 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
         "KFM_FIFO_QUEUE": f"{name}.fifo",
         "KFM_FIFO_DEAD_LETTER_QUEUE": f"{name}-dlq.fifo",
         "KFM_LEASE_SECONDS": "2",
+        # Whole trees are compared, also those of another site.
+        "SOURCE_DATE_EPOCH": "1764806400",
         # A worker asked for `once` waits a little longer than a lease: the first few retries come sooner than that.
         "KFM_RETRY_BASE_SECONDS": "0.1",
+        # Its library takes a second to load, which every process that a test starts would spend.
+        "KFM_OPENLINEAGE_URL": "none",
         "KFM_CARE_KEY_HERITAGE_2026": "a secret of the tests, long enough to count",
         "KFM_SIGNING_KEY": str(signing_key(root)),
         "DAGSTER_HOME": str(dagster_home(root)),

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
 
 _MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404", "NotFound"})
-# Credentials that run out are renewed by whoever gave them; the work is not to blame.
+# Credentials that run out are renewed by whoever gave them, and bytes damaged on their way are whole at the source; the
+# work is not to blame.
 _PASSING = frozenset({"SlowDown", "RequestTimeout", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
-                      "RequestTimeTooSkewed"})  # fmt: skip
+                      "RequestTimeTooSkewed", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody",
+                      "OperationAborted"})  # fmt: skip
 _FORBIDDEN = frozenset({"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
 _SENTENCES: Mapping[type[KfmError], str] = {
     ObjectMissing: "there is no such object or bucket ({})",

@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import distributions, packages_distributions
+from importlib.metadata import distributions, packages_distributions, version
+from urllib.parse import urlsplit
 
-from kfm_pipelines.catalogs.release_facts import EnvironmentFacts
+from kfm_pipelines.catalogs.release_facts import EnvironmentFacts, StorageFacts
 from kfm_pipelines.catalogs.sbom import installed, sbom_document, unlisted
+from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.settings import PACKAGE
 
 
@@ -24,7 +26,17 @@ def environment_facts() -> EnvironmentFacts:
         commit=commit,
         dirty=dirty,
         sbom=hashlib.sha256(sbom()).hexdigest(),
+        kfm=version("kfm-pipelines"),
     )
+
+
+@cache
+def storage_facts(store_url: str) -> StorageFacts:
+    """Where what is published lies, as everybody may know it."""
+    parts = urlsplit(store_url)
+    if parts.scheme != "s3":
+        return StorageFacts()
+    return StorageFacts(bucket=parts.netloc, region=s3_client().meta.region_name)
 
 
 @cache

@@ -19,8 +19,9 @@ from kfm_pipelines.errors import (
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
-from kfm_pipelines.operations.environment import environment_facts, sbom
+from kfm_pipelines.operations.environment import environment_facts, sbom, storage_facts
 from kfm_pipelines.operations.governance import Governance, Rules
+from kfm_pipelines.operations.history import keep_current, write_history
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.red_bytes import remove_replaced
 from kfm_pipelines.operations.reviewing import is_approved
@@ -62,6 +63,7 @@ def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governan
         table=rules.published(dataset),
         gates=GATES,
         environment=environment_facts(),
+        storage=storage_facts(workshop.settings.store_url),
     )
     return stage(workshop.store, dataset, candidate, judged["content_hash"], Notary(workshop.signer, sbom()))
 
@@ -125,9 +127,12 @@ def _refuse_unless_allowed(
 
 def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int, *, seen: bool) -> None:
     with transactions.publishing(workshop.database, claim, dataset.dataset, seen=seen) as locked:
+        keep_current(workshop, dataset, release, locked)
         promote(workshop.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
-        for content_hash in locked.withdrawn(release.content_hash):
+        withdrawn = locked.withdrawn(release.content_hash)
+        for content_hash in withdrawn:
             workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
+        write_history(workshop, dataset, release, txn, locked, withdrawn)
         records = Records(release.records.get(MANIFEST), release.records.get(ATTESTATION))
         locked.commit(_revision(release, claim, txn), records, txn=txn)
     try:

@@ -11,7 +11,7 @@ from kfm_pipelines.catalogs.attestation import Subjects, attestation
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.catalogs.manifest import run_manifest
-from kfm_pipelines.catalogs.prov import care_provenance
+from kfm_pipelines.catalogs.prov import release_provenance
 from kfm_pipelines.catalogs.release_facts import (
     ATTESTATION,
     MANIFEST,
@@ -23,11 +23,13 @@ from kfm_pipelines.catalogs.release_facts import (
     EnvironmentFacts,
     InputFacts,
     ReleaseFacts,
+    StorageFacts,
 )
 from kfm_pipelines.catalogs.stac import item_document
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.stages.geoparquet import box_of
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import public_key
@@ -54,6 +56,7 @@ class Candidate:
     table: Table
     gates: tuple[str, ...]
     environment: EnvironmentFacts
+    storage: StorageFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
     if hashlib.sha256(data).hexdigest() != content_hash:
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     facts = _facts(candidate, content_hash, data)
-    provenance = care_provenance(facts.key, [one.uri for one in facts.inputs], content_hash, facts.care)
+    provenance = release_provenance(dataset, facts)
     provenance_hash = hashlib.sha256(provenance).hexdigest()
     item = item_document(
         dataset,
@@ -159,7 +162,8 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     import pyarrow.compute as pc
 
     if declaration.geometry_column is not None:
-        return _geometry_box(table.column(declaration.geometry_column))
+        box = box_of(table.column(declaration.geometry_column))
+        return (box[0], box[1], box[2], box[3]) if box else None
     if declaration.longitude_column is None or declaration.latitude_column is None:
         return None
     longitudes = pc.min_max(table.column(declaration.longitude_column)).as_py()
@@ -167,16 +171,6 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     if longitudes["min"] is None or latitudes["min"] is None:
         return None
     return (longitudes["min"], latitudes["min"], longitudes["max"], latitudes["max"])
-
-
-def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
-    import shapely
-
-    found = shapely.from_wkb(geometries.drop_null().to_pylist())
-    if len(found) == 0:
-        return None
-    west, south, east, north = (float(edge) for edge in shapely.total_bounds(found))
-    return (west, south, east, north)
 
 
 def _stage_shared(
@@ -203,6 +197,7 @@ def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts
         gates=candidate.gates,
         table=candidate.table,
         environment=candidate.environment,
+        storage=candidate.storage,
         content_hash=content_hash,
         size=len(data),
         rows=table.num_rows,

@@ -59,22 +59,24 @@ class FileStore:
             _sync_folder(target.parent)
 
     def keep(self, source: str, target: str) -> None:
-        try:
+        with _explained(target):
             # Read-only, because the name people know will be another link to the same bytes.
             self._present(source).chmod(0o444)
-            os.link(self._at(source), self._with_folder(target))
+            try:
+                os.link(self._at(source), self._with_folder(target))
+            except FileExistsError:
+                if self.digest(source) != self.digest(target):
+                    raise IntegrityBroken(f"{target} holds other bytes than its name says") from None
             _sync_folder(self._at(target).parent)
-        except FileExistsError:
-            if self.digest(source) != self.digest(target):
-                raise IntegrityBroken(f"{target} holds other bytes than its name says") from None
 
     def replace(self, source: str, target: str) -> None:
         # A second name for the same bytes, moved over the target in one step.
-        second = self._at(source + ".link")
-        second.unlink(missing_ok=True)
-        os.link(self._present(source), second)
-        second.replace(self._with_folder(target))
-        _sync_folder(self._at(target).parent)
+        with _explained(target):
+            second = self._at(source + ".link")
+            second.unlink(missing_ok=True)
+            os.link(self._present(source), second)
+            second.replace(self._with_folder(target))
+            _sync_folder(self._at(target).parent)
 
     def swap(self, source: str, target: str, expected: str | None) -> None:
         self._present(source)
@@ -94,8 +96,8 @@ class FileStore:
         self._at(path).unlink(missing_ok=True)
 
     def paths(self, prefix: str) -> list[str]:
-        folder = self._at(prefix)
-        found = (path for path in folder.rglob("*") if path.is_file())
+        # Somebody may be clearing a folder meanwhile: what is gone when its turn comes is passed over.
+        found = (Path(folder, name) for folder, _, names in os.walk(self._at(prefix)) for name in names)
         return sorted(path.relative_to(self._root).as_posix() for path in found)
 
     def _at(self, path: str) -> Path:

@@ -6,6 +6,7 @@ from datetime import date
 RESTRICTED = "work/restricted"
 MASKED = "work/masked"
 STAGED = "work/staged"
+TIERS = (RESTRICTED, MASKED, STAGED)
 RED = f"{RESTRICTED}/red"  # not a pipeline: their names have a dash in them
 SHADOW = f"{RESTRICTED}/shadow"  # no pipeline is called that: each has a dash in its name
 
@@ -47,7 +48,7 @@ class Layout:
 
     def work_of(self, key: str) -> tuple[str, ...]:
         """Every folder that a transaction over this key may have left something in."""
-        return tuple(f"{tier}/{self.pipeline}/{key}" for tier in (RESTRICTED, MASKED, STAGED))
+        return tuple(f"{tier}/{self.pipeline}/{key}" for tier in TIERS)
 
     def red(self, key: str, txn: int) -> str:
         """The folder with what a gate refused, for as long as somebody may want to look at it: restricted."""
@@ -78,13 +79,47 @@ class Layout:
     def collection(self) -> str:
         return f"catalog/{self.pipeline}/collection.json"
 
+    def page(self, page: str) -> str:
+        """What links the Items of a stretch of time: `page` is 2025, 2025/12 or 2025/12/04."""
+        return f"catalog/{self.pipeline}/by-time/{page}/catalog.json"
+
+    def page_dcat(self, page: str) -> str:
+        """The same, as DCAT."""
+        return f"catalog/{self.pipeline}/by-time/{page}/dcat.jsonld"
+
+    def history(self, key: str) -> str:
+        """What links every revision of a key that readers may see."""
+        return f"{self.revisions(key)}.json"
+
+    def revision(self, key: str, revision: int) -> str:
+        """One revision as it was, also when it is no longer the current one."""
+        return f"{self.revisions(key)}/{revision}.json"
+
+    def revisions(self, key: str) -> str:
+        return f"catalog/{self.pipeline}/history/{key}"
+
+    def snapshot(self) -> str:
+        """All Items of the collection in one table."""
+        return f"catalog/{self.pipeline}/items.parquet"
+
     def data_docs(self) -> str:
         """The pages of Great Expectations about what is published."""
         return f"reports/data-docs/{self.pipeline}"
 
 
-ROOT_CATALOG = "catalog/catalog.json"
+CATALOG = "catalog"
+OBJECTS = "objects/sha256"
+ROOT_CATALOG = f"{CATALOG}/catalog.json"
+DCAT_CATALOG = f"{CATALOG}/dcat.jsonld"
+PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as one graph each
 KEYS = "catalog/keys"  # no pipeline is called that: each has a dash in its name
+
+
+def beside_root(name: str) -> str:
+    """A document about the catalog as a whole."""
+    return f"catalog/{name}"
+
+
 UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
 
 
@@ -105,3 +140,36 @@ def dead_letter(pipeline: str, day: date, name: str) -> str:
 
 def quarantined(pipeline: str, day: date, name: str) -> str:
     return f"quarantine/{pipeline}/{day.isoformat()}/{name}.json"
+
+
+def digest_of(path: str) -> str:
+    """By which name immutable bytes go, whatever kind they are."""
+    return path.rsplit("/", 1)[-1].partition(".")[0]
+
+
+def is_item(path: str) -> bool:
+    """Whether this is where an Item is, or what tells of a key's older ones."""
+    parts = path.split("/")
+    return len(parts) > 3 and parts[0] == CATALOG and parts[2] in ("items", "history")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFolder:
+    """What one transaction over one key has left in one tier."""
+
+    tier: str
+    pipeline: str
+    key: str
+    txn: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.tier}/{self.pipeline}/{self.key}/{self.txn}"
+
+
+def work_folder(path: str) -> WorkFolder | None:
+    """Whose work a file below `work/` is; None for what is kept longer than a transaction, which lies deeper."""
+    match path.split("/"):
+        case [work, tier, pipeline, key, txn, _, *_] if f"{work}/{tier}" in TIERS and txn.isdecimal():
+            return WorkFolder(f"{work}/{tier}", pipeline, key, int(txn))
+    return None

@@ -1,10 +1,18 @@
-"""A store in an S3 bucket, by conditional writes."""
+"""A store in an S3 bucket, by conditional writes.
 
+A write may be carried out and its answer lost; boto3 then sends it again. So whoever is told that a condition does not
+hold looks who wrote what is there: the same bytes are our own first try, or as good.
+"""
+
+import base64
 import hashlib
+import time
+from collections.abc import Iterator
 from pathlib import PurePosixPath
+from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
 from kfm_pipelines.messaging.aws_errors import code_of, translated
 from kfm_pipelines.messaging.clients import s3_client
 
@@ -12,8 +20,15 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
-# 412: the condition does not hold. 409: another conditional write is under way; the caller comes back later.
-_MOVED = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
+# The condition does not hold: something else is there, or nothing where something was.
+_DIFFERENT = frozenset({"PreconditionFailed", "412"}) | _GONE
+# Another conditional write of the same name is under way. Which of the two wins is not decided.
+_UNDER_WAY = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
+
+# A write that meets another one is over in a fraction of a second. Longer waits are the retry clock's.
+TRIES = 6
+SHORTEST_PAUSE_SECONDS = 0.05
+_random = SystemRandom()
 
 _KINDS = {".html": "text/html", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
 
@@ -54,15 +69,23 @@ class S3Store:
     def write(self, path: str, data: bytes) -> None:
         with translated(f"writing {path}"):
             self._client.put_object(
-                Bucket=self._bucket, Key=self._name(path), Body=data, ContentType=content_type(path)
+                Bucket=self._bucket,
+                Key=self._name(path),
+                Body=data,
+                ContentType=content_type(path),
+                ChecksumSHA256=checksum(data),
             )
 
     def keep(self, source: str, target: str) -> None:
-        there = self.digest(target)
-        if there is None:
-            self.replace(source, target)
-        elif there != self.digest(source):
-            raise IntegrityBroken(f"{target} holds other bytes than its name says")
+        data = self.read(source)
+        for _ in _tries(target):
+            if self._put_if(target, data, None):
+                return
+            there = self.digest(target)
+            if there == hashlib.sha256(data).hexdigest():
+                return
+            if there is not None:
+                raise IntegrityBroken(f"{target} holds other bytes than its name says")
 
     def replace(self, source: str, target: str) -> None:
         with translated(f"copying {source} to {target}"):
@@ -74,12 +97,14 @@ class S3Store:
 
     def swap(self, source: str, target: str, expected: str | None) -> None:
         new = self.read(source)
-        present, etag = self._digest_and_etag(target)
-        if present == hashlib.sha256(new).hexdigest():
-            return
-        if present != expected:
-            raise PointerMoved(f"{target} was changed by somebody else in the meantime")
-        self._put_if_unchanged(target, new, etag)
+        for _ in _tries(target):
+            present, etag = self._digest_and_etag(target)
+            if present == hashlib.sha256(new).hexdigest():
+                return
+            if present != expected:
+                raise PointerMoved(f"{target} was changed by somebody else in the meantime")
+            if self._put_if(target, new, etag):
+                return
 
     def remove(self, prefix: str) -> None:
         # One by one: a prefix here is one key's work folder, a handful of objects.
@@ -99,24 +124,27 @@ class S3Store:
             names = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return sorted(name.removeprefix(self._prefix) for name in names)
 
-    def _put_if_unchanged(self, path: str, data: bytes, etag: str | None) -> None:
+    def _put_if(self, path: str, data: bytes, etag: str | None) -> bool:
+        """Write if what is there has this ETag, or if nothing is (None). False: look what is there now."""
         from botocore.exceptions import ClientError
 
+        client, bucket, name = self._client, self._bucket, self._name(path)
+        kind, summed = content_type(path), checksum(data)
         with translated(f"writing {path}"):
             try:
-                kind = content_type(path)
-                name = self._name(path)
                 if etag is None:
-                    self._client.put_object(Bucket=self._bucket, Key=name, Body=data, ContentType=kind, IfNoneMatch="*")
+                    client.put_object(
+                        Bucket=bucket, Key=name, Body=data, ContentType=kind, ChecksumSHA256=summed, IfNoneMatch="*"
+                    )
                 else:
-                    self._client.put_object(Bucket=self._bucket, Key=name, Body=data, ContentType=kind, IfMatch=etag)
+                    client.put_object(
+                        Bucket=bucket, Key=name, Body=data, ContentType=kind, ChecksumSHA256=summed, IfMatch=etag
+                    )
             except ClientError as error:
-                # A retry inside boto3 after a lost answer meets its own first write: that is success.
-                if code_of(error) in _MOVED and self.digest(path) == hashlib.sha256(data).hexdigest():
-                    return
-                if code_of(error) in _MOVED:
-                    raise PointerMoved(f"{path} was changed by somebody else in the meantime") from None
+                if code_of(error) in _DIFFERENT | _UNDER_WAY:
+                    return False
                 raise
+        return True
 
     def _digest_and_etag(self, path: str) -> tuple[str | None, str | None]:
         try:
@@ -148,3 +176,17 @@ class S3Store:
 def content_type(path: str) -> str:
     """So that a browser shows a page instead of saving it."""
     return _KINDS.get(PurePosixPath(path).suffix, "application/octet-stream")
+
+
+def checksum(data: bytes) -> str:
+    """As S3 wants it with an upload, so that it refuses bytes that were damaged on their way."""
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+
+def _tries(path: str) -> Iterator[int]:
+    """Some turns with short, uneven pauses between them, so that two writers do not keep meeting; then it is enough."""
+    for turn in range(TRIES):
+        if turn:
+            time.sleep(_random.uniform(0.5, 1.0) * SHORTEST_PAUSE_SECONDS * 2**turn)
+        yield turn
+    raise ServiceUnavailable(f"writing {path}: other writes of it were under way {TRIES} times in a row")

@@ -228,7 +228,8 @@ def test_of_masked_data_the_manifest_tells_nothing_to_guess_by(site: Site) -> No
 
 
 def run(*arguments: str, **environ: str) -> tuple[int, str]:
-    variables: dict[str, str | None] = {"KFM_POSTGRES_URL": None, "KFM_STORE_URL": None, "KFM_HOME": "/nonexistent"}
+    unset = ("KFM_POSTGRES_URL", "KFM_STORE_URL", "KFM_SIGNING_KEY", "KFM_VERIFY_KEY")
+    variables: dict[str, str | None] = {**dict.fromkeys(unset), "KFM_HOME": "/nonexistent"}
     answer = CliRunner().invoke(kfm, ["verify", *arguments], env={**variables, **environ}, catch_exceptions=True)
     if isinstance(answer.exception, Exception) and not isinstance(answer.exception, SystemExit):
         raise answer.exception

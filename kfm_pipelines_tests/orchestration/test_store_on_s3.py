@@ -4,13 +4,23 @@ import json
 from pathlib import Path
 from uuid import uuid4
 
+import dagster as dg
 import pytest
 
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.deep_scan import deep_scan
 from kfm_pipelines.operations.extents import recompute_extent
 from kfm_pipelines.operations.scan import nightly_scan
-from kfm_pipelines_tests.site import opened_site
+from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines_tests.site import Site, opened_site
+
+NOBODYS = f"objects/sha256/00/{'0' * 64}.json"
+
+
+def nightly_purge(site: Site) -> dg.ExecuteInProcessResult:
+    job = build_definitions(site.workshop.settings.resources).resolve_job_def("kfm_purge")
+    with dg.DagsterInstance.get() as instance:
+        return job.execute_in_process(instance=instance, raise_on_error=False)
 
 
 @pytest.mark.slow
@@ -27,7 +37,7 @@ def test_keys_are_published_to_a_bucket(stack: Stack, site_template: str, tmp_pa
         digest = item["assets"]["data"]["file:checksum"].removeprefix("1220")
         assert store.digest(f"objects/sha256/{digest[:2]}/{digest}.parquet") == digest
         assert store.digest(f"processed/usgs-streamflow/{site.key(1)}.parquet") == digest
-        assert len(json.loads(store.read("catalog/usgs-streamflow/collection.json"))["links"]) == 5
+        assert json.loads(store.read("catalog/usgs-streamflow/collection.json"))["kfm:totals"]["items"] == 2
         assert store.paths("work") == []
 
         for scan in (nightly_scan, deep_scan, recompute_extent):
@@ -37,4 +47,13 @@ def test_keys_are_published_to_a_bucket(stack: Stack, site_template: str, tmp_pa
 
         site.send(site.auto_update_message(put))
         assert site.work() == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
+
+        before = store.paths("objects")
+        store.write(NOBODYS, b"{}")
+        assert nightly_purge(site).success
+        assert store.paths("objects") == before
+        store.write(NOBODYS, b"{}")
+        store.write(f"catalog/usgs-streamflow/items/{site.key(1)}.json", b"{")
+        assert not nightly_purge(site).success
+        assert store.exists(NOBODYS)
     assert not (tmp_path / "site" / "data").exists()

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kfm_pipelines.catalogs.release_facts import StorageFacts
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.stages.parquet import write_parquet
 from kfm_pipelines.stages.publish import promote, verify_staged
@@ -103,6 +104,7 @@ def candidate(epoch: int = 1) -> Candidate:
         table=DATASET.table,
         gates=("schema",),
         environment=ENVIRONMENT,
+        storage=StorageFacts(),
     )
 
 

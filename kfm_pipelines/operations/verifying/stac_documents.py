@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kfm_pipelines.catalogs.stac import check
+from kfm_pipelines.catalogs.profile import check
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.verifying.checking import Check
 

@@ -1,0 +1,134 @@
+"""What it costs to publish one more key, all its documents and the collection's included, as the collection grows.
+
+The items that are there already are rows in the database and files in the catalog, made from one that was published;
+what is timed are real keys through the real stages, each with its collection written after it.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from urllib.parse import unquote, urlsplit
+
+from bench.measurement import Measurement
+from bench.stack import own_stack
+from bench.stages import through_all_stages
+from kfm_pipelines.cli.emit import Samples, emit_samples
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.messaging.producer import Topic
+from kfm_pipelines.operations.batch import Batch
+from kfm_pipelines.operations.collections import refresh_stale
+from kfm_pipelines.operations.drain import drain_all
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stores import Layout
+
+SIZES = (100, 1_000, 10_000, 50_000)
+TIMED_KEYS = 25
+WARM_UP_KEYS = 5
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def publish_cost_as_the_collection_grows(folder: Path) -> list[Measurement]:
+    with own_stack(folder, KFM_BATCH_SIZE="1") as workshop:
+        dataset = workshop.datasets["usgs/streamflow"]
+        keys = _new_keys(workshop, dataset)
+        model = next(keys)
+        for key in (model, *(next(keys) for _ in range(WARM_UP_KEYS))):  # all is imported and connected after this
+            _seconds(workshop, dataset, key)
+        measured: list[Measurement] = []
+        for size in SIZES:
+            _fill(workshop, dataset, model, size)
+            milliseconds = 1000 * median(_seconds(workshop, dataset, next(keys)) for _ in range(TIMED_KEYS))
+            baseline = measured[0].value if measured else milliseconds
+            measured.append(Measurement(f"publish_a_key_among_{size}_items", milliseconds, "ms/key", baseline))
+    return measured
+
+
+def _new_keys(workshop: Workshop, dataset: Dataset) -> Iterator[str]:
+    """Keys that are due, one hour after the other."""
+    count = 1 + WARM_UP_KEYS + TIMED_KEYS * len(SIZES)
+    keys = emit_samples(workshop, Samples(dataset.dataset, START, count), Topic(workshop.settings.topic), _ignore)
+    deadline = time.monotonic() + 60
+    while _known(workshop, keys) < count:
+        drain_all(workshop, budget_seconds=5)
+        if time.monotonic() > deadline:
+            raise SystemExit("the messages did not come")
+    return iter(keys)
+
+
+def _known(workshop: Workshop, keys: list[str]) -> int:
+    rows = workshop.database.fetch("SELECT count(*) AS n FROM kfm.keys WHERE key = ANY(%(keys)s)", {"keys": keys})
+    return int(rows[0]["n"])
+
+
+def _seconds(workshop: Workshop, dataset: Dataset, key: str) -> float:
+    started = time.perf_counter()
+    through_all_stages(Batch(workshop, dataset, f"bench {key}"), workshop, dataset, key)
+    if problems := refresh_stale(workshop):
+        raise SystemExit(problems[0])
+    return time.perf_counter() - started
+
+
+def _fill(workshop: Workshop, dataset: Dataset, model: str, size: int) -> None:
+    """As many items as that, of the hours before the first; and the collection as it is with them."""
+    parameters = {"model": model, "dataset": dataset.dataset, "start": START, "size": size}
+    rows = workshop.database.fetch(
+        """
+        WITH published AS (
+            SELECT count(*) AS n FROM kfm.keys k WHERE dataset = %(dataset)s AND window_start >= %(start)s
+              AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key)
+        ), hours AS (
+            SELECT %(start)s - n * interval '1 hour' AS at
+            FROM generate_series(1, %(size)s - (SELECT n FROM published)) n
+        )
+        INSERT INTO kfm.keys (key, dataset, window_start, window_end)
+        SELECT regexp_replace(%(model)s, '[^:]+(:[^:]+)$', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24"Z"\\1')),
+               %(dataset)s, at, at + interval '1 hour'
+        FROM hours ORDER BY at DESC
+        ON CONFLICT DO NOTHING RETURNING key
+        """,
+        parameters,
+    )
+    added = [row["key"] for row in rows]
+    workshop.database.execute(
+        """
+        INSERT INTO kfm.revisions (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes,
+                                   bbox, run_id)
+        SELECT k.key, 1, 1, m.inputs_hash, m.fingerprint, m.content_hash, m.item_hash, m.rows, m.bytes, m.bbox, m.run_id
+        FROM unnest(%(added)s::text[]) AS k(key), kfm.revisions m WHERE m.key = %(model)s
+        """,
+        {**parameters, "added": added},
+    )
+    _copy_item(workshop, Layout(dataset.pipeline), model, added)
+    _write_collection(workshop, parameters)
+
+
+def _copy_item(workshop: Workshop, layout: Layout, model: str, added: list[str]) -> None:
+    root = Path(unquote(urlsplit(workshop.store.url).path))
+    for key in added:
+        os.link(root / layout.item(model), root / layout.item(key))
+
+
+def _write_collection(workshop: Workshop, parameters: dict[str, object]) -> None:
+    with workshop.database.transaction() as connection:
+        connection.execute("UPDATE kfm.collections SET changed = changed + 1 WHERE dataset = %(dataset)s", parameters)
+        [row] = connection.execute("SELECT to_regproc('kfm.page_of') IS NOT NULL AS paged").fetchall()
+        if row["paged"]:
+            connection.execute(
+                """
+                INSERT INTO kfm.collection_pages (dataset, page, changed)
+                SELECT dataset, kfm.page_of(key), count(*) FROM kfm.keys k
+                WHERE EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key) GROUP BY 1, 2
+                ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
+                """
+            )
+    if problems := refresh_stale(workshop):
+        raise SystemExit(problems[0])
+    with workshop.database.transaction() as connection:
+        connection.execute("ANALYZE kfm.keys, kfm.revisions")
+
+
+def _ignore(_: int) -> None:
+    """No progress bar."""

@@ -1,0 +1,24 @@
+"""A key taken through all stages in this process, as a run does it."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.operations.batch import Batch
+from kfm_pipelines.operations.handoff import Handoff
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stores import Layout
+
+
+def through_all_stages(batch: Batch, workshop: Workshop, dataset: Dataset, key: str) -> None:
+    layout = Layout(dataset.pipeline)
+
+    def kept(handoffs: Iterable[Handoff], path: Callable[[str, int], str]) -> Iterator[Handoff]:
+        for handoff in handoffs:
+            workshop.store.write(path(key, handoff.claim.epoch), handoff.data)
+            yield handoff
+
+    computed = list(kept(batch.compute([key]), layout.computed))
+    batch.validate(list(kept(batch.mask(computed), layout.masked)))
+    batch.stage([key])
+    if key not in batch.publish([key]) and key not in batch.waiting:
+        raise SystemExit(f"{key} was not published: {batch.notes}")
