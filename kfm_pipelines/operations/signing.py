@@ -29,20 +29,21 @@ def load_signer(settings: Settings) -> Signer:
         raise SettingsInvalid(f"KFM_SIGNING_KEY: {path.name} cannot be used: {error.strerror}") from None
 
 
-def write_sealed(workshop: "Workshop", path: str, document: bytes) -> bool:
-    """Write a JSON document of the catalog that changes, unless it is there already; False when it is."""
-    data = sealed(path, document, workshop.signer)
-    if workshop.store.digest(path) == hashlib.sha256(data).hexdigest():
-        return False
-    workshop.store.write(path, data)
-    return True
+def write_sealed(workshop: "Workshop", path: str, document: bytes) -> None:
+    """Write a JSON document of the catalog that changes, unless it is there already."""
+    _write_if_new(workshop, path, sealed(path, document, workshop.signer))
 
 
 def write_with_seal(workshop: "Workshop", path: str, data: bytes) -> None:
-    """Write a file of the catalog that changes and is not JSON, and its seal beside it."""
-    workshop.store.write(path, data)
-    digest = hashlib.sha256(data).hexdigest()
-    workshop.store.write(path + SIDECAR, sidecar(path, digest, len(data), workshop.signer))
+    """Write a file of the catalog that must stay as it is, or is not JSON, and its seal beside it."""
+    _write_if_new(workshop, path, data)
+    seal = sidecar(path, hashlib.sha256(data).hexdigest(), len(data), workshop.signer)
+    _write_if_new(workshop, path + SIDECAR, seal)
+
+
+def _write_if_new(workshop: "Workshop", path: str, data: bytes) -> None:
+    if workshop.store.digest(path) != hashlib.sha256(data).hexdigest():
+        workshop.store.write(path, data)
 
 
 def _create(path: Path) -> None:

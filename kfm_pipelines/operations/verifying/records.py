@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalogs.attestation import opened, subjects_of
 from kfm_pipelines.catalogs.sbom import names_in
-from kfm_pipelines.errors import IntegrityBroken, KfmError
 from kfm_pipelines.operations.verifying.checking import Check
 from kfm_pipelines.operations.verifying.shelf import Shelf
 from kfm_pipelines.settings import shipped
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 MANIFEST_SCHEMA = "run-manifest-v1.schema.json"
-ENVELOPES = "objects/sha256"
 
 
 def statement_at(shelf: Shelf, path: str) -> dict[str, Any]:
@@ -26,19 +24,6 @@ def statement_at(shelf: Shelf, path: str) -> dict[str, Any]:
     statement, key = opened(path, shelf.read(path), shelf.trust.keys)
     shelf.trust.used.add(key.key_id)
     return statement
-
-
-def attestation_about(shelf: Shelf, item: str, digest: str) -> str:
-    """The path of the attestation whose subject is this Item, found among all objects: for an Item without history."""
-    for path in shelf.store.paths(ENVELOPES):
-        if path.endswith(".json") and b'"payloadType"' in (data := shelf.store.read(path)):
-            try:
-                statement, _ = opened(path, data, shelf.trust.keys)
-            except KfmError:
-                continue  # said where every object is looked at
-            if subjects_of(statement).get(item) == digest:
-                return path
-    raise IntegrityBroken(f"nothing that is signed speaks of {item} as it is")
 
 
 def manifest_path(statement: Mapping[str, Any], known: set[str]) -> str:
