@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kfm_pipelines.catalogs.documents import checksum, document_bytes
-from kfm_pipelines.catalogs.profile import check
+from kfm_pipelines.catalogs.profile import PROFILE, check
 from kfm_pipelines.catalogs.release_facts import ATTESTATION, MANIFEST, DocumentFacts
 from kfm_pipelines.catalogs.stac import TIMESTAMPS_EXTENSION
 from kfm_pipelines.catalogs.stac_pages import stac_version
@@ -47,8 +47,7 @@ def revision_document(
         },
         "links": _links(item, key, predecessor),
     }
-    check("item", document)
-    return document_bytes(document)
+    return _checked(document)
 
 
 def superseded(document: Mapping[str, Any], successor: int) -> bytes:
@@ -59,8 +58,7 @@ def superseded(document: Mapping[str, Any], successor: int) -> bytes:
         "properties": {**document["properties"], "deprecated": True},
         "links": [*links, _version_link("successor-version", successor)],
     }
-    check("item", changed)
-    return document_bytes(changed)
+    return _checked(changed)
 
 
 def history_document(pipeline: str, key: str, revisions: Sequence[int]) -> bytes:
@@ -87,6 +85,11 @@ def history_document(pipeline: str, key: str, revisions: Sequence[int]) -> bytes
         ],
     }
     check("catalog", document)
+    return document_bytes(document)
+
+
+def _checked(document: Mapping[str, Any]) -> bytes:
+    check("item", document, profiled=PROFILE in document["stac_extensions"])
     return document_bytes(document)
 
 

@@ -24,9 +24,10 @@ PROFILE_FILE = "kfm-stac-profile-v1.schema.json"
 PROFILE = f"urn:kfm:contracts:{PROFILE_FILE}"
 
 
-def check(kind: Kind, document: Mapping[str, Any]) -> None:
-    """Refuse a document that is not valid, naming the place; every Item and Collection has to keep to the profile."""
-    for schema in (kind,) if kind == "catalog" else (kind, PROFILE):
+def check(kind: Kind, document: Mapping[str, Any], *, profiled: bool = True) -> None:
+    """Refuse a document that is not valid, naming the place. Every Item and Collection has to keep to the profile, but
+    for those that were published before there was one."""
+    for schema in (kind, PROFILE) if profiled and kind != "catalog" else (kind,):
         if not _accepting(schema).is_valid(document):
             error = _first_error(schema, document)
             where = "/".join(str(part) for part in error.absolute_path) or kind

@@ -261,6 +261,16 @@ def test_a_revision_says_what_came_before_and_after_it() -> None:
     assert superseded(then, 4) == superseded(first, 4)
 
 
+def test_an_item_from_before_the_profile_has_a_history_too() -> None:
+    item = json.loads(item_of(DATASET, FACTS))
+    del item["properties"]["providers"]
+    with pytest.raises(IntegrityBroken, match="providers"):
+        revised(json.dumps(item).encode())
+    item["stac_extensions"].remove(PROFILE)
+    first = json.loads(revised(json.dumps(item).encode()))
+    assert json.loads(superseded(first, 3))["properties"]["deprecated"] is True
+
+
 def test_an_item_says_where_its_files_are_and_nothing_of_the_machine() -> None:
     def scheme(facts: ReleaseFacts) -> object:
         return json.loads(item_of(DATASET, facts))["properties"]["storage:schemes"]["store"]

@@ -9,8 +9,10 @@ import geopandas
 import pyarrow.parquet as pq
 import pytest
 import rustac
+from click.testing import CliRunner
 
 from kfm_pipelines.catalogs.stac_geoparquet import items_table
+from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.operations.snapshots import take_snapshot
 from kfm_pipelines_tests.catalogs.given import FACTS, KANSAS, STREAMFLOW, item_of
 from kfm_pipelines_tests.site import Site
@@ -70,3 +72,8 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
     site.work()
     assert take_snapshot(site.workshop, site.dataset).items == 2
     assert geopandas.read_parquet(path)["id"].tolist() == [site.key(0), site.key(1)]
+
+    said = CliRunner().invoke(kfm, ["catalog", "snapshot", "usgs/streamflow", "--anyway", "--json"])
+    assert json.loads(said.output)["snapshots"] == [
+        {"dataset": "usgs/streamflow", "items": 2, "bytes": path.stat().st_size, "note": ""}
+    ]

@@ -116,3 +116,11 @@ def test_the_deep_scan(published: Site) -> None:
     assert not red.success
     assert told(red)["said"].startswith("drought/tribal-areas: drought-tribal-areas.json: cannot be read")
     assert told(red)["keys"] == 2
+
+
+def test_snapshots_are_taken_once_for_what_is_new(published: Site) -> None:
+    first, again = (told(run(published, "kfm_snapshots")) for _ in range(2))
+    assert [(one["items"], one["written"]) for one in (first, again)] == [(2, 1), (2, 0)]
+    assert told(run(published, "kfm_snapshots", dataset="usgs/streamflow", anyway=True))["written"] == 1
+    with replaced(paths_of(published, published.key())["item"], b"no Item"):
+        assert "is not there or no Item" in told(run(published, "kfm_snapshots", anyway=True))["said"]
