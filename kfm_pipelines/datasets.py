@@ -35,6 +35,9 @@ from kfm_pipelines.declarations import (
 )
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 
+# The one in C where PyYAML was built with it: seven times as fast, and every process reads the declarations.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 _PATTERN_GROUPS: Mapping[WindowLength, frozenset[str]] = {
     "hour": frozenset({"year", "month", "day", "hour"}),
     "day": frozenset({"year", "month", "day"}),
@@ -172,7 +175,7 @@ def load_datasets(resources: Path) -> Datasets:
 
 def read_yaml(path: Path) -> object:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 both are safe loaders
     except OSError as error:
         raise DeclarationInvalid(f"{path.name}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

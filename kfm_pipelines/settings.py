@@ -44,10 +44,32 @@ class Settings:
     inbox_days: int  # KFM_INBOX_DAYS: how long events are kept that a newer one has replaced
     care_secrets: str  # KFM_CARE_SECRETS: `environment`, or `aws:` and what names begin with in Secrets Manager
     care_keys: tuple[tuple[str, str], ...] = field(repr=False)  # KFM_CARE_KEY_…: secrets of masking policies
+    signing_key: Path  # KFM_SIGNING_KEY: the private key that releases are signed with, PEM
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
     red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
+    openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
+    source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings:
+    """What somebody needs who only reads: no database, no queue."""
+
+    store_url: str  # KFM_STORE_URL
+    signing_key: Path  # KFM_SIGNING_KEY: on the machine that signs, its own key is known
+    verify_key: Path | None  # KFM_VERIFY_KEY: public keys that signatures must be of, PEM
+
+
+def load_reader_settings(environ: Mapping[str, str] | None = None) -> ReaderSettings:
+    env = os.environ if environ is None else environ
+    home = home_directory(env)
+    return ReaderSettings(
+        store_url=_store_url(env, home),
+        signing_key=_signing_key(env, home),
+        verify_key=Path(env["KFM_VERIFY_KEY"]).absolute() if env.get("KFM_VERIFY_KEY") else None,
+    )
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
@@ -84,10 +106,13 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         inbox_days=_whole_number(env, "KFM_INBOX_DAYS", 90, at_most=36_500),
         care_secrets=_care_secrets(env),
         care_keys=_care_keys(env),
+        signing_key=_signing_key(env, home),
         authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
+        openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
+        source_date_epoch=_source_date_epoch(env),
     )
 
 
@@ -113,6 +138,25 @@ def _store_url(env: Mapping[str, str], home: Path) -> str:
     return url.rstrip("/")
 
 
+def _signing_key(env: Mapping[str, str], home: Path) -> Path:
+    given = env.get("KFM_SIGNING_KEY")
+    return Path(given).expanduser().absolute() if given else default_signing_key(home)
+
+
+def default_signing_key(home: Path) -> Path:
+    """Where a key is made when nobody has given one."""
+    return home / "keys" / "signing.pem"
+
+
+def _openlineage_url(env: Mapping[str, str], home: Path) -> str | None:
+    url = env.get("KFM_OPENLINEAGE_URL") or (home / "openlineage.jsonl").as_uri()
+    if url != "none" and not url.startswith(("file:///", "http://", "https://")):
+        raise SettingsInvalid(
+            f"KFM_OPENLINEAGE_URL must be none, or start with file:///, http:// or https://, not {url!r}"
+        )
+    return None if url == "none" else url
+
+
 def _care_secrets(env: Mapping[str, str]) -> str:
     place = env.get("KFM_CARE_SECRETS") or "environment"
     if place != "environment" and not re.fullmatch(r"aws:[A-Za-z0-9/_+=.@-]*", place):
@@ -127,6 +171,12 @@ def care_variable(key_id: str) -> str:
 
 def _care_keys(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, env[name]) for name in env if name.startswith(CARE_KEY_PREFIX) and env[name]))
+
+
+def _source_date_epoch(env: Mapping[str, str]) -> int | None:
+    if not env.get("SOURCE_DATE_EPOCH"):
+        return None
+    return _whole_number(env, "SOURCE_DATE_EPOCH", 0, at_least=0, at_most=253_402_300_799)
 
 
 def _fifo_name(env: Mapping[str, str], name: str, default: str) -> str:

@@ -35,9 +35,11 @@ def stack() -> Iterator[Stack]:
 
 
 def _let_postgres_forget(url: str) -> None:
-    """The tests kill everything but this server, so what it would lose in a power cut is no loss; it is faster so."""
+    """The tests kill everything but this server, so what it would lose in a power cut is no loss; it is faster so.
+
+    Nor has it to tidy up: it would visit every database of every test again and again."""
     with psycopg.connect(url, autocommit=True) as connection:
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        for setting in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum"):
             connection.execute(f"ALTER SYSTEM SET {setting} = off")
         connection.execute("SELECT pg_reload_conf()")
 

@@ -15,6 +15,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from psycopg import sql
 
 from kfm_pipelines.datasets import Dataset
@@ -161,9 +163,14 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
         "KFM_FIFO_QUEUE": f"{name}.fifo",
         "KFM_FIFO_DEAD_LETTER_QUEUE": f"{name}-dlq.fifo",
         "KFM_LEASE_SECONDS": "2",
+        # Whole trees are compared, also those of another site.
+        "SOURCE_DATE_EPOCH": "1764806400",
         # A worker asked for `once` waits a little longer than a lease: the first few retries come sooner than that.
         "KFM_RETRY_BASE_SECONDS": "0.1",
+        # Its library takes a second to load, which every process that a test starts would spend.
+        "KFM_OPENLINEAGE_URL": "none",
         "KFM_CARE_KEY_HERITAGE_2026": "a secret of the tests, long enough to count",
+        "KFM_SIGNING_KEY": str(signing_key(root)),
         "DAGSTER_HOME": str(dagster_home(root)),
         "DAGSTER_EVENT_BATCH_SIZE": "200",
         **settings,
@@ -212,6 +219,15 @@ def dagster_home(root: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(shipped("dagster.yaml"), folder / "dagster.yaml")
     return folder
+
+
+def signing_key(root: Path) -> Path:
+    """The same for all sites, so that what they sign can be compared."""
+    path = root / "signing.pem"
+    key = Ed25519PrivateKey.from_private_bytes(b"the key that all test sites have")
+    path.touch(mode=0o600)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return path
 
 
 def _resources(root: Path, bucket: str) -> Path:

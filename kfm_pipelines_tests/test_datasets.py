@@ -125,6 +125,30 @@ def test_a_column_may_not_appear_twice(declare: Declare) -> None:
         load_dataset(declare("wrong.yaml", **{"table.columns": [*columns, columns[0]]}))
 
 
+@pytest.mark.parametrize(
+    ("changes", "column", "reason"),
+    [
+        ({"table.geometry_column": ...}, {}, "'geometry' is derived, so it must be the geometry_column"),
+        (
+            {"table.longitude_column": ..., "table.latitude_column": ...},
+            {},
+            "which takes longitude_column and lat",
+        ),
+        ({}, {"source": "geom"}, "'geometry' is derived, so it has no source"),
+        ({}, {"nullable": True}, "'geometry' must have nullable: false, as what it is derived from"),
+        ({"table.primary_key": ["geometry"]}, {}, "'geometry' is derived, so it cannot be in the primary_key"),
+        ({}, {"derived": "area"}, r"table\.columns\.8\.derived: Input should be 'point'"),
+    ],
+)
+def test_a_derived_column_follows_from_two_others(
+    declare: Declare, changes: dict[str, object], column: dict[str, object], reason: str
+) -> None:
+    *columns, geometry = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["table"]["columns"]
+    assert load_dataset(SHIPPED).table.derived_column == load_dataset(SHIPPED).table.column("geometry")
+    with pytest.raises(DeclarationInvalid, match=rf"wrong\.yaml: .*{reason}"):
+        load_dataset(declare("wrong.yaml", **changes, **{"table.columns": [*columns, {**geometry, **column}]}))
+
+
 def test_several_mistakes_are_counted(declare: Declare) -> None:
     with pytest.raises(DeclarationInvalid, match=r"\(and 1 more\)$"):
         load_dataset(declare("wrong.yaml", title=..., description=...))

@@ -24,6 +24,7 @@ def test_only_the_database_must_be_named() -> None:
     assert (settings.batch_size, settings.runs_in_flight) == (200, 4)
     assert (settings.lease_seconds, settings.max_attempts) == (30, 7)
     assert (settings.red_days, settings.findings_days) == (14, 400)
+    assert settings.openlineage_url == f"{settings.home.as_uri()}/openlineage.jsonl"
 
 
 def test_every_variable_is_read(tmp_path: Path) -> None:
@@ -42,8 +43,10 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
             "KFM_MAX_ATTEMPTS": "3",
             "KFM_RETRY_BASE_SECONDS": "0.5",
             "KFM_FINDINGS_DAYS": "30",
+            "KFM_OPENLINEAGE_URL": "https://lineage.example",
         }
     )
+    assert settings.openlineage_url == "https://lineage.example"
     assert (settings.postgres_url, settings.store_url) == ("postgresql://db/kfm", "s3://kfm/lake")
     assert (settings.home, settings.resources) == (tmp_path / "home", tmp_path / "resources")
     assert (settings.topic, settings.queue, settings.dead_letter_queue) == ("t", "q", "d")
@@ -96,3 +99,10 @@ def test_the_same_database_for_another_client() -> None:
 
 def test_resources_are_found_from_a_checkout() -> None:
     assert (shipped("resources") / "datasets").is_dir()
+
+
+def test_lineage_goes_to_a_file_or_over_http_or_nowhere() -> None:
+    assert load_settings(NEEDED | {"KFM_OPENLINEAGE_URL": "none"}).openlineage_url is None
+    for url in ("lineage.jsonl", "kafka://host", "file://relative"):
+        with pytest.raises(SettingsInvalid, match="KFM_OPENLINEAGE_URL must be none, or start with"):
+            load_settings(NEEDED | {"KFM_OPENLINEAGE_URL": url})

@@ -25,7 +25,11 @@ def run_manifest(
             "inputs": [_input(one) for one in facts.inputs],
             "inputs_hash": facts.inputs_hash,
             "config": {"sha256": facts.config},
-            "policy": {"name": facts.care.policy, "sha256": facts.care.policy_digest},
+            "policy": {
+                "name": facts.care.policy,
+                "sha256": facts.care.policy_digest,
+                "masked": facts.care.masked,
+            },
             # Nothing is drawn by chance: masks are keyed, so the id of the key is all there is to a seed.
             "seeds": {"masking_key": facts.care.key_id} if facts.care.masked and facts.care.key_id else {},
             "environment": {

@@ -17,6 +17,8 @@ BBox = tuple[float, float, float, float]
 PROVENANCE = "provenance.jsonld"  # what documents are called while they are staged
 MANIFEST = "run_manifest.json"
 ATTESTATION = "attestation.dsse.json"
+SBOM = "sbom.cdx.json"
+PUBLIC_KEY = "public_key.pem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,15 @@ class EnvironmentFacts:
     commit: str | None  # None where the code is not from a checkout
     dirty: bool | None
     sbom: str  # digest of the list of all that is installed
+    kfm: str  # version of this package
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFacts:
+    """What may be told of the store: nothing about the machine it is on. No bucket is a folder of files."""
+
+    bucket: str | None = None
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,7 @@ class ReleaseFacts:
     gates: tuple[str, ...]
     table: Table
     environment: EnvironmentFacts
+    storage: StorageFacts
     content_hash: str
     size: int
     rows: int

@@ -1,6 +1,6 @@
 """The table of a dataset: its columns, and which of them say what a row is, when and where."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ class Column(Declared):
     description: str
     source: Words | None = None  # what the column is called in the objects, when that is another name
     holds: Whereabouts | None = None  # what it tells of where something is; masking goes by this
+    derived: Literal["point"] | None = None  # made here of longitude and latitude; no object has it
 
 
 class Table(Declared):
@@ -32,7 +33,7 @@ class Table(Declared):
         names = [column.name for column in self.columns]
         if len(set(names)) != len(names):
             raise ValueError("columns has the same name twice")
-        found_in = [column.source or column.name for column in self.columns]
+        found_in = [column.source or column.name for column in self.columns if not column.derived]
         if len(set(found_in)) != len(found_in):
             raise ValueError("columns has the same source twice")
         if (self.longitude_column is None) != (self.latitude_column is None):
@@ -43,6 +44,8 @@ class Table(Declared):
         self._refuse_type(self.geometry_column, ("geometry",))
         for name in self.primary_key:
             self.column(name)
+        for column in self.columns:
+            self._refuse_derived(column)
         return self
 
     def column(self, name: str) -> Column:
@@ -60,6 +63,27 @@ class Table(Declared):
             for column in self.columns
             if column.name in named or column.holds is not None or column.type == "geometry"
         ]
+
+    @property
+    def derived_column(self) -> Column | None:
+        """The column that no object has."""
+        return next((column for column in self.columns if column.derived), None)
+
+    def _refuse_derived(self, column: Column) -> None:
+        """What is made of two columns is there where both are, and says nothing that they do not."""
+        if column.derived is None:
+            return
+        if self.longitude_column is None or self.latitude_column is None:
+            raise ValueError(f"{column.name!r} is derived, which takes longitude_column and latitude_column")
+        if column.name != self.geometry_column:
+            raise ValueError(f"{column.name!r} is derived, so it must be the geometry_column")
+        if column.source is not None:
+            raise ValueError(f"{column.name!r} is derived, so it has no source")
+        nullable = self.column(self.longitude_column).nullable or self.column(self.latitude_column).nullable
+        if column.nullable != nullable:
+            raise ValueError(f"{column.name!r} must have nullable: {str(nullable).lower()}, as what it is derived from")
+        if column.name in self.primary_key:
+            raise ValueError(f"{column.name!r} is derived, so it cannot be in the primary_key")
 
     def _refuse_type(self, name: str | None, expected: tuple[ColumnType, ...]) -> None:
         """What says when or where has to be able to; the gates compare it."""

@@ -5,13 +5,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kfm_pipelines.catalogs.prov import PROVENANCE
+from kfm_pipelines.catalogs.prov import PROVENANCE, data_id, iri
+from kfm_pipelines.catalogs.prov_constraints import violations
 from kfm_pipelines.gates.integrity import item_of
 from kfm_pipelines.gates.items import asset_of, sha256
 from kfm_pipelines.gates.subject import ReleaseSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 
 ACTIVITIES = {"masked": "care:Masking", "exempted": "care:Exemption", "open": "care:LeftOpen"}
+SHOWN = 5
 
 
 def judge_governance(subject: ReleaseSubject) -> Verdict:
@@ -55,21 +57,30 @@ def _sovereignty(subject: ReleaseSubject) -> Iterator[Finding]:
 
 
 def _provenance(subject: ReleaseSubject) -> Iterator[Finding]:
-    """Every input used, the output generated, by the activity that the policy came to."""
+    """Every input was used for the table that the policy was applied to, and the output came of just that."""
     graph = _graph(subject)
     kind = ACTIVITIES[subject.care]
-    activities = [node for node in graph if kind in _types(node)]
+    activities = [node for node in graph.values() if kind in _listed(node.get("@type"))]
     if len(activities) != 1:
         yield error("provenance-complete", PROVENANCE, f"one activity {kind}", str(len(activities)))
         return
     [activity] = activities
-    used = {_id(one) for one in _listed(activity.get("prov:used"))}
+    tables = [graph.get(table, {}) for table in _ids(activity.get("prov:used"))]
+    computed = [graph.get(made, {}) for table in tables for made in _ids(table.get("prov:wasGeneratedBy"))]
+    states = [graph.get(state, {}) for one in computed for state in _ids(one.get("prov:used"))]
+    used = {address for state in states for address in _ids(state.get("prov:specializationOf"))}
     for one in subject.inputs:
-        if one.asset_uri not in used:
+        if iri(one.asset_uri) not in used:
             yield error("provenance-complete", PROVENANCE, f"that it used {one.asset_uri}", "nothing of it")
-    output = next((node for node in graph if node.get("@id") == f"kfm:sha256:{subject.judged}"), {})
-    if _id(output.get("prov:wasGeneratedBy")) != activity.get("@id"):
+    output = graph.get(data_id(subject.judged), {})
+    if _ids(output.get("prov:wasGeneratedBy")) != [activity["@id"]]:
         yield error("provenance-complete", PROVENANCE, f"that {subject.judged[:12]} came of it", "nothing of it")
+
+
+def _provenance_consistent(subject: ReleaseSubject) -> Iterator[Finding]:
+    """Nothing comes of itself, nothing is what it cannot be, nothing is left unsaid that is pointed at."""
+    for violation in violations(subject.staged.get(PROVENANCE, b""))[:SHOWN]:
+        yield error("provenance-consistent", PROVENANCE, "what PROV allows", violation[:200])
 
 
 def _provenance_linked(subject: ReleaseSubject) -> Iterator[Finding]:
@@ -89,24 +100,21 @@ def _properties(subject: ReleaseSubject) -> dict[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
-def _graph(subject: ReleaseSubject) -> list[dict[str, Any]]:
+def _graph(subject: ReleaseSubject) -> dict[str, dict[str, Any]]:
+    """The nodes by their names."""
     try:
         graph = json.loads(subject.staged.get(PROVENANCE, b"{}")).get("@graph", [])
     except (ValueError, RecursionError, AttributeError):
-        return []
-    return [node for node in graph if isinstance(node, dict)]
-
-
-def _types(node: dict[str, Any]) -> list[Any]:
-    return _listed(node.get("@type"))
+        return {}
+    return {str(node.get("@id")): node for node in graph if isinstance(node, dict)}
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _id(value: Any) -> Any:
-    return value.get("@id") if isinstance(value, dict) else None
+def _ids(values: Any) -> list[str]:
+    return [str(one.get("@id")) for one in _listed(values) if isinstance(one, dict)]
 
 
 _ANEW = "The release does not say what it has to: mend what writes it, then redrive."
@@ -116,5 +124,6 @@ GOVERNANCE_RULES: tuple[Rule[ReleaseSubject], ...] = (
     Rule("licence", _licence, _ANEW),
     Rule("sovereignty", _sovereignty, _ANEW),
     Rule("provenance-complete", _provenance, _ANEW),
+    Rule("provenance-consistent", _provenance_consistent, _ANEW),
     Rule("provenance-linked", _provenance_linked, _ANEW),
 )

@@ -11,14 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import (
-    AttemptsExhausted,
-    DatasetKilled,
-    KfmError,
-    OwnershipLost,
-    Retryable,
-    Terminal,
-)
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.errors import AttemptsExhausted, DatasetKilled, KfmError, OwnershipLost, Retryable, Terminal
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import TABLE_GATES, ApprovedSchema, Verdict
 from kfm_pipelines.operations import inputs, release
@@ -27,6 +21,7 @@ from kfm_pipelines.operations.care_shown import CareShown, care_shown
 from kfm_pipelines.operations.governance import Governance, Rules, governance_of
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
 from kfm_pipelines.operations.judging import judge_before_masking, judge_table, refusal_of
+from kfm_pipelines.operations.published_maps import published_maps
 from kfm_pipelines.operations.red_bytes import keep_red
 from kfm_pipelines.operations.release_gates import judge_release
 from kfm_pipelines.operations.reviewing import is_approved
@@ -36,7 +31,7 @@ from kfm_pipelines.operations.validation_report import write_validation_report
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.mask import Outcome, mask
-from kfm_pipelines.stages.parquet import read_parquet, write_parquet
+from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims
@@ -87,7 +82,8 @@ class Batch:
                 with self._working(handoff.claim, "mask"):
                     rules = self._governance.of(handoff.claim.key)
                     outcome = self._masked(handoff, rules)
-                    result = Handoff.of(handoff.claim, write_parquet(outcome.table))
+                    data = write_published(outcome.table, rules.published(self._dataset))
+                    result = Handoff.of(handoff.claim, data)
                     yield result
                     detail = {
                         "policy": rules.policy.name,
@@ -155,6 +151,14 @@ class Batch:
                 except Exception as error:  # noqa: BLE001 - what it is may quote the data
                     log.warning("no picture of %s: %s\n%s", claim.key, type(error).__name__, trace_of(error))
         return shown
+
+    def published_maps(self, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+        """None of what an exemption lets out: that can be withdrawn, a picture in the log of a run cannot."""
+        lasting = {key: one for key, one in releases.items() if self._governance.of(key).came_to != "exempted"}
+        return published_maps(self._workshop, self._dataset, lasting)
+
+    def published_table(self, key: str) -> Table:
+        return self._governance.of(key).published(self._dataset)
 
     @property
     def store_url(self) -> str:

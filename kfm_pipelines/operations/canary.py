@@ -30,7 +30,7 @@ from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, compute, inputs_hash
 from kfm_pipelines.stages.mask import mask
-from kfm_pipelines.stages.parquet import read_parquet, write_parquet
+from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.comparisons import Compared, find_comparison, record_comparison
 from kfm_pipelines.state.inbox import events_of
@@ -146,9 +146,9 @@ class CanaryRun:
             if not fit.passed:
                 raise unfit_to_mask(key, fit)
             table = mask(table, candidate, rules.policy, rules.secret).table
-        data = write_parquet(table)
-        self._workshop.store.write(shadow, data)
         declared = rules.published(candidate)
+        data = write_published(table, declared)
+        self._workshop.store.write(shadow, data)
         subject = self._subject(key, declared, table, data)
         verdicts = [verdict for verdict, _ in table_verdicts(self._workshop, subject) if not verdict.passed]
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]

@@ -1,26 +1,34 @@
-"""Collections: written anew from the revisions whenever something of theirs was published.
+"""Collections, maintained page by page: what was published since is written anew, and nothing else.
 
-A publication counts the change in its own transaction; whoever writes the collection notes up to which change. So one
-that was left behind by a crash is known, and the next run or tick writes it.
+A publication counts the change of its page and of its collection in its own transaction; whoever writes them notes up
+to which change. So what was left behind by a crash is known, and the next run or tick writes it. All is written from
+the bottom up, so that nothing leads to a document that is not there.
 """
 
-import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.catalogs.stac import Member, collection_document, root_document
+from kfm_pipelines.care.published import published_table
+from kfm_pipelines.catalogs.profile import PROFILE_FILE, profile_bytes
+from kfm_pipelines.catalogs.stac_collection import CollectionFacts, collection_document, root_document
+from kfm_pipelines.catalogs.stac_pages import page_document, pages_above
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.gates import GATES
+from kfm_pipelines.operations.dcat import write_catalog_dcat, write_page_dcat
+from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.revisions import published_keys
+from kfm_pipelines.state import pages, snapshots
+from kfm_pipelines.state.pages import StalePage, Summary
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.layout import ROOT_CATALOG
+from kfm_pipelines.stores.layout import ROOT_CATALOG, beside_root
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 
 def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
-    """Write the dataset's collection if it is behind; False when it was not."""
+    """Write what is behind of the dataset's collection; False when nothing was."""
     parameters = {"dataset": dataset.dataset}
     with workshop.database.transaction() as connection:
         # One writer at a time; publications count their changes meanwhile, so they are not kept waiting.
@@ -30,14 +38,17 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
         ).fetchone()
         if row is None or row["changed"] == row["written"]:
             return False
-        keys = published_keys(connection, dataset.dataset)
-        members = [Member(k.key, k.window_start, k.window_end, k.bbox) for k in keys]
-        workshop.store.write(Layout(dataset.pipeline).collection(), collection_document(dataset, members))
+        stale = pages.stale_pages(connection, dataset.dataset)
+        summaries = _write_pages(workshop, connection, dataset, stale)
+        for page in stale:
+            pages.record_page(connection, dataset.dataset, page, summaries[page.page])
+        if not _write_collection(workshop, connection, dataset, summaries):
+            return False
+        _write_root(workshop, connection, dataset)
         connection.execute(
             "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
             {**parameters, "changed": row["changed"]},
         )
-        _refresh_root(workshop, connection)
     return True
 
 
@@ -53,10 +64,62 @@ def refresh_stale(workshop: Workshop) -> list[str]:
     return problems
 
 
-def _refresh_root(workshop: Workshop, connection: "Connection[dict[str, Any]]") -> None:
+def _write_pages(
+    workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset, stale: list[StalePage]
+) -> dict[str, Summary]:
+    """Every page that is behind, and those above a new one; what each of the former comes to now."""
+    names = {page.page for page in stale}
+    above = {name for page in stale if page.is_new for name in pages_above(page.page)}
+    summaries = {}
+    for page in sorted(names | above, key=lambda page: (-len(page), page)):
+        items = pages.items_of(connection, dataset.dataset, page)
+        below = pages.pages_below(connection, dataset.dataset, page, names)
+        document = page_document(dataset.pipeline, page, below, [item.key for item in items])
+        write_page_dcat(workshop, dataset, page, items)
+        write_sealed(workshop, Layout(dataset.pipeline).page(page), document)
+        summaries[page] = pages.summary_of(items)
+    return {page: summaries[page] for page in names}
+
+
+def _write_collection(
+    workshop: Workshop,
+    connection: "Connection[dict[str, Any]]",
+    dataset: Dataset,
+    summaries: Mapping[str, Summary],
+) -> bool:
+    """False when nothing is published, so that there is nothing to say."""
+    settled = pages.settled_summary(connection, dataset.dataset, summaries)
+    total = pages.combined([settled, *summaries.values()])
+    if total.starts is None or total.ends is None:
+        return False
+    policy = workshop.policy(dataset)
+    facts = CollectionFacts(
+        items=total.items,
+        rows=total.rows,
+        bytes=total.bytes,
+        starts=total.starts,
+        ends=total.ends,
+        bbox=total.bbox,
+        versions=total.versions,
+        years=tuple(pages.pages_below(connection, dataset.dataset, "", summaries)),
+        table=published_table(dataset, policy),
+        policy=policy.name,
+        gates=GATES,
+        keys_with_errors=pages.keys_with_errors(connection, dataset.dataset),
+        has_snapshot=snapshots.is_there(connection, dataset.dataset, snapshots.ITEMS),
+    )
+    write_sealed(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
+    return True
+
+
+def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+    """The entry to everything that has a collection, this one included."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
-    rows = connection.execute("SELECT dataset FROM kfm.collections WHERE written > 0 ORDER BY dataset").fetchall()
+    rows = connection.execute(
+        "SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(dataset)s ORDER BY dataset",
+        {"dataset": dataset.dataset},
+    )
     described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
-    document = root_document(described)
-    if workshop.store.digest(ROOT_CATALOG) != hashlib.sha256(document).hexdigest():
-        workshop.store.write(ROOT_CATALOG, document)
+    write_sealed(workshop, beside_root(PROFILE_FILE), profile_bytes())
+    write_catalog_dcat(workshop, connection, described)
+    write_sealed(workshop, ROOT_CATALOG, root_document(described))

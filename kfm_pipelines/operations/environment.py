@@ -4,10 +4,14 @@ import hashlib
 import platform
 import shutil
 import subprocess
+import sys
 from functools import cache
-from importlib.metadata import distributions
+from importlib.metadata import distributions, packages_distributions, version
+from urllib.parse import urlsplit
 
-from kfm_pipelines.catalogs.release_facts import EnvironmentFacts
+from kfm_pipelines.catalogs.release_facts import EnvironmentFacts, StorageFacts
+from kfm_pipelines.catalogs.sbom import installed, sbom_document, unlisted
+from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.settings import PACKAGE
 
 
@@ -22,14 +26,41 @@ def environment_facts() -> EnvironmentFacts:
         commit=commit,
         dirty=dirty,
         sbom=hashlib.sha256(sbom()).hexdigest(),
+        kfm=version("kfm-pipelines"),
     )
+
+
+@cache
+def storage_facts(store_url: str) -> StorageFacts:
+    """Where what is published lies, as everybody may know it."""
+    parts = urlsplit(store_url)
+    if parts.scheme != "s3":
+        return StorageFacts()
+    return StorageFacts(bucket=parts.netloc, region=s3_client().meta.region_name)
 
 
 @cache
 def sbom() -> bytes:
     """What is installed, as one document."""
-    installed = sorted({(one.name.lower(), one.version) for one in distributions()})
-    return "".join(f"{name}=={version}\n" for name, version in installed).encode()
+    return sbom_document(installed(distributions()))
+
+
+def unlisted_software() -> list[str]:
+    """What this process has installed or imported, and its SBOM does not tell, one sentence each."""
+    return unlisted(
+        sbom(),
+        distributions(),
+        dict(sys.modules),
+        packages_distributions(),
+        standard=_standard_modules(),
+        own=PACKAGE.parent,
+    )
+
+
+def _standard_modules() -> frozenset[str]:
+    """Of Python itself; one of them is named after the machine it was built for."""
+    built = {name for name in sys.modules if name.startswith("_sysconfigdata_")}
+    return frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", *built})
 
 
 def _checkout() -> tuple[str | None, bool | None]:

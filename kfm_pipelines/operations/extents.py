@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kfm_pipelines.catalogs.stac import Member, extent_of
+from kfm_pipelines.catalogs.stac_collection import Member, extent_of
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.events.quoting import one_line
@@ -21,6 +21,7 @@ from kfm_pipelines.operations.collections import refresh_collection
 from kfm_pipelines.operations.scan import Found, Scanned, record, under_way
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import findings, scans
+from kfm_pipelines.state.pages import count_every_page
 from kfm_pipelines.state.revisions import count_change, published_keys
 from kfm_pipelines.state.scans import Kind
 from kfm_pipelines.stores import Layout
@@ -49,6 +50,7 @@ def recompute_extent(workshop: Workshop, dataset: Dataset, run_id: str) -> Scann
             findings.record(connection, run_id, dataset.dataset, None, None, GATE, [asdict(one) for one in wrong])
             record(connection, scanned, run_id, started_at, {})
             if any(finding.rule == DRIFT for finding in wrong):
+                count_every_page(connection, dataset.dataset)
                 count_change(connection, dataset.dataset)
         refresh_collection(workshop, dataset)
     return scanned

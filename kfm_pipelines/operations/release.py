@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kfm_pipelines.catalogs.release_facts import InputFacts
+from kfm_pipelines.catalogs.release_facts import ATTESTATION, MANIFEST, InputFacts
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import (
     CareRefused,
@@ -19,17 +19,19 @@ from kfm_pipelines.errors import (
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.care_facts import care_facts
 from kfm_pipelines.operations.care_secrets import keyed
-from kfm_pipelines.operations.environment import environment_facts
+from kfm_pipelines.operations.environment import environment_facts, sbom, storage_facts
 from kfm_pipelines.operations.governance import Governance, Rules
+from kfm_pipelines.operations.history import keep_current, write_history
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.red_bytes import remove_replaced
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.publish import promote, verify_staged
-from kfm_pipelines.stages.stage import Candidate, Release, stage
+from kfm_pipelines.stages.stage import Candidate, Notary, Release, stage
 from kfm_pipelines.state import kills, transactions, wal
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.ledger import Records
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
@@ -61,8 +63,9 @@ def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governan
         table=rules.published(dataset),
         gates=GATES,
         environment=environment_facts(),
+        storage=storage_facts(workshop.settings.store_url),
     )
-    return stage(workshop.store, dataset, candidate, judged["content_hash"])
+    return stage(workshop.store, dataset, candidate, judged["content_hash"], Notary(workshop.signer, sbom()))
 
 
 def staged_release(database: Database, claim: Claim) -> Release:
@@ -124,10 +127,14 @@ def _refuse_unless_allowed(
 
 def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int, *, seen: bool) -> None:
     with transactions.publishing(workshop.database, claim, dataset.dataset, seen=seen) as locked:
+        keep_current(workshop, dataset, release, locked)
         promote(workshop.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
-        for content_hash in locked.withdrawn(release.content_hash):
+        withdrawn = locked.withdrawn(release.content_hash)
+        for content_hash in withdrawn:
             workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
-        locked.commit(_revision(release, claim, txn), txn=txn)
+        write_history(workshop, dataset, release, txn, locked, withdrawn)
+        records = Records(release.records.get(MANIFEST), release.records.get(ATTESTATION))
+        locked.commit(_revision(release, claim, txn), records, txn=txn)
     try:
         remove_replaced(workshop, claim.key, txn)
     except KfmError as error:  # it is published, and the nightly purge removes what is left

@@ -24,7 +24,7 @@ from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state import findings, scans
-from kfm_pipelines.state.revisions import Revision, current_revision, settled_revision
+from kfm_pipelines.state.revisions import Revision, count_change, current_revision, settled_revision
 from kfm_pipelines.state.scans import Kind, Scan
 from kfm_pipelines.state.transactions import publish_intent
 from kfm_pipelines.stores import Layout
@@ -111,6 +111,8 @@ def nightly_scan(
         scanned = Scanned(dataset.dataset, Kind.NIGHTLY, keys, due.left + put_off, found=tuple(found))
         with workshop.database.transaction() as connection:
             record(connection, scanned, run_id, started_at, {"full": full})
+            if due.keys:
+                count_change(connection, dataset.dataset)  # the collection says what scans find
     return scanned
 
 

@@ -8,12 +8,14 @@ from random import SystemRandom
 
 from kfm_pipelines.care.authorities import Authority, load_authorities
 from kfm_pipelines.care.policies import Policy, load_policy
+from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.datasets import Dataset, Datasets, load_datasets
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.gates.expectations import Suite, load_suite, suite_digest
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.messaging.retry import RetryPolicy
 from kfm_pipelines.operations.care_secrets import secret_of
+from kfm_pipelines.operations.signing import load_signer
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Store, open_store
@@ -45,6 +47,10 @@ class Workshop:
     @cached_property
     def store(self) -> Store:
         return open_store(self.settings.store_url)
+
+    @cached_property
+    def signer(self) -> Signer:
+        return load_signer(self.settings)
 
     @cached_property
     def queue(self) -> Queue:

@@ -1,25 +1,30 @@
 """Five assets for a dataset: compute, mask, validate, stage, publish. Each takes any number of keys."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.handoff import HandoffStream
+from kfm_pipelines.operations.lineage import tell
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
+from kfm_pipelines.orchestration.lineage_hooks import lineage_hooks
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of, pool_of
+from kfm_pipelines.orchestration.shown import column_schema
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 KEYS_PER_BACKFILL_RUN = 200
 
 
-def dataset_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
-    return [_compute(dataset), _mask(dataset), _validate(dataset), _stage(dataset), _publish(dataset)]
+def dataset_assets(dataset: Dataset, published: Table | None = None) -> list[dg.AssetsDefinition]:
+    """`published` is the table that readers get, where that is known before anything is published."""
+    return [_compute(dataset), _mask(dataset), _validate(dataset), _stage(dataset), _publish(dataset, published)]
 
 
 def _compute(dataset: Dataset) -> dg.AssetsDefinition:
@@ -31,6 +36,7 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         hands_on=True,
     )
     def compute(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Handoffs:
+        tell(workshop.open(), dataset, context.run.run_id, "START")
         batch = _batch(context, workshop, dataset)
         return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
 
@@ -99,7 +105,7 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
     return stage
 
 
-def _publish(dataset: Dataset) -> dg.AssetsDefinition:
+def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
     @stage_asset(
         dataset,
         "publish",
@@ -108,15 +114,16 @@ def _publish(dataset: Dataset) -> dg.AssetsDefinition:
         deps=[asset_key(dataset, "stage")],
         # A release that somebody has to see first is not published by its run.
         output_required=False,
+        metadata={"dagster/column_schema": column_schema(published)} if published else {},
     )
     def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
         batch = _batch(context, workshop, dataset)
-        published = batch.publish(context.partition_keys)
+        releases = batch.publish(context.partition_keys)
         for problem in refresh_stale(workshop.open()):
             context.log.warning("%s; a later run or tick writes it", problem)
         reports.log_notes(context, batch)
-        if reports.settle_run(context, batch, dataset, published):
-            yield dg.MaterializeResult(metadata={"keys_published": len(published)})
+        if reports.settle_run(context, batch, dataset, releases):
+            yield dg.MaterializeResult(metadata={"keys_published": len(releases)})
 
     return publish
 
@@ -139,7 +146,14 @@ def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, datase
 
 
 def stage_asset(
-    dataset: Dataset, stage: str, description: str, *, kinds: set[str], hands_on: bool = False, **particulars: Any
+    dataset: Dataset,
+    stage: str,
+    description: str,
+    *,
+    kinds: set[str],
+    hands_on: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    **particulars: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """What all assets of a dataset have in common."""
     decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
@@ -153,8 +167,14 @@ def stage_asset(
         kinds=kinds,
         owners=dataset.owners,
         tags={**dataset.tags, "stage": stage},
-        metadata={"dataset": dataset.dataset, "licence": dataset.licence.id, "policy": dataset.policy},
+        metadata={
+            "dataset": dataset.dataset,
+            "licence": dataset.licence.id,
+            "policy": dataset.policy,
+            **(metadata or {}),
+        },
         io_manager_key="handoffs" if hands_on else None,
+        hooks=lineage_hooks(dataset, stage),
         **particulars,
     )
     return decorator

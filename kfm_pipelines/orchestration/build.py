@@ -7,15 +7,21 @@ from typing import Any
 
 import dagster as dg
 
-from kfm_pipelines.datasets import load_datasets
+from kfm_pipelines.care.policies import load_policy
+from kfm_pipelines.care.published import published_table
+from kfm_pipelines.datasets import Dataset, load_datasets
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.errors import KfmError
 from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
 from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenance_schedule
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
 from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
 from kfm_pipelines.orchestration.sensor import ingest_sensor
+from kfm_pipelines.orchestration.snapshots import snapshot_job, snapshot_schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.settings import resources_directory
 
@@ -24,7 +30,8 @@ def build_definitions(
     resources: Path | None = None, resource_overrides: Mapping[str, Any] | None = None
 ) -> dg.Definitions:
     """Everything Dagster needs to know. Reads the declarations; touches no network and no database."""
-    datasets = load_datasets(resources or resources_directory())
+    folder = resources or resources_directory()
+    datasets = load_datasets(folder)
     workshop = WorkshopResource()
     jobs = [
         dg.define_asset_job(
@@ -37,11 +44,13 @@ def build_definitions(
     ]
     return dg.Definitions(
         assets=[
-            asset for dataset in datasets.values() for asset in (*dataset_assets(dataset), *canary_assets(dataset))
+            asset
+            for dataset in datasets.values()
+            for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
         ],
-        jobs=[*jobs, purge_job, kill_job, unkill_job, *scan_jobs],
+        jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job],
         sensors=[ingest_sensor(jobs)],
-        schedules=[purge_schedule, *scan_schedules],
+        schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule],
         resources={
             "workshop": workshop,
             "handoffs": ParquetHandoffs(workshop=workshop),
@@ -50,3 +59,11 @@ def build_definitions(
         # Five short steps over one batch: a process for each would cost more than the work.
         executor=dg.in_process_executor,
     )
+
+
+def _published(resources: Path, dataset: Dataset) -> Table | None:
+    """What readers get. A policy that is not there or not right stops the keys of its dataset, not all definitions."""
+    try:
+        return published_table(dataset, load_policy(resources, dataset.policy))
+    except (KfmError, ValueError):
+        return None

@@ -12,6 +12,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.aftermath import report_published
+from kfm_pipelines.orchestration.lineage_hooks import tell_if_aborted
 from kfm_pipelines.orchestration.naming import group_of, limit_tags
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.orchestration.room import Room, open_pools
@@ -92,6 +93,7 @@ def _close(instance: dg.DagsterInstance, workshop: Workshop, one: Dispatch, run:
     if not run.is_success:
         if one.dataset in workshop.datasets:
             report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
+            tell_if_aborted(instance, workshop, workshop.datasets[one.dataset], run)
         put_off(workshop, one.dataset, run.run_id, one.keys, one.age_seconds)
     void_claims(workshop.database, run.run_id, again_in(workshop))
     close_dispatch(workshop.database, one.run_key)

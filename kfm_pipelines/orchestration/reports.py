@@ -1,6 +1,5 @@
 """What a run tells the people who look at it in Dagster."""
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.care_shown import CareShown
 from kfm_pipelines.operations.handoff import Judgement
+from kfm_pipelines.orchestration.shown import column_schema, picture, place
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 
@@ -108,7 +108,9 @@ def settle_run(
     entries = last_entries_of_run(batch.database, context.run.run_id, keys)
     settled = [key for key in keys if _is_settled(entries.get(key))]
     unsettled = [key for key in keys if key not in settled and key not in batch.waiting]
+    maps = batch.published_maps({key: published[key] for key in settled if key in published})
     told = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
+    told = {key: {**said, **_map_metadata(maps.get(key))} for key, said in told.items()}
     if len(settled) == len(keys):
         _attach(context, told)
         return True
@@ -122,9 +124,12 @@ def settle_run(
 def _care_metadata(shown: CareShown) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"care/{name}": value for name, value in shown.numbers.items()}
     metadata["care/policy"] = shown.policy
-    picture = base64.b64encode(shown.png).decode()
-    metadata["care/map"] = dg.MetadataValue.md(f"![what readers will see](data:image/png;base64,{picture})")
+    metadata["care/map"] = picture(shown.png, "what readers will see")
     return metadata
+
+
+def _map_metadata(png: bytes | None) -> dict[str, Any]:
+    return {"map": picture(png, "where it is")} if png else {}
 
 
 def _attach(context: dg.AssetExecutionContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:
@@ -149,8 +154,10 @@ def _key_metadata(
     if release:
         metadata |= {
             "dagster/row_count": release["rows"],
+            "dagster/column_schema": column_schema(batch.published_table(key)),
             "bytes": release["bytes"],
-            "item": f"{batch.store_url}/{layout.item(key)}",
+            "item": place(batch.store_url, layout.item(key)),
+            "data": place(batch.store_url, layout.processed(key)),
             "sha256": release["content_hash"],
         }
     return metadata

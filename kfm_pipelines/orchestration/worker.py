@@ -16,6 +16,7 @@ from kfm_pipelines.operations.kill_switch import complete_seen
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import planned_runs, put_off, range_tags, run_tags, settle
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.plan import PlannedRun
 from kfm_pipelines.orchestration.reaper import reap
@@ -55,7 +56,7 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
     definitions = build_definitions(workshop.settings.resources)
     worked = Worked()
     turns = Turns(recent_turns(workshop.database, TURNS_REMEMBERED))
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         while True:
             drained = drain_all(workshop, budget_seconds=LONGEST_DRAIN_SECONDS)
             if not drained.unreachable:

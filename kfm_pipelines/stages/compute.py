@@ -18,6 +18,7 @@ from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
 from kfm_pipelines.stages.parquet import read_parquet
+from kfm_pipelines.stages.points import points_of
 from kfm_pipelines.stages.transforms import transformed
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
         kinds = _unlike(tables)
         raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
     table = transformed(table, dataset.transform)
-    return _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
+    ordered = _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
+    return _with_points(ordered, dataset.table)
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
@@ -205,3 +207,30 @@ def _distinct(ordered: "pa.Table") -> "pa.Table":
         differs = changed if differs is None else pc.or_(differs, changed)
     keep = pa.concat_arrays([pa.array([True]), differs])
     return ordered.filter(keep)
+
+
+def _with_points(table: "pa.Table", declaration: Table) -> "pa.Table":
+    """The derived column in its declared place. It comes last because it makes no row differ from another. Where the
+    coordinates are not as declared it is there without values: the gate names what it lacks, not this."""
+    import pyarrow as pa
+
+    derived = declaration.derived_column
+    if derived is None:
+        return table
+    if derived.name in table.column_names:
+        raise InputUnreadable(f"the objects of this key have a column {derived.name!r}, which is made of coordinates")
+    declared = declared_schema(declaration)
+    pair = [table.column(name) for name in _degrees(table, declaration)]
+    points = points_of(*pair) if pair else pa.nulls(table.num_rows, pa.binary())
+    field = declared.field(derived.name)
+    place = sum(name in table.column_names for name in declared.names[: declared.get_field_index(derived.name)])
+    return table.add_column(place, field.with_nullable(field.nullable or points.null_count > 0), points)
+
+
+def _degrees(table: "pa.Table", declaration: Table) -> list[str]:
+    """The columns with longitude and latitude; none unless both are there and hold numbers."""
+    import pyarrow as pa
+
+    names = [name for name in (declaration.longitude_column, declaration.latitude_column) if name]
+    good = all(name in table.column_names and table.schema.field(name).type == pa.float64() for name in names)
+    return names if good else []

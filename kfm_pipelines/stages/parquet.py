@@ -4,7 +4,9 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.stages.geoparquet import file_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,11 @@ def write_parquet(table: "pa.Table") -> bytes:
     sink = io.BytesIO()
     pq.write_table(table.combine_chunks(), sink, row_group_size=ROWS_IN_A_GROUP, **FORM)
     return sink.getvalue()
+
+
+def write_published(table: "pa.Table", declared: Table) -> bytes:
+    """What readers get: the table, and in its footer what any program needs to show it."""
+    return write_parquet(table.replace_schema_metadata(file_metadata(table, declared)))
 
 
 def rewrite_parquet(data: bytes, name: str) -> bytes:

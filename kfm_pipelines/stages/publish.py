@@ -38,6 +38,9 @@ def promote(
         if not store.exists(layout.document(digest)):
             verify_staged(store, layout, release, txn)
             store.keep(layout.staged_document(release.key, txn, name), layout.document(digest))
+    for name, path in release.shared_paths(layout).items():
+        if not store.exists(path):
+            _keep_shared(store, layout.staged_document(release.key, txn, name), path, release.shared[name])
     if store.digest(layout.item(release.key)) != release.item_hash:
         verify_staged(store, layout, release, txn)
         before_swap()
@@ -45,6 +48,13 @@ def promote(
     if store.digest(layout.processed(release.key)) != release.content_hash:
         store.replace(data, layout.processed(release.key))
     clear_work(store, layout, release.key)
+
+
+def _keep_shared(store: Store, staged: str, path: str, digest: str) -> None:
+    """Not staged where it was kept already; then somebody has taken it away since."""
+    if store.digest(staged) != digest:
+        raise IntegrityBroken(f"{path} is gone, and {staged.rsplit('/', 1)[-1]} is not staged")
+    store.keep(staged, path)
 
 
 def clear_work(store: Store, layout: Layout, key: str) -> None:

@@ -7,24 +7,32 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.verifier import release_digest
+from kfm_pipelines.catalogs.attestation import Subjects, attestation
 from kfm_pipelines.catalogs.care_facts import CareFacts
+from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.catalogs.manifest import run_manifest
-from kfm_pipelines.catalogs.prov import care_provenance
+from kfm_pipelines.catalogs.prov import release_provenance
 from kfm_pipelines.catalogs.release_facts import (
+    ATTESTATION,
     MANIFEST,
     PROVENANCE,
+    PUBLIC_KEY,
+    SBOM,
     BBox,
     DocumentFacts,
     EnvironmentFacts,
     InputFacts,
     ReleaseFacts,
+    StorageFacts,
 )
 from kfm_pipelines.catalogs.stac import item_document
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.stages.geoparquet import box_of
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores.layout import public_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +56,15 @@ class Candidate:
     table: Table
     gates: tuple[str, ...]
     environment: EnvironmentFacts
+    storage: StorageFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Notary:
+    """What vouches for a release: whose key signs it, and the list of the software that made it."""
+
+    signer: Signer
+    sbom: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +83,19 @@ class Release:
     bbox: BBox | None
     documents: Mapping[str, str] = field(default_factory=dict)  # digests by name; the Item leads to them
     records: Mapping[str, str] = field(default_factory=dict)  # digests of what tells how it came about
+    shared: Mapping[str, str] = field(default_factory=dict)  # digests of what it has in common with others
+    signed_by: str = ""  # id of the key
 
     @property
     def digest(self) -> str:
         """Of everything that readers go by; verdicts and reviews are about this. Records are not part of it: they name
         the software, and a review holds though that was renewed meanwhile."""
         return release_digest(self.content_hash, self.item_hash, self.documents)
+
+    def shared_paths(self, layout: Layout) -> dict[str, str]:
+        """Where readers find what it has in common with others, by name."""
+        paths = {SBOM: layout.document(self.shared.get(SBOM, "")), PUBLIC_KEY: public_key(self.signed_by)}
+        return {name: paths[name] for name in self.shared}
 
     def as_detail(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,14 +106,14 @@ class Release:
         return cls(**{**detail, "bbox": (bbox[0], bbox[1], bbox[2], bbox[3]) if bbox else None})
 
 
-def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str) -> Release:
+def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, notary: Notary) -> Release:
     """Write data, documents and Item of the candidate to the staging tier; the data must be the bytes judged."""
     layout = Layout(dataset.pipeline)
     data = store.read(layout.masked(candidate.key, candidate.epoch))
     if hashlib.sha256(data).hexdigest() != content_hash:
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     facts = _facts(candidate, content_hash, data)
-    provenance = care_provenance(facts.key, [one.uri for one in facts.inputs], content_hash, facts.care)
+    provenance = release_provenance(dataset, facts)
     provenance_hash = hashlib.sha256(provenance).hexdigest()
     item = item_document(
         dataset,
@@ -99,14 +123,21 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
     )
     item_hash = hashlib.sha256(item).hexdigest()
     documents = {PROVENANCE: provenance}
-    records = {
-        MANIFEST: run_manifest(dataset, facts, candidate.revision, item_hash=item_hash, provenance_hash=provenance_hash)
-    }
+    manifest = run_manifest(dataset, facts, candidate.revision, item_hash=item_hash, provenance_hash=provenance_hash)
+    manifest_hash = hashlib.sha256(manifest).hexdigest()
+    subjects = Subjects(
+        data=(layout.processed(facts.key), content_hash),
+        item=(layout.item(facts.key), item_hash),
+        provenance=(layout.document(provenance_hash), provenance_hash),
+        manifest=(layout.document(manifest_hash), manifest_hash),
+    )
+    records = {MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, notary.signer)}
+    shared = {SBOM: notary.sbom, PUBLIC_KEY: notary.signer.public.pem}
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)
     for name, document in {**documents, **records}.items():
         store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
     store.write(layout.staged_item(candidate.key, candidate.epoch), item)
-    return Release(
+    release = Release(
         key=candidate.key,
         revision=candidate.revision,
         inputs_hash=candidate.inputs_hash,
@@ -119,7 +150,11 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         bbox=facts.bbox,
         documents=_digests(documents),
         records=_digests(records),
+        shared=_digests(shared),
+        signed_by=notary.signer.public.key_id,
     )
+    _stage_shared(store, layout, candidate, release, shared)
+    return release
 
 
 def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
@@ -127,7 +162,8 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     import pyarrow.compute as pc
 
     if declaration.geometry_column is not None:
-        return _geometry_box(table.column(declaration.geometry_column))
+        box = box_of(table.column(declaration.geometry_column))
+        return (box[0], box[1], box[2], box[3]) if box else None
     if declaration.longitude_column is None or declaration.latitude_column is None:
         return None
     longitudes = pc.min_max(table.column(declaration.longitude_column)).as_py()
@@ -137,14 +173,15 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     return (longitudes["min"], latitudes["min"], longitudes["max"], latitudes["max"])
 
 
-def _geometry_box(geometries: "pa.ChunkedArray") -> BBox | None:
-    import shapely
-
-    found = shapely.from_wkb(geometries.drop_null().to_pylist())
-    if len(found) == 0:
-        return None
-    west, south, east, north = (float(edge) for edge in shapely.total_bounds(found))
-    return (west, south, east, north)
+def _stage_shared(
+    store: Store, layout: Layout, candidate: Candidate, release: Release, shared: Mapping[str, bytes]
+) -> None:
+    """What many releases have in common is staged until one of them is published."""
+    if release.shared[SBOM] != candidate.environment.sbom:
+        raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
+    for name, path in release.shared_paths(layout).items():
+        if not store.exists(path):
+            store.write(layout.staged_document(candidate.key, candidate.epoch, name), shared[name])
 
 
 def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:
@@ -160,6 +197,7 @@ def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts
         gates=candidate.gates,
         table=candidate.table,
         environment=candidate.environment,
+        storage=candidate.storage,
         content_hash=content_hash,
         size=len(data),
         rows=table.num_rows,

@@ -6,16 +6,19 @@ A key's transaction begins with a claim and ends in exactly one of `commit` (ins
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import audit, dead_letters, holdings, kills, wal
+from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, snapshots, wal
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import PRIORITIES, events_of
 from kfm_pipelines.state.ingest_state import record_processed
+from kfm_pipelines.state.ledger import Records
+from kfm_pipelines.state.pages import count_page
 from kfm_pipelines.state.revisions import Revision, count_change, record_revision
 from kfm_pipelines.state.wal import Entry, Step
 
@@ -145,10 +148,12 @@ class Publishing:
         also means that the locks are still held."""
         kills.refuse_if_killed(self._connection, self._dataset)
 
-    def commit(self, revision: Revision, *, txn: int) -> None:
+    def commit(self, revision: Revision, records: Records, *, txn: int) -> None:
         record_revision(self._connection, revision)
+        ledger.enter(self._connection, self._dataset, revision, records)
         record_processed(self._connection, self._dataset, self._claim.key, self._inputs(txn))
         wal.append(self._connection, self._claim, Step.COMMIT, {"revision": revision.revision}, txn=txn)
+        count_page(self._connection, self._dataset, self._claim.key)
         count_change(self._connection, self._dataset)
         _settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
 
@@ -165,6 +170,35 @@ class Publishing:
             {"key": self._claim.key, "current": content_hash},
         )
         return [row["content_hash"] for row in rows]
+
+    def revisions_of(self, contents: Sequence[str]) -> list[int]:
+        rows = self._connection.execute(
+            "SELECT revision FROM kfm.revisions WHERE key = %(key)s AND content_hash = ANY(%(contents)s)",
+            {"key": self._claim.key, "contents": list(contents)},
+        )
+        return [row["revision"] for row in rows]
+
+    def forget_snapshot(self) -> None:
+        snapshots.forget(self._connection, self._dataset, snapshots.ITEMS)
+
+    def intended_at(self, revision: int, txn: int) -> datetime:
+        """When this revision was first about to be published; restoring it does not change that."""
+        [row] = self._connection.execute(
+            """
+            SELECT at FROM kfm.wal WHERE key = %(key)s AND step = 'publish' AND txn = coalesce(
+                (SELECT txn FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s), %(txn)s)
+            """,
+            {"key": self._claim.key, "revision": revision, "txn": txn},
+        ).fetchall()
+        at: datetime = row["at"]
+        return at
+
+    def current_release(self) -> Entry | None:
+        """The intent by which the current revision was published, if there is one."""
+        row = self._connection.execute(
+            "SELECT txn FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": self._claim.key}
+        ).fetchone()
+        return wal.entry_of(self._connection, self._claim.key, row["txn"], Step.PUBLISH) if row else None
 
     def _inputs(self, txn: int) -> list[Mapping[str, Any]]:
         """The objects of this transaction, with the ETags they were found to have."""

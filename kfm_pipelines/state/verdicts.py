@@ -62,6 +62,22 @@ def verdicts_of(database: Database, key: str, txn: int) -> list[Judged]:
     ]
 
 
+def passed_of_keys(database: Database, txns: Mapping[str, int]) -> dict[str, dict[str, bool]]:
+    """For each key and transaction what each gate came to, in the order they were asked."""
+    rows = database.fetch(
+        """
+        SELECT key, gate, passed FROM kfm.verdicts
+        JOIN unnest(%(keys)s::text[], %(txns)s::bigint[]) AS asked (key, txn) USING (key, txn)
+        ORDER BY key, at, gate
+        """,
+        {"keys": list(txns), "txns": list(txns.values())},
+    )
+    found: dict[str, dict[str, bool]] = {key: {} for key in txns}
+    for row in rows:
+        found[row["key"]][row["gate"]] = row["passed"]
+    return found
+
+
 def require_green(
     database: Database,
     key: str,

@@ -108,6 +108,12 @@ def last_entries_of_run(database: Database, run_id: str, keys: Sequence[str]) ->
     return {row["key"]: _entry(row) for row in rows}
 
 
+def entries_of_run(database: Database, run_id: str) -> list[Entry]:
+    """Everything this run wrote, about whatever key."""
+    rows = database.fetch("SELECT * FROM kfm.wal WHERE run_id = %(run_id)s ORDER BY id", {"run_id": run_id})
+    return [_entry(row) for row in rows]
+
+
 def _entry(row: Mapping[str, Any]) -> Entry:
     return Entry(
         key=row["key"],

@@ -79,6 +79,29 @@ class Layout:
     def collection(self) -> str:
         return f"catalog/{self.pipeline}/collection.json"
 
+    def page(self, page: str) -> str:
+        """What links the Items of a stretch of time: `page` is 2025, 2025/12 or 2025/12/04."""
+        return f"catalog/{self.pipeline}/by-time/{page}/catalog.json"
+
+    def page_dcat(self, page: str) -> str:
+        """The same, as DCAT."""
+        return f"catalog/{self.pipeline}/by-time/{page}/dcat.jsonld"
+
+    def history(self, key: str) -> str:
+        """What links every revision of a key that readers may see."""
+        return f"{self.revisions(key)}.json"
+
+    def revision(self, key: str, revision: int) -> str:
+        """One revision as it was, also when it is no longer the current one."""
+        return f"{self.revisions(key)}/{revision}.json"
+
+    def revisions(self, key: str) -> str:
+        return f"catalog/{self.pipeline}/history/{key}"
+
+    def snapshot(self) -> str:
+        """All Items of the collection in one table."""
+        return f"catalog/{self.pipeline}/items.parquet"
+
     def data_docs(self) -> str:
         """The pages of Great Expectations about what is published."""
         return f"reports/data-docs/{self.pipeline}"
@@ -87,7 +110,22 @@ class Layout:
 CATALOG = "catalog"
 OBJECTS = "objects/sha256"
 ROOT_CATALOG = f"{CATALOG}/catalog.json"
+DCAT_CATALOG = f"{CATALOG}/dcat.jsonld"
+PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as one graph each
+KEYS = "catalog/keys"  # no pipeline is called that: each has a dash in its name
+
+
+def beside_root(name: str) -> str:
+    """A document about the catalog as a whole."""
+    return f"catalog/{name}"
+
+
 UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
+
+
+def public_key(key_id: str) -> str:
+    """The public half of a key that documents are signed with."""
+    return f"{KEYS}/{key_id}.pem"
 
 
 def archived_event(identity: str) -> str:

@@ -21,6 +21,7 @@ from kfm_pipelines.care.verifier import Evidence
 from kfm_pipelines.datasets import Dataset, load_dataset
 from kfm_pipelines.declarations import Column
 from kfm_pipelines.settings import shipped
+from kfm_pipelines_tests.declared import without_geometry
 
 K = 5
 PROVENANCE = "provenance.jsonld"
@@ -228,7 +229,7 @@ def policy_of(classes: Mapping[str, Any], **changes: Any) -> Policy:
 
 def register(**changes: Any) -> Dataset:
     """The shipped register of heritage sites: points, with their place told in five columns; and a number to keep."""
-    dataset = load_dataset(shipped("resources") / "datasets" / "heritage-sites.yaml")
+    dataset = without_geometry(load_dataset(shipped("resources") / "datasets" / "heritage-sites.yaml"))
     depth = Column(name="depth_m", type="float64", nullable=True, description="Depth below ground")
     table = dataset.table.model_copy(update={"columns": [*dataset.table.columns, depth]})
     return dataset.model_copy(update={"table": table, **changes})

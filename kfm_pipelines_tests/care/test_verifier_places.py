@@ -213,6 +213,7 @@ def test_two_features_may_happen_to_move_alike() -> None:
     assert rules_of(release) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [3, 5, 10, 19])
 def test_honest_moves_are_no_pattern(number: int) -> None:
     chance = random.Random(20260601)

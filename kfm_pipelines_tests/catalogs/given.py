@@ -1,10 +1,22 @@
 """A release to describe, and its Item."""
 
+import hashlib
 from datetime import timedelta
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from kfm_pipelines.catalogs.care_facts import CareFacts
-from kfm_pipelines.catalogs.release_facts import BBox, DocumentFacts, EnvironmentFacts, InputFacts, ReleaseFacts
+from kfm_pipelines.catalogs.keys import Signer
+from kfm_pipelines.catalogs.release_facts import (
+    BBox,
+    DocumentFacts,
+    EnvironmentFacts,
+    InputFacts,
+    ReleaseFacts,
+    StorageFacts,
+)
 from kfm_pipelines.catalogs.stac import item_document
+from kfm_pipelines.catalogs.stac_collection import CollectionFacts
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.site import START
@@ -20,7 +32,11 @@ INPUT = InputFacts(
     digest={"sha256": "1" * 64},
     event="2" * 64,
 )
-ENVIRONMENT = EnvironmentFacts("3.11.7", "CPython", "Linux", "x86_64", "3" * 40, False, "4" * 64)
+SBOM = b'{"components": []}'
+ENVIRONMENT = EnvironmentFacts(
+    "3.11.7", "CPython", "Linux", "x86_64", "3" * 40, False, hashlib.sha256(SBOM).hexdigest(), "1.2.3"
+)
+SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"a key of the tests, 32 bytes long"[:32]))
 FACTS = ReleaseFacts(
     key="usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0",
     window_start=START,
@@ -32,10 +48,26 @@ FACTS = ReleaseFacts(
     gates=("schema",),
     table=STREAMFLOW.table,
     environment=ENVIRONMENT,
+    storage=StorageFacts(),
     content_hash="a" * 64,
     size=5000,
     rows=68,
     bbox=KANSAS,
+)
+COLLECTION = CollectionFacts(
+    items=3,
+    rows=204,
+    bytes=15_000,
+    starts=START,
+    ends=START + timedelta(hours=3),
+    bbox=KANSAS,
+    versions=("v1-0-0",),
+    years=("2025",),
+    table=STREAMFLOW.table,
+    policy="not-sensitive@2",
+    gates=("schema",),
+    keys_with_errors=0,
+    has_snapshot=False,
 )
 DATA_HREF = "../../../objects/sha256/aa/aaaa.parquet"
 PROVENANCE = DocumentFacts("../../../objects/sha256/cc/cccc.json", "c" * 64, 900)

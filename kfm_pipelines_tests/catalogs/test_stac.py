@@ -3,10 +3,8 @@
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pystac
@@ -15,20 +13,26 @@ from pystac.errors import STACValidationError
 from pystac.validation import validate_dict
 from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
-import kfm_pipelines_tests
 from kfm_pipelines.catalogs.care_facts import CareFacts, ExemptionFacts
-from kfm_pipelines.catalogs.release_facts import ReleaseFacts
-from kfm_pipelines.catalogs.stac import (
-    ANONYMIZED_EXTENSION,
-    FILE_EXTENSION,
-    TABLE_EXTENSION,
-    Member,
-    collection_document,
-    root_document,
-)
+from kfm_pipelines.catalogs.history import history_document, revision_document, superseded
+from kfm_pipelines.catalogs.profile import PROFILE
+from kfm_pipelines.catalogs.release_facts import MANIFEST, DocumentFacts, ReleaseFacts, StorageFacts
+from kfm_pipelines.catalogs.stac import ANONYMIZED_EXTENSION
+from kfm_pipelines.catalogs.stac_collection import Member, collection_document, extent_of, root_document
+from kfm_pipelines.catalogs.stac_pages import page_document, page_of, pages_above
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines_tests.catalogs.given import DATA_HREF, FACTS, KANSAS, OPEN, PROVENANCE, STREAMFLOW, item_of
+from kfm_pipelines_tests.catalogs.given import (
+    COLLECTION,
+    DATA_HREF,
+    FACTS,
+    KANSAS,
+    OPEN,
+    PROVENANCE,
+    STREAMFLOW,
+    item_of,
+)
+from kfm_pipelines_tests.catalogs.official import official_validator
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.site import START
 
@@ -51,6 +55,8 @@ MASKED = CareFacts(
 EXEMPTED = dataclasses.replace(
     MASKED, exemption=ExemptionFacts("exempt-1", "A reviewer", "2026-12-31", "for the court", "c2lnbmVk")
 )
+NOWHERE = dataclasses.replace(COLLECTION, bbox=None)
+IN_A_BUCKET = dataclasses.replace(FACTS, storage=StorageFacts("kfm-published", "us-east-2"))
 MEMBERS = [
     Member(f"key-{hour}", START + timedelta(hours=hour), START + timedelta(hours=hour + 1), box)
     for hour, box in enumerate([KANSAS, None, (-103.0, 38.0, -100.0, 41.0)])
@@ -58,18 +64,33 @@ MEMBERS = [
 DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "item": lambda: item_of(DATASET, FACTS),
     "item of an empty table": lambda: item_of(DATASET, EMPTY),
-    "collection": lambda: collection_document(DATASET, MEMBERS),
-    "collection of an empty table": lambda: collection_document(DATASET, MEMBERS[1:2]),
+    "item in a bucket": lambda: item_of(DATASET, IN_A_BUCKET),
+    "collection": lambda: collection_document(DATASET, COLLECTION),
+    "collection with a snapshot": lambda: collection_document(
+        DATASET, dataclasses.replace(COLLECTION, has_snapshot=True)
+    ),
+    "collection of an empty table": lambda: collection_document(DATASET, NOWHERE),
     "item without a place": lambda: item_of(WITHOUT_PLACES, dataclasses.replace(FACTS, bbox=None)),
-    "collection without a place": lambda: collection_document(WITHOUT_PLACES, MEMBERS[1:2]),
+    "collection without a place": lambda: collection_document(WITHOUT_PLACES, NOWHERE),
     "masked item": lambda: item_of(HERITAGE, dataclasses.replace(FACTS, care=MASKED)),
     "item with all places withheld": lambda: item_of(
         HERITAGE, dataclasses.replace(EMPTY, care=dataclasses.replace(MASKED, uncertainty_m=None))
     ),
     "item under an exemption": lambda: item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)),
+    "revision": lambda: revised(item_of(DATASET, FACTS)),
+    "superseded revision": lambda: superseded(json.loads(revised(item_of(DATASET, FACTS))), 3),
+    "revision under an exemption": lambda: revised(item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED))),
+    "history": lambda: history_document("usgs-streamflow", FACTS.key, [1, 3]),
+    "page": lambda: page_document("usgs-streamflow", "2025/12/04", [], [FACTS.key]),
+    "page of pages": lambda: page_document("usgs-streamflow", "2025", ["2025/12"], []),
     "root": lambda: root_document([DATASET]),
     "empty root": lambda: root_document([]),
 }
+
+
+def revised(item: bytes) -> bytes:
+    manifest = DocumentFacts(f"../../../../objects/sha256/ee/{'e' * 64}.json", "e" * 64, 700)
+    return revision_document(json.loads(item), 2, START, {MANIFEST: manifest}, 1)
 
 
 def changed(**fields: Any) -> Dataset:
@@ -78,19 +99,7 @@ def changed(**fields: Any) -> Dataset:
 
 @pytest.fixture
 def official() -> JsonSchemaSTACValidator:
-    """pystac's own validator, with the extensions' published schemas in its cache."""
-    beside = Path(kfm_pipelines_tests.__file__).parents[2] / "shared" / "stac-schemas"
-    folder = Path(os.environ.get("KFM_STAC_SCHEMAS") or beside)
-    if not folder.is_dir():
-        pytest.skip("the official extension schemas are not on this machine; set KFM_STAC_SCHEMAS")
-    validator = JsonSchemaSTACValidator()
-    for uri, name in (
-        (FILE_EXTENSION, "file-v2.1.0.json"),
-        (TABLE_EXTENSION, "table-v1.2.0.json"),
-        (ANONYMIZED_EXTENSION, "anonymized-location-v1.0.0.json"),
-    ):
-        validator.schema_cache[uri] = json.loads((folder / name).read_text())
-    return validator
+    return official_validator()
 
 
 @pytest.mark.parametrize("write", DOCUMENTS.values(), ids=list(DOCUMENTS))
@@ -110,9 +119,19 @@ def test_every_document_is_valid_by_the_schemas_of_its_extensions(
     assert checked[1:] == document.get("stac_extensions", [])
 
 
-@pytest.mark.parametrize("facts", [FACTS, EMPTY])
-def test_an_item_says_which_extensions_it_uses(facts: ReleaseFacts) -> None:
-    assert json.loads(item_of(DATASET, facts))["stac_extensions"] == [FILE_EXTENSION, TABLE_EXTENSION]
+@pytest.mark.parametrize(
+    ("facts", "more"),
+    [
+        (FACTS, {"projection"}),
+        (EMPTY, set()),
+        (dataclasses.replace(FACTS, care=EXEMPTED), {"projection", "timestamps"}),
+    ],
+)
+def test_an_item_says_which_extensions_it_uses(facts: ReleaseFacts, more: set[str]) -> None:
+    extensions = json.loads(item_of(DATASET, facts))["stac_extensions"]
+    official = {uri.split("/")[3] for uri in extensions if uri != PROFILE}
+    assert official == {"file", "processing", "storage", "table", "version"} | more
+    assert PROFILE in extensions
 
 
 def test_a_masked_item_warns_and_says_how_large_a_box_holds_the_truth() -> None:
@@ -131,13 +150,14 @@ def test_an_item_under_an_exemption_says_whose_it_is_and_until_when() -> None:
     assert properties["kfm:exemption"] == {
         "id": "exempt-1", "by": "A reviewer", "until": "2026-12-31", "reason": "for the court"
     }  # fmt: skip
+    assert properties["expires"] == "2027-01-01T00:00:00Z"
     assert "anon:warning" not in properties
 
 
 def test_a_nations_data_carries_its_notice_everywhere() -> None:
     facts = dataclasses.replace(FACTS, bbox=None, care=dataclasses.replace(OPEN, labels=("bc:provenance",)))
     item = json.loads(item_of(WITHOUT_PLACES, facts))
-    collection = json.loads(collection_document(WITHOUT_PLACES, MEMBERS[1:2]))
+    collection = json.loads(collection_document(WITHOUT_PLACES, NOWHERE))
     assert WITHOUT_PLACES.sovereignty is not None
     notice = WITHOUT_PLACES.sovereignty.notice
     assert item["properties"]["kfm:sovereignty"]["notice"] == collection["kfm:sovereignty"]["notice"] == notice
@@ -174,17 +194,89 @@ def test_an_empty_table_has_no_geometry_and_no_box() -> None:
     assert "bbox" not in item
 
 
-def test_a_collection_spans_its_members_and_links_each() -> None:
-    collection = json.loads(collection_document(DATASET, MEMBERS))
-    assert collection["extent"]["spatial"]["bbox"] == [[-103.0, 36.99, -94.59, 41.0]]
+def test_a_collection_sums_up_what_it_holds_and_leads_to_its_years() -> None:
+    collection = json.loads(collection_document(DATASET, COLLECTION))
+    assert collection["extent"]["spatial"]["bbox"] == [list(KANSAS)]
     assert collection["extent"]["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
-    items = [link["href"] for link in collection["links"] if link["rel"] == "item"]
-    assert items == ["./items/key-0.json", "./items/key-1.json", "./items/key-2.json"]
+    assert collection["kfm:totals"] == {"items": 3, "rows": 204, "bytes": 15_000}
+    assert collection["summaries"]["kfm:transform_version"] == ["v1-0-0"]
+    assert collection["kfm:lineage"]["policy"] == "not-sensitive@2"
+    assert [link["href"] for link in collection["links"] if link["rel"] == "child"] == ["./by-time/2025/catalog.json"]
+    assert "assets" not in collection
+
+
+def test_an_extent_spans_all_members() -> None:
+    extent = extent_of(DATASET, MEMBERS)
+    assert extent["spatial"]["bbox"] == [[-103.0, 36.99, -94.59, 41.0]]
+    assert extent["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
+    assert extent_of(DATASET, MEMBERS[::-1]) == extent
+
+
+def test_what_scans_find_is_the_status_of_the_collection() -> None:
+    def status(keys: int) -> object:
+        facts = dataclasses.replace(COLLECTION, keys_with_errors=keys)
+        return json.loads(collection_document(DATASET, facts))["kfm:qa"]["status"]
+
+    assert (status(0), status(2)) == ("green", "red")
+
+
+@pytest.mark.parametrize(
+    ("window", "page", "above"),
+    [
+        ("2025-12-04T00Z", "2025/12/04", ["2025/12", "2025"]),
+        ("2025-12-04", "2025/12", ["2025"]),
+        ("2025-12", "2025", []),
+    ],
+)
+def test_a_page_is_as_long_as_one_document_may_be(window: str, page: str, above: list[str]) -> None:
+    assert page_of(f"source:aoi:none:{window}:v1") == page
+    assert pages_above(page) == above
+
+
+def test_a_page_links_what_is_below_and_what_is_above_it() -> None:
+    document = json.loads(page_document("usgs-streamflow", "2025/12", ["2025/12/05", "2025/12/04"], ["b", "a"]))
+    assert [(link["rel"], link["href"]) for link in document["links"]] == [
+        ("root", "../../../../catalog.json"),
+        ("parent", "../catalog.json"),
+        ("child", "./04/catalog.json"),
+        ("child", "./05/catalog.json"),
+        ("alternate", "./dcat.jsonld"),
+        ("item", "../../../items/a.json"),
+        ("item", "../../../items/b.json"),
+    ]
+
+
+def test_a_revision_says_what_came_before_and_after_it() -> None:
+    first = json.loads(revised(item_of(DATASET, FACTS)))
+    then = json.loads(superseded(first, 4))
+    links = {link["rel"]: link["href"] for link in then["links"] if link["rel"] != "derived_from"}
+    assert (first["properties"]["version"], "deprecated" in first["properties"]) == ("2", False)
+    assert then["properties"]["deprecated"] is True
+    assert links["predecessor-version"] == "./1.json"
+    assert links["successor-version"] == "./4.json"
+    assert links["latest-version"] == f"../../items/{FACTS.key}.json"
+    assert links["collection"] == "../../collection.json"
+    assert first["assets"]["data"]["href"] == f"../{DATA_HREF}"
+    assert first["assets"]["manifest"]["file:checksum"] == f"1220{'e' * 64}"
+    assert superseded(then, 4) == superseded(first, 4)
+
+
+def test_an_item_says_where_its_files_are_and_nothing_of_the_machine() -> None:
+    def scheme(facts: ReleaseFacts) -> object:
+        return json.loads(item_of(DATASET, facts))["properties"]["storage:schemes"]["store"]
+
+    assert scheme(FACTS) == {"type": "file", "platform": "file:///{folder}"}
+    assert scheme(IN_A_BUCKET) == {
+        "type": "aws-s3",
+        "platform": "https://{bucket}.s3.{region}.amazonaws.com",
+        "bucket": "kfm-published",
+        "region": "us-east-2",
+    }
 
 
 def test_a_collection_whose_items_have_no_place_is_where_its_dataset_is() -> None:
     def box(dataset: Dataset) -> object:
-        return json.loads(collection_document(dataset, MEMBERS[1:2]))["extent"]["spatial"]["bbox"]
+        return json.loads(collection_document(dataset, NOWHERE))["extent"]["spatial"]["bbox"]
 
     assert box(WITHOUT_PLACES) == [[-180.0, 18.9, -66.9, 71.5]]
     assert box(changed(extent=None)) == [[-180.0, -90.0, 180.0, 90.0]]
@@ -201,10 +293,6 @@ def test_the_same_facts_are_the_same_bytes(write: Callable[[], bytes]) -> None:
     document = json.loads(write())
     expected = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert write() == expected.encode()
-
-
-def test_the_order_of_members_makes_no_difference() -> None:
-    assert collection_document(DATASET, MEMBERS) == collection_document(DATASET, MEMBERS[::-1])
 
 
 @pytest.mark.parametrize(
@@ -233,14 +321,17 @@ def test_another_provenance_is_another_item() -> None:
             lambda: item_of(DATASET, FACTS, data_href=""),
             r"the STAC item .* is not valid at assets/data/href",
         ),
-        (lambda: collection_document(changed(description=""), MEMBERS), "usgs-streamflow is not valid at description"),
+        (
+            lambda: collection_document(changed(description=""), COLLECTION),
+            "usgs-streamflow is not valid at description",
+        ),
         (
             lambda: collection_document(
-                changed(licence=DATASET.licence.model_copy(update={"id": "no such licence!"})), MEMBERS
+                changed(licence=DATASET.licence.model_copy(update={"id": "no such licence!"})), COLLECTION
             ),
             "usgs-streamflow is not valid at license",
         ),
-        (lambda: root_document([changed(title=None)]), "kansas-frontier-matrix is not valid at links/1"),
+        (lambda: root_document([changed(title=None)]), "kansas-frontier-matrix is not valid at links/3"),
     ],
 )
 def test_an_invalid_document_is_refused_with_its_place(write: Callable[[], bytes], sentence: str) -> None:

@@ -3,11 +3,15 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-COMMAND = [sys.executable, "-c", "from kfm_pipelines.cli import main; main()"]
+from kfm_pipelines_tests.forks.process import Forked
+
+RUN = ["-c", "from kfm_pipelines.cli import main; main()"]
+COMMAND = [sys.executable, *RUN]
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,26 @@ class Said:
 
 
 def kfm(environment: Mapping[str, str], *arguments: str, text: str = "", seconds: float = 120) -> Said:
+    """In a process of its own that need not wait for its imports."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(text.encode())
+        given.seek(0)
+        process = Forked([*RUN, *arguments], env=environment, stdin=given, stdout=out, stderr=err)
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return Said(code, out.read().decode(), err.read().decode())
+
+
+def fresh_kfm(environment: Mapping[str, str], *arguments: str, seconds: float = 120) -> Said:
+    """By a new interpreter, as a person starts it: slower by all the imports."""
     done = subprocess.run(
         [*COMMAND, *arguments],
         env=dict(environment),
-        input=text,
+        stdin=subprocess.DEVNULL,
         text=True,
         capture_output=True,
         timeout=seconds,

@@ -63,6 +63,7 @@ def test_from_the_first_comparison_to_the_promotion(site: Site) -> None:
     assert (said.code, said.err[:33]) == (1, "kfm: usgs/streamflow names no can")
 
 
+@pytest.mark.slow
 def test_what_is_not_good_is_named(site: Site) -> None:
     keys = published(site, 1)
     dataset = try_candidate(site, {**CANARY, "keys": 1, "tolerance": {"columns": "identical"}})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines_tests.cli.command import kfm
+from kfm_pipelines_tests.cli.command import fresh_kfm, kfm
 from kfm_pipelines_tests.site import Site
 
 
@@ -16,7 +16,7 @@ def test_from_emit_to_published(site: Site) -> None:
     drained = kfm(site.environment, "drain", "--once", "--json").json
     assert drained == {"received": 9, "recorded": 3, "duplicates": 6, "refused": 0, "violations": 0}
 
-    worked = kfm(site.environment, "work", "--once", "--json").json
+    worked = fresh_kfm(site.environment, "work", "--once", "--json").json
     assert worked == {"keys": 3, "published": 3, "skipped": 0, "failed": 0, "runs": 1}
 
     whole = kfm(site.environment, "status", "--json").json["datasets"]["usgs/streamflow"]
@@ -44,6 +44,7 @@ def test_the_history_of_one_key(site: Site) -> None:
     assert {event["shape"] for event in history["events"]} == {"s3-notification", "auto-update"}
 
 
+@pytest.mark.slow
 def test_a_message_of_ones_own_goes_to_the_queue_or_through_the_topic(site: Site) -> None:
     put = site.put()
     site.drain()
@@ -76,36 +77,36 @@ def test_rubbish_is_refused_and_counted(site: Site) -> None:
         (["datasets", "check", "/nonexistent.yaml"], 2, "does not exist"),
     ],
 )
-def test_an_error_is_one_sentence_and_a_code(site: Site, arguments: list[str], code: int, says: str) -> None:
-    said = kfm(site.environment, *arguments)
+def test_an_error_is_one_sentence_and_a_code(untouched: Site, arguments: list[str], code: int, says: str) -> None:
+    said = kfm(untouched.environment, *arguments)
 
     assert (said.code, says in said.err) == (code, True), said.err
     assert "Traceback" not in said.err
 
 
-def test_a_wrong_declaration_is_named_with_file_and_field(site: Site, tmp_path: Path) -> None:
-    original = (Path(site.environment["KFM_RESOURCES"]) / "datasets/usgs-streamflow.yaml").read_text()
+def test_a_wrong_declaration_is_named_with_file_and_field(untouched: Site, tmp_path: Path) -> None:
+    original = (Path(untouched.environment["KFM_RESOURCES"]) / "datasets/usgs-streamflow.yaml").read_text()
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(original.replace("window: hour", "window: hourly"))
 
-    said = kfm(site.environment, "datasets", "check", str(wrong))
+    said = kfm(untouched.environment, "datasets", "check", str(wrong))
 
     assert said.code == 1
     assert said.err.startswith("kfm: wrong.yaml: key.window:")
     assert len(said.err.strip().splitlines()) == 1
 
 
-def test_datasets_are_listed_with_where_their_objects_belong(site: Site) -> None:
-    listed = kfm(site.environment, "datasets", "list", "--json").json["datasets"]
+def test_datasets_are_listed_with_where_their_objects_belong(untouched: Site) -> None:
+    listed = kfm(untouched.environment, "datasets", "list", "--json").json["datasets"]
 
     assert [(dataset["dataset"], dataset["bucket"], dataset["prefix"]) for dataset in listed] == [
-        (name, site.bucket, f"{name}/") for name in ("drought/tribal-areas", "heritage/sites", "usgs/streamflow")
+        (name, untouched.bucket, f"{name}/") for name in ("drought/tribal-areas", "heritage/sites", "usgs/streamflow")
     ]
 
 
 @pytest.mark.slow
-def test_an_unreachable_database_is_one_sentence(site: Site) -> None:
-    said = kfm({**site.environment, "KFM_POSTGRES_URL": "postgresql://nobody@127.0.0.1:9/none"}, "status")
+def test_an_unreachable_database_is_one_sentence(untouched: Site) -> None:
+    said = kfm({**untouched.environment, "KFM_POSTGRES_URL": "postgresql://nobody@127.0.0.1:9/none"}, "status")
 
     assert said.code == 1
     assert said.err.startswith("kfm: Postgres does not answer")

@@ -107,8 +107,10 @@ def test_nothing_to_list_and_nothing_to_redrive(site: Site) -> None:
         (["show", "one"], 2, "not a valid integer"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_a_code(site: Site, arguments: list[str], code: int, says: str) -> None:
-    said = dlq(site, *arguments)
+def test_what_cannot_be_done_is_one_sentence_and_a_code(
+    untouched: Site, arguments: list[str], code: int, says: str
+) -> None:
+    said = dlq(untouched, *arguments)
 
     assert (said.code, said.out) == (code, ""), said.err
     assert says in said.err

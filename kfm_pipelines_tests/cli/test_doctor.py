@@ -26,6 +26,7 @@ def test_a_healthy_site_has_nothing_wrong(site: Site) -> None:
     assert wrong(document) == []
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_named_and_mended(site: Site) -> None:
     queue = site.workshop.queue.name
     set_queue(queue, VisibilityTimeout="1")

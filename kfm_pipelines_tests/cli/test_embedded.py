@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines_tests.cli.command import COMMAND, kfm
+from kfm_pipelines_tests.cli.command import COMMAND, fresh_kfm, kfm
 from kfm_pipelines_tests.homes import temporary_home
 from kfm_pipelines_tests.local.processes import eventually, mentioning
 
@@ -30,12 +30,12 @@ def environment(home: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_demo_publishes_a_day_and_nothing_new_the_second_time(home: Path, environment: dict[str, str]) -> None:
-    first = kfm(environment, "demo", "--json", seconds=300).json
+    first = fresh_kfm(environment, "demo", "--json", seconds=300).json
     assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (25, 25, 26)
     assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
     assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
 
-    second = kfm(environment, "demo", seconds=300)
+    second = fresh_kfm(environment, "demo", seconds=300)
     assert second.code == 0
     assert "nothing new to publish" in second.out
     assert "26 duplicates ignored" in second.out

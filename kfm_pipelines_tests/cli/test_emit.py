@@ -91,8 +91,8 @@ def test_the_attributes_of_a_notice_are_read_off_its_body(site: Site) -> None:
         (["--fifo", "--group", "two words"], "x", "message group"),
     ],
 )
-def test_what_cannot_be_sent_is_one_sentence(site: Site, arguments: list[str], text: str, says: str) -> None:
-    said = kfm(site.environment, "emit", "--body", "-", *arguments, text=text)
+def test_what_cannot_be_sent_is_one_sentence(untouched: Site, arguments: list[str], text: str, says: str) -> None:
+    said = kfm(untouched.environment, "emit", "--body", "-", *arguments, text=text)
     assert said.code == 1
     assert says in said.err
     assert len(said.err.strip().splitlines()) == 1

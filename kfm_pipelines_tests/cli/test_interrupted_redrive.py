@@ -1,20 +1,18 @@
 """A redrive whose process is stopped or killed goes on where it was: nothing lost, nothing sent twice."""
 
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from kfm_pipelines_tests.cli.command import Said, kfm
+from kfm_pipelines_tests.forks.process import Forked
 from kfm_pipelines_tests.operations.given import refusing, too_large
 from kfm_pipelines_tests.site import Site
 
 LETTERS = 4
 # A shell's background job ignores Ctrl-C, and so would everything started from it, these tests included.
 INTERRUPTIBLE = [
-    sys.executable,
     "-c",
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from kfm_pipelines.cli import main; main()",
@@ -33,13 +31,9 @@ def refused(site: Site) -> Site:
 
 def interrupted(site: Site, how: signal.Signals) -> Said:
     """A redrive that gets the signal when some of its letters are sent and others are not."""
-    process = subprocess.Popen(
-        [*INTERRUPTIBLE, *SLOWLY],
-        env=dict(site.environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    out, err = site.root / "out", site.root / "err"
+    with out.open("wb") as told, err.open("wb") as noted:
+        process = Forked([*INTERRUPTIBLE, *SLOWLY], env=site.environment, stdout=told, stderr=noted)
     try:
         deadline = time.monotonic() + 60
         while not 1 <= len(site.fetch("SELECT FROM kfm.redrive_items WHERE state = 'sent'")) < LETTERS:
@@ -47,10 +41,10 @@ def interrupted(site: Site, how: signal.Signals) -> Said:
             assert process.poll() is None, "it ended by itself"
             time.sleep(0.02)
         process.send_signal(how)
-        out, err = process.communicate(timeout=30)
+        code = process.wait(30)
     finally:
         process.kill()
-    return Said(process.returncode, out, err)
+    return Said(code, out.read_text(), err.read_text())
 
 
 def assert_all_went_once(site: Site) -> None:

@@ -1,20 +1,20 @@
 """Sites to disturb, workers to strike, and what must be true in the end."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kfm_pipelines_tests.forks.process import Forked
 from kfm_pipelines_tests.site import Put, Site, opened_site
 
 PUBLISHED = ("catalog", "objects", "processed")
 PATIENCE_SECONDS = 60
+KILLER = "kfm_pipelines_tests.crash.killer"
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,17 @@ class Worker:
 
     def __init__(self, site: Site, *point: str | int) -> None:
         self._log = site.root / f"worker-{time.monotonic_ns()}.log"
-        arguments = [sys.executable, "-m", "kfm_pipelines_tests.crash.killer", *map(str, point)]
+        arguments = ["-m", KILLER, *map(str, point)]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(arguments, env=dict(site.environment), stdout=log, stderr=log)
+            self._process = Forked(arguments, env=site.environment, stdout=log, stderr=log)
 
     def await_stop(self) -> None:
         """Wait until SIGSTOP has struck."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            pid, status = os.waitpid(self._process.pid, os.WNOHANG | os.WUNTRACED)
-            if pid:
-                assert os.WIFSTOPPED(status), f"the worker ended before its point\n{self._log.read_text()}"
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"the worker never came to its point\n{self._log.read_text()}")
+        try:
+            stopped = self._process.await_stop(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the worker never came to its point\n{self._log.read_text()}") from None
+        assert stopped, f"the worker ended before its point\n{self._log.read_text()}"
 
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -107,6 +104,7 @@ def assert_as_if_undisturbed(site: Site, tree: Mapping[str, str], keys: Sequence
     """Every key applied once, the bytes and documents those of a site that nobody disturbed, nothing left over."""
     assert applied(site) == dict.fromkeys(keys, 1)
     assert site.fetch("SELECT DISTINCT revision FROM kfm.revisions") == [{"revision": 1}]
+    assert [row["key"] for row in site.fetch("SELECT key FROM kfm.ledger ORDER BY key")] == sorted(keys)
     assert_items_lead_to_their_bytes(site)
     assert site.tree(*PUBLISHED) == tree
     assert site.tree("work") == {}
@@ -138,6 +136,14 @@ def inbox_states(site: Site) -> dict[str, str]:
 
 
 def collection_members(site: Site) -> list[str]:
-    document = json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())
-    hrefs = [link["href"] for link in document["links"] if link["rel"] == "item"]
-    return [href.removeprefix("./items/").removesuffix(".json") for href in hrefs]
+    """The keys that a reader finds from the collection down, page by page."""
+    found, open_pages = [], [site.data / "catalog/usgs-streamflow/collection.json"]
+    for page in open_pages:
+        for link in json.loads(page.read_text())["links"]:
+            target = page.parent / link["href"]
+            if link["rel"] == "child":
+                open_pages.append(target)
+            elif link["rel"] == "item":
+                assert target.is_file()
+                found.append(target.name.removesuffix(".json"))
+    return sorted(found)

@@ -1,11 +1,15 @@
 """SIGKILL before, inside and after every transition of the log: the next worker ends where none was ever killed."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kfm_pipelines_tests.crash.given import (
+    KILLER,
     PUBLISHED,
     Undisturbed,
     applied,
@@ -26,6 +30,17 @@ WAY_TO_PUBLISHED = ("begin", "compute", "mask", "validate", "stage_atomic", "pub
 @pytest.mark.parametrize("step", WAY_TO_PUBLISHED)
 def test_killed_on_the_way(site: Site, three_keys: Undisturbed, step: str, moment: str) -> None:
     kill_worker(site, moment, step, site.key(1), 1)
+
+    site.work()
+
+    _assert_three_published(site, three_keys)
+
+
+def test_killed_in_an_interpreter_of_its_own(site: Site, three_keys: Undisturbed) -> None:
+    """The others are forked; this one is started as a worker is started."""
+    command = [sys.executable, "-m", KILLER, "SIGKILL", "after", "publish", site.key(1), "1"]
+    killed = subprocess.run(command, env=dict(site.environment), check=False, capture_output=True, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
 
     site.work()
 

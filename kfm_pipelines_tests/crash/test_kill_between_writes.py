@@ -39,13 +39,14 @@ def test_killed_between_two_writes(site: Site, three_keys: Undisturbed, moment: 
 @pytest.mark.parametrize(
     ("moment", "call", "document"),
     [
-        ("before", "rename", "collection.json"),
+        ("after", "write", "/history/"),
+        ("before", "rename", "/by-time/"),
         ("after", "write", "collection.json"),
-        ("before", "rename", "/catalog.json"),
+        ("before", "rename", "data/catalog/catalog.json"),
     ],
-    ids=["collection half written", "collection written", "root half written"],
+    ids=["revision written", "page half written", "collection written", "root half written"],
 )
-def test_killed_at_the_collection(site: Site, three_keys: Undisturbed, moment: str, call: str, document: str) -> None:
+def test_killed_at_the_catalog(site: Site, three_keys: Undisturbed, moment: str, call: str, document: str) -> None:
     kill_worker(site, moment, call, document, 1)
 
     site.work()

@@ -65,6 +65,7 @@ def test_what_just_fits_is_read(body: str | bytes) -> None:
     assert read_body(body) == json.loads(body)
 
 
+@pytest.mark.slow
 @given(json_documents)
 def test_honest_json_reads_back_as_written(document: object) -> None:
     assert read_body(json.dumps(document)) == document

@@ -43,6 +43,7 @@ def shuffled(draw: st.DrawFn) -> tuple[list[IngestEvent], list[IngestEvent]]:
     return arrived, draw(st.permutations(arrived))
 
 
+@pytest.mark.slow
 @given(shuffled())
 @settings(deadline=None, max_examples=300)
 def test_the_order_of_arrival_does_not_matter(orders: tuple[list[IngestEvent], list[IngestEvent]]) -> None:
@@ -269,6 +270,7 @@ def test_what_counts_is_not_replaceable(arrived: list[IngestEvent]) -> None:
     assert not replaceable(named) & {winner.identity for winner in newest_per_object(named)}
 
 
+@pytest.mark.slow
 @given(heard(), st.data())
 @settings(deadline=None, max_examples=300)
 def test_nor_does_it_matter_if_a_kept_event_then_turns_out_to_be_written_again(

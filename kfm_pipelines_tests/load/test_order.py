@@ -2,8 +2,6 @@
 
 import io
 import random
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines_tests.forks.process import Forked
 from kfm_pipelines_tests.site import START, Put, Site, opened_site
 
 pytestmark = pytest.mark.slow
@@ -110,10 +109,10 @@ def test_two_workers_at_once_apply_each_key_once(site: Site, bucket: Bucket) -> 
     keys = [site.key(hour) for hour in range(40)]
     site.send_all(bucket.messages[: 40 * PARTS])
 
-    workers = [_start_worker(site) for _ in range(2)]
-    outputs = [worker.communicate(timeout=120)[0] for worker in workers]
+    logs = [site.root / f"worker-{number}.log" for number in range(2)]
+    workers = [_start_worker(site, log) for log in logs]
 
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(outputs)
+    assert [worker.wait(120) for worker in workers] == [0, 0], "\n".join(log.read_text() for log in logs)
     assert _applied(site) == {(key, 1) for key in keys}
     # Of each key its data and its provenance.
     assert len(site.tree("processed")) == len(site.tree("objects")) / 2 == 40
@@ -161,14 +160,9 @@ def _as_the_world_delivers(site: Site, puts: Sequence[Put], messages: Sequence[s
     return tuple(arriving)
 
 
-def _start_worker(site: Site) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WORKER],
-        env=dict(site.environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def _start_worker(site: Site, log: Path) -> Forked:
+    with log.open("wb") as told:
+        return Forked(["-c", WORKER], env=site.environment, stdout=told, stderr=told)
 
 
 def _drain_alone() -> Tally:

@@ -61,6 +61,7 @@ def restarted(tmp_path: Path) -> Iterator[tuple[Aws, Clients]]:
         yield emulator, clients
 
 
+@pytest.mark.slow
 def test_objects_and_their_versions_survive(restarted: tuple[Aws, Clients]) -> None:
     _, clients = restarted
     versions = clients.s3.list_object_versions(Bucket="kept")["Versions"]
@@ -73,6 +74,7 @@ def test_objects_and_their_versions_survive(restarted: tuple[Aws, Clients]) -> N
     assert clients.s3.get_bucket_versioning(Bucket="kept")["Status"] == "Enabled"
 
 
+@pytest.mark.slow
 def test_waiting_messages_survive_and_the_queue_has_the_new_address(restarted: tuple[Aws, Clients]) -> None:
     emulator, clients = restarted
     url = clients.sqs.get_queue_url(QueueName="kept")["QueueUrl"]
@@ -81,6 +83,7 @@ def test_waiting_messages_survive_and_the_queue_has_the_new_address(restarted: t
     assert [message["Body"] for message in clients.sqs.receive_message(QueueUrl=url)["Messages"]] == ["waiting"]
 
 
+@pytest.mark.slow
 def test_subscriptions_survive_and_still_deliver(restarted: tuple[Aws, Clients]) -> None:
     _, clients = restarted
     (topic,) = clients.sns.list_topics()["Topics"]

@@ -100,6 +100,7 @@ def _asked(home: Path, barrier: Any, answers: Any) -> None:
     answers.put((care_environment(home, {}), reviewer_key(home, BOARD).read_bytes()))
 
 
+@pytest.mark.slow
 def test_processes_that_come_at_once_agree(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     for attempt in range(5):

@@ -29,6 +29,7 @@ def postmaster(home: Path) -> int:
     return int((home / "postgres" / "postmaster.pid").read_text().split()[0])
 
 
+@pytest.mark.slow
 def test_data_survives_a_restart(home: Path) -> None:
     with postgres(home) as server, psycopg.connect(server.url) as connection:
         connection.execute("CREATE TABLE restarted AS SELECT 42 AS answer")

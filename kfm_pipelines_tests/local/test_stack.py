@@ -76,6 +76,7 @@ def test_without_the_local_extra_it_says_what_to_do(new_home: Path, monkeypatch:
         pass
 
 
+@pytest.mark.slow
 def test_the_owner_starts_and_stops_it(new_home: Path) -> None:
     home = new_home / "new" / "home"
     with open_stack(home, environ={}) as stack:
@@ -87,6 +88,7 @@ def test_the_owner_starts_and_stops_it(new_home: Path) -> None:
     assert not (home / "stack.json").exists()
 
 
+@pytest.mark.slow
 def test_what_it_writes_is_for_us_only(home: Path) -> None:
     with open_stack(home, environ={}):
         assert stat.S_IMODE((home / "stack.json").stat().st_mode) == 0o600

@@ -43,6 +43,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch, part: str) -> list[str]:
     return paths
 
 
+@pytest.mark.slow
 def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert recomputed(site).keys == 0
     for hour in range(2):

@@ -44,6 +44,7 @@ def stop(*_: object) -> None:
     raise Interrupted
 
 
+@pytest.mark.slow
 def test_an_interrupted_promotion_is_finished_by_doing_it_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it was stopped before the swap or after it. The file that declares the dataset may have any name."""
     ready(site)
@@ -81,6 +82,7 @@ def unavailable(*_: object) -> None:
     raise ServiceUnavailable("the database does not answer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["record_promotion", "approve_if_changed"])
 def test_a_promotion_during_an_outage_can_be_made_afterwards(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
@@ -98,6 +100,7 @@ def test_a_promotion_during_an_outage_can_be_made_afterwards(
     assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
     ready(site)
     in_the_way = declaration_path(site).parent / ".usgs-streamflow.yaml.promoted"
@@ -125,6 +128,7 @@ def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
     assert candidate_file(site).exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(site: Site) -> None:
     ready(site)
     keys = site.workshop.database.execute
@@ -170,6 +174,7 @@ def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(si
         candidacy_of(site.workshop, dataset)
 
 
+@pytest.mark.slow
 def test_keys_without_rows_do_not_count(site: Site) -> None:
     empty = io.BytesIO()
     pq.write_table(streamflow_table(START).slice(0, 0), empty)

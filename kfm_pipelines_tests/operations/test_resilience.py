@@ -94,17 +94,19 @@ def test_a_collection_that_cannot_be_written_is_named_and_left_for_later(site: S
     site.put(0)
     site.work()
     site.workshop.database.execute("UPDATE kfm.collections SET changed = changed + 1")
-    folder = site.data / "catalog/usgs-streamflow/collection.json.part"
+    site.workshop.database.execute("UPDATE kfm.collection_pages SET changed = changed + 1")
+    folder = site.data / "catalog/usgs-streamflow/by-time/2025/12/04/catalog.json.part"
     folder.mkdir()
 
     [problem] = refresh_stale(site.workshop)
     assert problem.startswith(
-        "collection of usgs/streamflow: catalog/usgs-streamflow/collection.json cannot be written"
+        "collection of usgs/streamflow: catalog/usgs-streamflow/by-time/2025/12/04/catalog.json cannot be written"
     )
 
     folder.rmdir()
     assert refresh_stale(site.workshop) == []
     assert site.fetch("SELECT changed = written AS up_to_date FROM kfm.collections") == [{"up_to_date": True}]
+    assert site.fetch("SELECT changed = written AS up_to_date FROM kfm.collection_pages") == [{"up_to_date": True}]
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ def stored_path(site: Site, key: str, part: str) -> str:
     return paths_of(site, key)[part].relative_to(site.data).as_posix()
 
 
+@pytest.mark.slow
 def test_what_was_published_is_right(site: Site) -> None:
     before = site.tree()
     found = scanned(site, full=True)
@@ -158,6 +159,7 @@ def looked_at(site: Site, **how: Any) -> list[str]:
     return [row["key"] for row in rows]
 
 
+@pytest.mark.slow
 def test_what_is_new_is_looked_at_first(site: Site) -> None:
     scanned(site)
     site.put(7)

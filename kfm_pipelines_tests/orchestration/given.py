@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 import yaml
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
+from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
-from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.naming import asset_key, group_of
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.claims import Claims
@@ -89,7 +91,7 @@ def parquet(table: pa.Table) -> bytes:
 def evaluations(check: str) -> list[dg.AssetCheckEvaluation]:
     """What Dagster was told about a gate, oldest first."""
     wanted = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         events = [record.event_log_entry.dagster_event for record in instance.get_event_records(wanted, ascending=True)]
     found = [event.asset_check_evaluation_data for event in events if event]
     return [one for one in found if one.asset_check_key.name == check]
@@ -103,3 +105,11 @@ def declared_anew(site: Site, name: str, change: Callable[[dict[str, Any]], obje
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     workshop_of_process.cache_clear()
     return replace(site, workshop=Workshop(load_settings()))
+
+
+def materialized(dataset: Dataset) -> dict[str, Mapping[str, Any]]:
+    """What Dagster shows of each published key: the metadata of its last materialization."""
+    with opened_instance() as instance:
+        records = instance.fetch_materializations(asset_key(dataset, "publish"), limit=50).records
+    found = [record.asset_materialization for record in reversed(records)]
+    return {str(one.partition): one.metadata for one in found if one}

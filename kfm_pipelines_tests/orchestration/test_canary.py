@@ -18,6 +18,7 @@ from kfm_pipelines.operations.canary import CanaryRun
 from kfm_pipelines.operations.promotion import promote, standing_of
 from kfm_pipelines.operations.purge import purge
 from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.stages.transforms import TRANSFORMS
 from kfm_pipelines.stages.transforms.metric_discharge import metric_discharge
 from kfm_pipelines.state.comparisons import Compared
@@ -39,6 +40,7 @@ def recorded(site: Site) -> list[dict[str, Any]]:
     return site.fetch("SELECT key, good, report, run_id FROM kfm.comparisons ORDER BY at, key")
 
 
+@pytest.mark.slow
 def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) -> None:
     dataset = try_candidate(site)
     for hour in range(2):
@@ -115,6 +117,7 @@ BAD: dict[Callable[[pa.Table], pa.Table], str] = {
 }
 
 
+@pytest.mark.slow
 def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,7 +165,7 @@ def test_a_run_stays_green_whatever_the_candidate_does(site: Site, monkeypatch: 
 
     candidate_file(site).unlink()
     assert again() == broken
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         [check] = instance.event_log_storage.get_asset_check_execution_history(
             dg.AssetCheckKey(dg.AssetKey(["usgs", "streamflow", "canary"]), "canary_agrees"), limit=1
         )
@@ -305,7 +308,7 @@ def test_the_canary_can_be_started_by_itself(site: Site) -> None:
     site.work()
     try_candidate(site)
     job = build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow")
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         result = job.execute_in_process(
             instance=instance,
             asset_selection=[dg.AssetKey(["usgs", "streamflow", "canary"])],

@@ -82,7 +82,7 @@ def test_the_assets_of_a_dataset(definitions: dg.Definitions) -> None:
     def expected(stage: str, kinds: set[str], deps: set[str]) -> dict[str, Any]:
         return {
             "group": "usgs_streamflow",
-            "owners": ["team:hydrology"],
+            "owners": ["team:hydrology", "hydrology@kfm.example"],
             "kinds": kinds,
             "tags": {**TAGS, "stage": stage},
             "deps": deps,
@@ -178,13 +178,22 @@ def test_one_sensor_asks_for_its_runs(definitions: dg.Definitions) -> None:
 
 
 def test_what_is_published_is_looked_at_by_the_clock(definitions: dg.Definitions) -> None:
-    names = ("kfm_qa_scan_nightly", "kfm_deep_scan_weekly", "kfm_recompute_extents_daily", "kfm_purge_nightly")
+    names = (
+        "kfm_qa_scan_nightly",
+        "kfm_deep_scan_weekly",
+        "kfm_recompute_extents_daily",
+        "kfm_purge_nightly",
+        "kfm_provenance_nightly",
+        "kfm_snapshots_nightly",
+    )
     schedules = [definitions.resolve_schedule_def(name) for name in names]
     assert [(one.job_name, one.cron_schedule, one.execution_timezone) for one in schedules] == [
         ("kfm_qa_scan", "0 2 * * *", "UTC"),
         ("kfm_deep_scan", "0 4 * * 0", "UTC"),
         ("kfm_recompute_extents", "0 5 * * *", "UTC"),
         ("kfm_purge", "30 3 * * *", "UTC"),
+        ("kfm_provenance", "15 4 * * *", "UTC"),
+        ("kfm_snapshots", "0 3 * * *", "UTC"),
     ]
     assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.RUNNING}
     assert all(definitions.resolve_job_def(one.job_name).description for one in schedules)

@@ -10,6 +10,7 @@ from dagster._core.storage.tags import RUN_KEY_TAG
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import dispatch, settle
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.state.dispatches import close_dispatch, open_dispatches
@@ -38,7 +39,7 @@ def small(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def instance(stack: Stack) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as opened:
+    with opened_instance() as opened:
         yield opened
 
 
@@ -63,7 +64,7 @@ def test_in_a_flood_of_urgent_keys_the_others_are_dispatched_one_in_four(narrow:
     for turn in range(13):
         make_due(narrow, turn, priority="high")
         # Each turn as if by a new process: what it goes by is in the database.
-        with dg.DagsterInstance.get() as instance:
+        with opened_instance() as instance:
             [key] = asked(instance, Workshop(narrow.workshop.settings))
         finish(narrow.workshop, key)
         order.append(key)
@@ -79,7 +80,7 @@ def test_in_a_flood_of_normal_keys_a_low_one_waits_ten_minutes_and_no_more(
     [low] = make_due(narrow, 100, priority="low")
     due_since(narrow, [low], minutes)
     flood = make_due(narrow, *range(3))
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         assert asked(instance, narrow.workshop) == ([low] if waited_enough else flood[:1])
 
 
@@ -123,7 +124,7 @@ def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
     workshop, [held, untouched] = site.workshop, make_due(site, 0, 1)
     # Full jitter is uniform from nothing up to a ceiling; the longest wait shows the ceiling.
     monkeypatch.setattr(workshop.random, "uniform", lambda least, most: least + 100 * most)
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         [request] = dispatch(instance, workshop).runs
         run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
         die_holding(site, held, run)
@@ -144,7 +145,7 @@ def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
 def test_a_key_whose_runs_keep_dying_is_dead_lettered_at_last(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site.workshop.random, "uniform", lambda *_: 0.0)
     [key] = make_due(site, 0)
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         for _ in range(site.workshop.settings.max_attempts):
             [request] = dispatch(instance, site.workshop).runs
             run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})

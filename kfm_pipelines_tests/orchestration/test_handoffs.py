@@ -12,13 +12,14 @@ import pytest
 
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import register_partitions
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.state.dispatches import due_keys
 from kfm_pipelines_tests.site import Site
 
 
 @pytest.fixture
 def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as opened:
+    with opened_instance() as opened:
         yield opened
 
 

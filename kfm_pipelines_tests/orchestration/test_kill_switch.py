@@ -18,6 +18,7 @@ from kfm_pipelines.operations import redrive
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import LOST_AFTER_SECONDS, dispatch
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import open_dispatches
@@ -36,7 +37,7 @@ PUBLISHED = ("catalog", "objects", "processed")
 
 @pytest.fixture
 def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as opened:
+    with opened_instance() as opened:
         yield opened
 
 
@@ -170,6 +171,7 @@ def test_a_kill_returns_after_the_swap_under_way_and_before_any_other(
         assert list(publication.result(timeout=20)) == [run.key]
 
 
+@pytest.mark.slow
 def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_release(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +250,7 @@ def test_what_is_approved_while_killed_is_published_after_the_release(site: Site
     assert site.work()["published"] == 1
 
 
+@pytest.mark.slow
 def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstance) -> None:
     def move(job: str, op: str, **config: str) -> dg.ExecuteInProcessResult:
         return run_job(site, instance, job, run_config={"ops": {op: {"config": config}}})

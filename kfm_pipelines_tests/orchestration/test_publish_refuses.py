@@ -10,6 +10,7 @@ from kfm_pipelines.gates import GATES, TABLE_GATES
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.verdicts import Judged, record_verdict
 from kfm_pipelines.state.wal import Step
@@ -146,7 +147,7 @@ def test_publish_launched_alone_refuses(site: Site) -> None:
     site.drain()
     job = build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow")
 
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         instance.add_dynamic_partitions("usgs_streamflow", [site.key()])
         result = job.execute_in_process(
             instance=instance,

@@ -1,10 +1,27 @@
-"""What a check tells: which keys are red first, whatever else there is to tell."""
+"""What a check tells: which keys are red first, whatever else there is to tell. What a published key shows."""
+
+import base64
+import shutil
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pytest
 
+from kfm_pipelines.care.review_page.places import MapPlaces
+from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.gates import Finding, Severity, Verdict
+from kfm_pipelines.operations import published_maps
 from kfm_pipelines.operations.handoff import Judgement
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.reports import check_result
+from kfm_pipelines.orchestration.shown import place
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.state.revisions import current_revision
+from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.orchestration.given import materialized
+from kfm_pipelines_tests.site import Site
 
 
 def judgement(key: str, *severities: Severity, gate: str = "qa") -> Judgement:
@@ -31,3 +48,89 @@ def test_a_check_says_how_many_keys_are_red() -> None:
     assert check_result("qa", [red, green]).description == "1 of 2 keys are red"
     assert check_result("qa", [green]).description == "1 keys are green"
     assert check_result("qa", [judgement("a", gate="schema")]).description == "no key came as far as this gate"
+
+
+def columns_of(resources: Path, *dataset: str) -> dict[str, dg.TableColumn] | None:
+    key = dg.AssetKey([*dataset, "publish"])
+    metadata = build_definitions(resources).resolve_assets_def(key).specs_by_key[key].metadata
+    schema = metadata.get("dagster/column_schema")
+    return {column.name: column for column in schema.columns} if isinstance(schema, dg.TableSchema) else None
+
+
+def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hours with the same gauges are drawn once."""
+    drawn = []
+    draw = published_maps._drawn
+
+    def counting(workshop: Workshop, dataset: Dataset, places: MapPlaces) -> bytes:
+        drawn.append(dataset.dataset)
+        return draw(workshop, dataset, places)
+
+    monkeypatch.setattr(published_maps, "_drawn", counting)
+    site.put(0)
+    site.put(1)
+    site.work()
+
+    metadata = materialized(site.dataset)
+    assert set(metadata) == {site.key(0), site.key(1)}
+    said, layout = metadata[site.key()], Layout(site.dataset.pipeline)
+    revision = current_revision(site.workshop.database, site.key())
+    assert revision is not None
+    assert said["dagster/row_count"].value == revision.rows == 68
+    assert said["bytes"].value == (site.data / layout.processed(site.key())).stat().st_size
+    assert said["item"] == dg.MetadataValue.path(str(site.data / layout.item(site.key())))
+    assert said["data"] == dg.MetadataValue.path(str(site.data / layout.processed(site.key())))
+    columns = {column.name: column for column in said["dagster/column_schema"].value.columns}
+    assert list(columns) == [column.name for column in site.dataset.table.columns]
+    assert columns["discharge_cfs"].description == "Discharge, in ft3/s"
+    assert (columns["discharge_cfs"].constraints.nullable, columns["geometry"].constraints.nullable) == (True, False)
+    before, png = said["map"].value.split("base64,")
+    assert before == "![where it is](data:image/png;"
+    assert base64.b64decode(png.removesuffix(")")).startswith(b"\x89PNG")
+    assert len(said["map"].value) < 50_000
+    assert metadata[site.key(1)]["map"] == said["map"]
+    assert drawn == ["usgs/streamflow"]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(published_maps, "_drawn", lambda *_: 1 / 0)
+        site.put(2)
+        assert site.work()["published"] == 1
+    assert "map" not in materialized(site.dataset)[site.key(2)]
+    assert materialized(site.dataset)[site.key(2)]["dagster/row_count"].value == 68
+
+
+def test_only_so_many_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    releases = {str(n): {"bbox": (0, 0, 1, 1), "bytes": 10, "content_hash": str(n)} for n in range(9)}
+    releases["nowhere"] = {"bbox": None, "bytes": 10, "content_hash": "0"}
+    releases["large"] = {"bbox": (0, 0, 1, 1), "bytes": 5 * 1024**2, "content_hash": "0"}
+    monkeypatch.setattr(published_maps, "_places", lambda *given: int(given[-1]) // 2 * 2)
+    monkeypatch.setattr(published_maps, "_sight", lambda places: places)
+    monkeypatch.setattr(published_maps, "_drawn", lambda *given: str(given[-1]).encode())
+    monkeypatch.setattr(published_maps, "DRAWN", 2)
+    maps = published_maps.published_maps(None, None, releases)  # type: ignore[arg-type]
+    assert maps == {"0": b"0", "1": b"0", "2": b"2", "3": b"2"}
+
+
+def test_readers_columns_are_known_before_anything_is_published(tmp_path: Path) -> None:
+    resources = Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
+    open_to_all, masked = columns_of(resources, "usgs", "streamflow"), columns_of(resources, "heritage", "sites")
+    assert open_to_all is not None
+    assert open_to_all["latitude"].type == "float64"
+    assert masked is not None
+    assert "easting" not in masked
+    assert masked["record"].constraints.unique
+    (resources / "policies/heritage-sites.yaml").unlink()
+    assert columns_of(resources, "heritage", "sites") is None
+    assert columns_of(resources, "usgs", "streamflow") == open_to_all
+
+
+@pytest.mark.parametrize(
+    ("store", "shown_as"),
+    [
+        ("https://example.org/kfm", dg.MetadataValue.url("https://example.org/kfm/a/b.json")),
+        ("file:///srv/k%20fm", dg.MetadataValue.path("/srv/k fm/a/b.json")),
+        ("s3://bucket/prefix", dg.MetadataValue.path("s3://bucket/prefix/a/b.json")),
+    ],
+)
+def test_a_place_is_a_link_only_where_a_browser_can_follow(store: str, shown_as: dg.MetadataValue[Any]) -> None:
+    assert place(store, "a/b.json") == shown_as

@@ -9,6 +9,7 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 
 from kfm_pipelines.declarations import PrefixLimit
 from kfm_pipelines.orchestration.dispatch import dispatch, run_tags
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines_tests.orchestration.given import OTHER, declare, enqueue
 from kfm_pipelines_tests.site import Site
 
@@ -18,7 +19,7 @@ STARTED = dg.DagsterRunStatus.STARTED
 
 @pytest.fixture
 def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as opened:
+    with opened_instance() as opened:
         yield opened
 
 
@@ -69,6 +70,7 @@ def test_a_limit_set_by_hand_stays(site: Site, instance: dg.DagsterInstance) -> 
     assert starting(instance) == runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_most", [1, 2, 3])
 def test_under_a_prefix_as_many_runs_start_as_declared(site: Site, instance: dg.DagsterInstance, at_most: int) -> None:
     may, june = ({"prefix": f"{KANSAS}{month}", "runs": at_most} for month in ("05", "06"))

@@ -10,6 +10,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.messaging.clients import sqs_client
 from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state.dispatches import open_dispatches
@@ -18,7 +19,7 @@ from kfm_pipelines_tests.site import Site, opened_site
 
 @pytest.fixture
 def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.get() as opened:
+    with opened_instance() as opened:
         yield opened
 
 
@@ -91,7 +92,7 @@ def test_a_tick_that_changes_nothing_says_what_it_read(site: Site, instance: dg.
 def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, tmp_path: Path) -> None:
     url = stack.environment["KFM_POSTGRES_URL"]
     limits = {"KFM_RUNS_IN_FLIGHT": "2", "KFM_BATCH_SIZE": "1"}
-    with opened_site(tmp_path / "site", url, site_template, **limits) as site, dg.DagsterInstance.get() as instance:
+    with opened_site(tmp_path / "site", url, site_template, **limits) as site, opened_instance() as instance:
         for hour in range(3):
             site.put(hour)
 
@@ -192,7 +193,7 @@ def test_a_new_event_while_its_key_is_dispatched_waits_for_that_run(site: Site, 
 def test_the_declared_sensor_is_this_tick(site: Site) -> None:
     site.put()
     sensor = build_definitions(site.workshop.settings.resources).resolve_sensor_def("kfm_ingest")
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         context = dg.build_sensor_context(instance=instance, resources={"workshop": WorkshopResource()})
         result = sensor(context)
     assert isinstance(result, dg.SensorResult)

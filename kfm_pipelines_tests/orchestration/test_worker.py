@@ -10,6 +10,7 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations import kill_switch
 from kfm_pipelines.orchestration.dispatch import run_tags
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.turns import Turns
 from kfm_pipelines.orchestration.worker import _next_runs, work
 from kfm_pipelines.state import transactions
@@ -35,7 +36,7 @@ def small(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
 def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: Site) -> None:
     urgent = make_due(small, *range(5), priority="high")
     others = make_due(small, 10, 11)
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         turns = Turns([])
         assert [run.names for run in _next_runs(instance, small.workshop, turns)] == [
             (key,) for key in (*urgent[:3], others[0])
@@ -48,7 +49,7 @@ def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: S
 def test_a_worker_leaves_what_is_limited_to_the_run_under_way(site: Site, concurrency: dict[str, object]) -> None:
     declare(site, **concurrency)
     keys = make_due(site, 0, 1)
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         under_way = enqueue(site, instance, status=dg.DagsterRunStatus.STARTED, tags=run_tags(site.dataset, keys))
         assert [*_next_runs(instance, site.workshop, Turns([]))] == []
 
@@ -62,7 +63,7 @@ def test_a_run_of_a_worker_counts_in_the_run_queue(site: Site) -> None:
     declare(site, serial=True, limits=[{"prefix": KANSAS, "runs": 1}])
     site.put()
     site.work()
-    with dg.DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         [run] = instance.get_runs()
     assert run.tags["kfm/at-most-1"] == KANSAS
     assert run.run_op_concurrency is not None

@@ -10,10 +10,14 @@ import pyarrow.parquet as pq
 from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.stages.compute import SourceObject, compute
+from kfm_pipelines_tests.declared import without_geometry
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.site import START
 
-DATASET = declared()["usgs/streamflow"]
+STREAMFLOW = declared()["usgs/streamflow"]
+
+
+DATASET = without_geometry(STREAMFLOW)
 COLUMNS = tuple(column.name for column in DATASET.table.columns)
 WINDOW = (START, START + timedelta(hours=1))
 

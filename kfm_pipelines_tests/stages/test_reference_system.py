@@ -143,6 +143,7 @@ def test_garbage_is_one_sentence_that_quotes_nothing(geo: bytes) -> None:
     assert said == "s3://kfm-ingest/0 has metadata about its coordinates that cannot be read"
 
 
+@pytest.mark.slow
 @given(
     st.recursive(st.none() | st.text() | st.integers() | st.floats(), lambda inner: st.dictionaries(st.text(), inner))
 )

@@ -10,20 +10,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kfm_pipelines.catalogs.release_facts import StorageFacts
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.stages.parquet import write_parquet
 from kfm_pipelines.stages.publish import promote, verify_staged
-from kfm_pipelines.stages.stage import Candidate, Release, bounding_box, stage
+from kfm_pipelines.stages.stage import Candidate, Notary, Release, bounding_box, stage
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.files import FileStore
-from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, INPUT, OPEN
+from kfm_pipelines.stores.layout import public_key
+from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, INPUT, OPEN, SBOM, SIGNER
 from kfm_pipelines_tests.site import START
 from kfm_pipelines_tests.stages.given import DATASET, computed, rows
 
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
 LAYOUT = Layout(DATASET.pipeline)
 FIRST, SECOND = write_parquet(computed(rows(3))), write_parquet(computed(rows(5)))
-CHANGES_OF_A_PROMOTION = 8
+CHANGES_OF_THE_FIRST_PROMOTION = 11
+CHANGES_OF_A_PROMOTION = 9
+NOTARY = Notary(SIGNER, SBOM)
+SHARED = {LAYOUT.document(ENVIRONMENT.sbom), public_key(SIGNER.public.key_id)}  # tell nothing of the data
 
 
 class Stopped(Exception):
@@ -99,13 +104,14 @@ def candidate(epoch: int = 1) -> Candidate:
         table=DATASET.table,
         gates=("schema",),
         environment=ENVIRONMENT,
+        storage=StorageFacts(),
     )
 
 
 def staged(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
     store.write(LAYOUT.computed(KEY, epoch), b"unmasked")
     store.write(LAYOUT.masked(KEY, epoch), data)
-    return stage(store, DATASET, candidate(epoch), hashlib.sha256(data).hexdigest())
+    return stage(store, DATASET, candidate(epoch), hashlib.sha256(data).hexdigest(), NOTARY)
 
 
 def published(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
@@ -138,6 +144,27 @@ def test_a_staged_revision_is_complete_and_no_reader_sees_it(store: FileStore) -
     assert {path.split("/")[0] for path in everything(store)} == {"work"}
 
 
+def test_the_list_of_software_is_written_once_and_must_be_the_one_named(store: FileStore) -> None:
+    published(store)
+    for path in SHARED:
+        assert store.exists(path)
+    staged(store, epoch=2)
+    assert not store.exists(LAYOUT.staged_document(KEY, 2, "sbom.cdx.json"))
+
+    with pytest.raises(IntegrityBroken, match="list of software"):
+        stage(store, DATASET, candidate(2), hashlib.sha256(FIRST).hexdigest(), Notary(SIGNER, b"another"))
+
+
+def test_without_the_list_of_software_nothing_is_published(store: FileStore) -> None:
+    published(store)
+    assert store.read(LAYOUT.document(ENVIRONMENT.sbom)) == SBOM
+    later = staged(store, SECOND, epoch=2)
+    store.discard(LAYOUT.document(ENVIRONMENT.sbom))
+    with pytest.raises(IntegrityBroken, match=r"is gone, and sbom\.cdx\.json is not staged"):
+        promote(store, LAYOUT, later, 2)
+    assert bytes_a_reader_finds(store) == FIRST
+
+
 def test_staging_again_gives_the_same_bytes(store: FileStore) -> None:
     assert staged(store) == staged(store)
 
@@ -150,13 +177,13 @@ def test_a_release_survives_the_log(store: FileStore) -> None:
 def test_bytes_that_changed_after_the_verdict_are_not_staged(store: FileStore) -> None:
     store.write(LAYOUT.masked(KEY, 1), SECOND)
     with pytest.raises(IntegrityBroken, match="the masked table changed after it was judged"):
-        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest())
+        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), NOTARY)
     assert store.paths("work/staged") == []
 
 
 def test_without_a_masked_table_nothing_is_staged(store: FileStore) -> None:
     with pytest.raises(ObjectMissing):
-        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest())
+        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), NOTARY)
 
 
 def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileStore) -> None:
@@ -168,6 +195,7 @@ def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileSt
         *(LAYOUT.document(digest) for digest in {**release.documents, **release.records}.values()),
         LAYOUT.processed(KEY),
         LAYOUT.item(KEY),
+        *SHARED,
     }
 
 
@@ -178,8 +206,13 @@ def test_a_new_revision_supersedes_the_old_one_whose_bytes_stay(store: FileStore
     assert new.expected_item == old.item_hash
 
 
-@pytest.mark.parametrize("changes", range(CHANGES_OF_A_PROMOTION))
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    ("is_first", "changes"),
+    [
+        *((True, changes) for changes in range(CHANGES_OF_THE_FIRST_PROMOTION)),
+        *((False, changes) for changes in range(CHANGES_OF_A_PROMOTION)),
+    ],
+)
 def test_a_promotion_stopped_anywhere_is_finished_by_doing_it_again(
     tmp_path: Path, changes: int, is_first: bool
 ) -> None:
@@ -202,7 +235,9 @@ def test_a_promotion_stopped_anywhere_is_finished_by_doing_it_again(
 
 
 def test_a_promotion_makes_as_many_changes_as_are_tried_above(store: FileStore) -> None:
-    promote(StoppingStore(store, CHANGES_OF_A_PROMOTION), LAYOUT, staged(store), 1)
+    promote(StoppingStore(store, CHANGES_OF_THE_FIRST_PROMOTION), LAYOUT, staged(store), 1)
+    assert store.paths("work") == []
+    promote(StoppingStore(store, CHANGES_OF_A_PROMOTION), LAYOUT, staged(store, SECOND, epoch=2), 2)
     assert store.paths("work") == []
 
 

@@ -11,7 +11,7 @@ from kfm_pipelines.errors import TransformFailed
 from kfm_pipelines.settings import shipped
 from kfm_pipelines.stages.transforms import TRANSFORMS, source_digest, transformed
 from kfm_pipelines_tests.events.given import declared
-from kfm_pipelines_tests.stages.given import DATASET, computed, rows
+from kfm_pipelines_tests.stages.given import DATASET, STREAMFLOW, computed, rows
 
 [CANDIDATE] = load_candidates(shipped("resources"), declared())
 
@@ -32,7 +32,8 @@ def test_discharge_in_cubic_metres_is_beside_that_in_cubic_feet() -> None:
     assert table["discharge_cfs"].to_pylist() == [0.0, 1.0, None]
     assert table["discharge_m3s"].to_pylist() == [0.0, 0.028316846592, None]
     assert table.schema.field("discharge_m3s").metadata[b"unit"] == b"m3/s"
-    assert table.drop_columns(["discharge_m3s"]).equals(computed(rows(3, discharge_cfs=[0.0, 1.0, None])))
+    now = computed(rows(3, discharge_cfs=[0.0, 1.0, None]), dataset=STREAMFLOW)
+    assert table.drop_columns(["discharge_m3s"]).equals(now)
 
 
 def test_a_discharge_that_is_no_number_is_left_for_the_gate() -> None:

@@ -8,6 +8,7 @@ import pytest
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid
 from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.database import Database, TransitionIllegal
+from kfm_pipelines.state.ledger import Records
 from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.state.transactions import hand_back, publishing
 from kfm_pipelines_tests.state.given import claimed, expire_lease, known_key, row_of_key
@@ -133,7 +134,7 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
     claimed(database, stalled.key, "run-2")
 
     with pytest.raises(Fenced, match="another worker took over"), publishing(database, stalled, DATASET) as locked:
-        locked.commit(Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), txn=1)
+        locked.commit(Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), Records("m", "a"), txn=1)
 
     assert database.fetch("SELECT FROM kfm.revisions") == []
 

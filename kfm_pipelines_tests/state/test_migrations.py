@@ -37,10 +37,10 @@ def move(url: str, revision: str) -> None:
     engine = create_engine(with_driver(url, "psycopg"))
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        if revision == "base":
-            command.downgrade(config, revision)
-        else:
+        if revision == "head":
             command.upgrade(config, revision)
+        else:
+            command.downgrade(config, revision)
     engine.dispose()
 
 
@@ -83,6 +83,34 @@ def test_down_and_up_again(empty: str) -> None:
     move(empty, "head")
     assert tables(empty) == before
     assert works(empty)
+
+
+def test_what_was_published_before_there_were_pages_gets_its_pages(empty: str) -> None:
+    migrate(empty)
+    move(empty, "0004")
+    database = Database(empty)
+    for key in ("s:a:none:2025-12-04T00Z:v1", "s:a:none:2025-12-04T01Z:v1", "s:a:none:2025-12:v1"):
+        database.execute(
+            """
+            INSERT INTO kfm.keys (key, dataset, window_start, window_end) VALUES (%(key)s, 's/a', now(), now() + '1 h')
+            """,
+            {"key": key},
+        )
+    database.execute(
+        """
+        INSERT INTO kfm.revisions
+            (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id)
+        SELECT key, 1, 1, 'a', 'b', 'c', 'd', 1, 1, 'run' FROM kfm.keys WHERE key LIKE '%T0%'
+        """
+    )
+    database.execute("INSERT INTO kfm.collections (dataset, changed, written) VALUES ('s/a', 2, 2)")
+
+    migrate(empty)
+
+    pages = database.fetch("SELECT dataset, page, changed, written FROM kfm.collection_pages")
+    assert pages == [{"dataset": "s/a", "page": "2025/12/04", "changed": 2, "written": 0}]
+    assert database.fetch("SELECT changed > written AS stale FROM kfm.collections") == [{"stale": True}]
+    database.close()
 
 
 def test_a_database_that_is_away_is_one_sentence() -> None:

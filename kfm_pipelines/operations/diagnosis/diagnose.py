@@ -8,6 +8,7 @@ from kfm_pipelines.messaging.wiring import wiring
 from kfm_pipelines.operations.diagnosis.buckets import bucket_findings, store_findings
 from kfm_pipelines.operations.diagnosis.care import care_looks
 from kfm_pipelines.operations.diagnosis.finding import Finding
+from kfm_pipelines.operations.diagnosis.proof import signing_key, software
 from kfm_pipelines.operations.diagnosis.queues import queue_findings
 from kfm_pipelines.operations.diagnosis.surroundings import declarations, postgres, store
 from kfm_pipelines.operations.diagnosis.switches import switches
@@ -37,6 +38,8 @@ def _looks(workshop: Workshop) -> Iterator[tuple[str, Look]]:
     yield "Postgres", partial(postgres, workshop)
     yield "kill switch", partial(switches, workshop)
     yield "care", partial(_care, workshop)
+    yield "signing key", partial(signing_key, workshop)
+    yield "list of software", partial(software, workshop)
     yield "store", partial(store, workshop)
     yield "store bucket", partial(store_findings, workshop)
     yield "wiring", partial(_wiring, workshop)

@@ -14,8 +14,9 @@ from kfm_pipelines.care.masks import Masked, mask_table
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.datasets import Dataset, load_dataset
 from kfm_pipelines.settings import shipped
+from kfm_pipelines_tests.declared import without_geometry
 
-SITES = load_dataset(shipped("resources") / "datasets" / "heritage-sites.yaml")
+SITES = without_geometry(load_dataset(shipped("resources") / "datasets" / "heritage-sites.yaml"))
 SHAPES = Dataset.model_validate(
     SITES.model_dump(exclude={"table", "quality"})
     | {

@@ -218,6 +218,7 @@ def features_of(records: Records, rows: list[int]) -> int:
     return len({records[row][2] for row in rows})
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(_RECORDS, _BY)
 def test_every_published_count_is_at_least_the_minimum_and_never_more_than_is_there(
@@ -232,6 +233,7 @@ def test_every_published_count_is_at_least_the_minimum_and_never_more_than_is_th
         assert row["records"] == there // K * K
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(_RECORDS, _BY)
 def test_whatever_can_be_told_apart_by_joining_all_resolutions_is_at_least_the_minimum(
@@ -248,6 +250,7 @@ def test_whatever_can_be_told_apart_by_joining_all_resolutions_is_at_least_the_m
         assert () not in atoms, "at the coarsest resolution everything is counted somewhere"
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(_RECORDS, _BY, st.tuples(st.sampled_from(_PLACES), st.just("archaic"), st.just(5000)))
 def test_one_record_more_or_less_changes_no_count_by_anything_but_the_minimum(
@@ -259,6 +262,7 @@ def test_one_record_more_or_less_changes_no_count_by_anything_but_the_minimum(
     assert all(count >= K for count in [*without.values(), *with_it.values()])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(_RECORDS, _BY, st.randoms(use_true_random=False))
 def test_the_order_of_the_records_makes_no_difference(records: Records, by: list[str], random: Any) -> None:

@@ -54,6 +54,7 @@ def test_other_windows_and_other_seeds_differ(name: str) -> None:
     assert make(first) == make(first)
 
 
+@pytest.mark.slow
 def test_the_same_windows_are_the_same_bytes_in_another_process() -> None:
     program = (
         "import hashlib, json; from datetime import *; from kfm_pipelines.local.samples import SAMPLES;"

@@ -1,0 +1,103 @@
+"""The provenance of many releases put together as N-Quads: a named graph for each document, called by its digest.
+
+So what stands in it can be held against the document it is from; and all of it, or a part, can be asked in SPARQL. It
+is compressed by pyarrow, whose version is pinned, so that the same releases give the same file everywhere.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.catalogs.prov import data_id
+from kfm_pipelines.catalogs.prov_jsonld import PREFIXES, triples
+
+if TYPE_CHECKING:
+    from rdflib import Dataset as RdfDataset
+
+_ADDRESS = f"<{PREFIXES['prov']}specializationOf>"
+_QUAD = re.compile(r"^(<[^>]*>) (<[^>]*>) (.*) (<[^>]*>) \.$")
+SOURCES = """
+SELECT DISTINCT ?address ?object ?version ?etag ?sha256 ?hmac ?message WHERE {
+    ?object a kfm:Object ; prov:specializationOf ?address . ?message a kfm:Message ; dcterms:references ?object .
+    OPTIONAL { ?object kfm:versionId ?version } OPTIONAL { ?object kfm:etag ?etag }
+    OPTIONAL { ?object kfm:sha256 ?sha256 } OPTIONAL { ?object kfm:hmacSha256 ?hmac }
+} ORDER BY ?address ?object ?message
+"""
+STAGES = """
+SELECT DISTINCT ?activity ?kind ?agent ?plan WHERE {
+    ?activity a prov:Activity, ?kind . FILTER (?kind != prov:Activity)
+    ?activity prov:wasAssociatedWith / rdfs:label ?agent .
+    OPTIONAL {
+        ?activity prov:qualifiedAssociation ?how . ?how prov:agent / rdfs:label ?agent ; prov:hadPlan / rdfs:label ?plan
+    }
+} ORDER BY ?activity ?agent
+"""
+SHARING = """
+SELECT DISTINCT ?address ?key ?data WHERE { GRAPH ?document {
+    ?release a kfm:Release ; dcterms:identifier ?key ; prov:hadMember ?data .
+    ?data prov:wasDerivedFrom+ / prov:specializationOf ?address .
+} } ORDER BY ?address ?key ?data
+"""
+
+
+def quads(document: bytes, digest: str) -> list[str]:
+    """The lines of one document, in order."""
+    graph = f"<{PREFIXES['kfm']}{data_id(digest).removeprefix('kfm:')}>"
+    return sorted({f"{' '.join(triple)} {graph} ." for triple in triples(document)})
+
+
+def packed(lines: Iterable[str]) -> bytes:
+    import pyarrow as pa
+
+    target = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(target, "gzip") as stream:
+        for line in lines:
+            stream.write(f"{line}\n".encode())
+    return bytes(target.getvalue())
+
+
+def unpacked(graph: bytes) -> Iterator[str]:
+    """The lines again, without having all of them in memory at once."""
+    import pyarrow as pa
+
+    rest = b""
+    with pa.CompressedInputStream(pa.BufferReader(graph), "gzip") as stream:
+        while block := stream.read(1 << 20):
+            *whole, rest = (rest + block).split(b"\n")
+            yield from (line.decode() for line in whole)
+
+
+def sharing(graph: bytes, addresses: Iterable[str]) -> list[str]:
+    """The lines of all documents that tell of something at one of these addresses. Found without reading the whole
+    graph into memory, which takes a minute where there are ten thousand releases."""
+    wanted = {f"<{address}>" for address in addresses}
+    documents = set()
+    for line in unpacked(graph):
+        if _ADDRESS in line and (parts := _QUAD.match(line)) and parts[3] in wanted:
+            documents.add(parts[4])
+    return [line for line in unpacked(graph) if (parts := _QUAD.match(line)) and parts[4] in documents]
+
+
+def loaded(lines: Iterable[str]) -> "RdfDataset":
+    """As a graph that SPARQL can be asked of; without naming a graph, all of them are meant."""
+    from rdflib import Dataset as RdfDataset
+
+    dataset = RdfDataset(default_union=True)
+    dataset.parse(data="\n".join(lines) + "\n", format="nquads")
+    return dataset
+
+
+def asked(dataset: "RdfDataset", query: str) -> list[dict[str, Any]]:
+    """The answer's rows; of a question for yes or no one row with `answer`, of a graph its triples."""
+    result = dataset.query(query, initNs=PREFIXES)
+    if result.type == "ASK":
+        return [{"answer": bool(result.askAnswer)}]
+    if result.type != "SELECT":
+        return [dict(zip(("subject", "predicate", "object"), map(str, row), strict=True)) for row in result]  # type: ignore[arg-type]
+    names = [str(name) for name in result.vars or ()]
+    return [_row(names, row) for row in result]
+
+
+def _row(names: list[str], row: Any) -> dict[str, Any]:
+    found = {name: row[name] for name in names}
+    return {name: None if value is None else value.toPython() for name, value in found.items()}

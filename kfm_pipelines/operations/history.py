@@ -1,0 +1,97 @@
+"""The history of a key in the catalog, written under the key's lock right after the swap, and by whoever rolls forward.
+
+Each revision is a document of its own, so a publication touches its own, the one before it and the list of them,
+however many there are. A revision that was taken back disappears: it would tell what is masked again.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from kfm_pipelines.catalogs.history import RECORDS, SBOM, history_document, revision_document, superseded
+from kfm_pipelines.catalogs.release_facts import MANIFEST, DocumentFacts
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.operations.signing import write_sealed
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.stages.stage import Release
+from kfm_pipelines.state.transactions import Publishing
+from kfm_pipelines.stores import Layout, Store
+
+
+def write_history(
+    workshop: Workshop, dataset: Dataset, release: Release, txn: int, locked: Publishing, withdrawn: Sequence[str]
+) -> None:
+    """`withdrawn` are the contents that were taken back with this publication."""
+    store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
+    _take_back(store, layout, locked, [layout.revision(key, one) for one in locked.revisions_of(withdrawn)])
+    earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
+    before = max(earlier, default=None)
+    published = locked.intended_at(release.revision, txn)
+    document = _document(workshop, layout, release, published, before)
+    write_sealed(workshop, layout.revision(key, release.revision), document)
+    if before is not None:
+        path = layout.revision(key, before)
+        write_sealed(workshop, path, superseded(json.loads(store.read(path)), release.revision))
+    write_sealed(workshop, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
+
+
+def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked: Publishing) -> None:
+    """Before the swap: what is current now may be from before there was a history, and nobody could write it after."""
+    store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
+    current = locked.current_release()
+    if current is None or current.detail["revision"] >= release.revision:
+        return
+    old = Release.from_detail(dict(current.detail))
+    if store.exists(layout.revision(key, old.revision)) or store.digest(layout.item(key)) != old.item_hash:
+        return
+    write_sealed(workshop, layout.revision(key, old.revision), _document(workshop, layout, old, current.at, None))
+
+
+def _take_back(store: Store, layout: Layout, locked: Publishing, documents: Sequence[str]) -> None:
+    """Also from the table of all Items: the next one is taken without them."""
+    there = [path for path in documents if store.exists(path)]
+    if there:
+        locked.forget_snapshot()
+        store.discard(layout.snapshot())
+    for path in there:
+        store.discard(path)
+
+
+def _document(workshop: Workshop, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:
+    item = json.loads(workshop.store.read(layout.item(release.key)))
+    epoch = workshop.settings.source_date_epoch
+    told = published if epoch is None else datetime.fromtimestamp(epoch, UTC)
+    records = _records(workshop.store, layout, release.records)
+    return revision_document(item, release.revision, told, records, before)
+
+
+def _records(store: Store, layout: Layout, digests: Mapping[str, str]) -> dict[str, DocumentFacts]:
+    """What tells how the revision came about. The list of software is one for many revisions: the manifest names it."""
+    records = {}
+    for name, digest in digests.items():
+        if name in RECORDS:
+            data = store.read(layout.document(digest))
+            records[name] = _facts(layout, digest, data)
+            if name == MANIFEST:
+                sbom = json.loads(data)["environment"]["sbom"]["sha256"]
+                records |= _kept(store, layout, SBOM, sbom)
+    return records
+
+
+def _kept(store: Store, layout: Layout, name: str, digest: str) -> dict[str, DocumentFacts]:
+    try:
+        return {name: _facts(layout, digest, store.read(layout.document(digest)))}
+    except ObjectMissing:
+        return {}
+
+
+def _facts(layout: Layout, digest: str, data: bytes) -> DocumentFacts:
+    return DocumentFacts(f"../../../../{layout.document(digest)}", digest, len(data))
+
+
+def _revisions(store: Store, layout: Layout, key: str) -> list[int]:
+    """Which are there: the documents are asked, so that one that was taken back or lost is not linked."""
+    names = [path.rsplit("/", 1)[-1] for path in store.paths(layout.revisions(key))]
+    return sorted(int(found[1]) for name in names if (found := re.fullmatch(r"([0-9]+)\.json", name)))

@@ -1,0 +1,10 @@
+"""Whether what is published is what was published: recomputed from the bytes in the store and public keys alone.
+
+Belongs here: everything a stranger can check. Does not: anything that needs the database or the queues.
+"""
+
+from kfm_pipelines.operations.verifying.checking import Check, Verified
+from kfm_pipelines.operations.verifying.everything import CATALOG, verify_all, verify_key
+from kfm_pipelines.operations.verifying.trust import Origin, Trust, trust_from
+
+__all__ = ["CATALOG", "Check", "Origin", "Trust", "Verified", "trust_from", "verify_all", "verify_key"]

@@ -1,0 +1,31 @@
+"""Up to which change of each collection the merged graph of provenance goes."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+KIND = "provenance"
+
+
+def changes_of_collections(connection: "Connection[dict[str, Any]]") -> dict[str, int]:
+    """Waits for another writer of the graph, and keeps others waiting as long as the transaction lasts."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm provenance graph'))")
+    rows = connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset")
+    return {row["dataset"]: row["changed"] for row in rows}
+
+
+def changes_in_graph(connection: "Connection[dict[str, Any]]") -> dict[str, int]:
+    rows = connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": KIND})
+    return {row["dataset"]: row["changed"] for row in rows}
+
+
+def mark_graph(connection: "Connection[dict[str, Any]]", changes: dict[str, int]) -> None:
+    for dataset, changed in changes.items():
+        connection.execute(
+            """
+            INSERT INTO kfm.snapshots (dataset, kind, changed) VALUES (%(dataset)s, %(kind)s, %(changed)s)
+            ON CONFLICT (dataset, kind) DO UPDATE SET changed = EXCLUDED.changed, at = clock_timestamp()
+            """,
+            {"dataset": dataset, "kind": KIND, "changed": changed},
+        )

@@ -1,0 +1,1 @@
+"""New processes without the seconds that a new interpreter spends on its imports."""

@@ -1,0 +1,111 @@
+"""The provenance of all current releases as one graph: complete, the same bytes each time, and it answers questions."""
+
+import dataclasses
+import gzip
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+from rdflib import Dataset as RdfDataset
+
+from kfm_pipelines.catalogs.prov import release_provenance
+from kfm_pipelines.catalogs.prov_graph import SHARING, asked, loaded, packed, quads, sharing, unpacked
+from kfm_pipelines.cli.main import kfm
+from kfm_pipelines.operations.provenance_graph import write_graph
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
+from kfm_pipelines_tests.catalogs.given import FACTS, INPUT, STREAMFLOW
+from kfm_pipelines_tests.site import Site
+
+NEXT_KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T01Z:v1-0-0"
+OTHER = dataclasses.replace(
+    FACTS,
+    key=NEXT_KEY,
+    content_hash="e" * 64,
+    inputs=(dataclasses.replace(INPUT, etag="8" * 32), dataclasses.replace(INPUT, uri="s3://kfm-ingest/other.parquet")),
+)
+UNRELATED = dataclasses.replace(
+    FACTS, key=NEXT_KEY.replace("T01Z", "T02Z"), inputs=(dataclasses.replace(INPUT, uri="s3://kfm-ingest/x"),)
+)
+
+
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """A command sets variables for its process."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_what_came_from_the_same_object_is_found_though_it_was_another_version_of_it() -> None:
+    lines = [
+        line
+        for number, facts in enumerate((FACTS, OTHER, UNRELATED))
+        for line in quads(release_provenance(STREAMFLOW, facts), str(number) * 64)
+    ]
+    graph = packed(lines)
+    assert list(unpacked(graph)) == lines
+    assert gzip.decompress(graph).decode().splitlines() == lines
+    found = asked(loaded(sharing(graph, [INPUT.uri])), SHARING)
+    assert {(row["address"], row["key"]) for row in found if row["address"] == INPUT.uri} == {
+        (INPUT.uri, FACTS.key),
+        (INPUT.uri, NEXT_KEY),
+    }
+    assert not any(row["key"] == UNRELATED.key for row in found)
+    assert sharing(graph, ["s3://kfm-ingest/nothing"]) == []
+
+
+@pytest.mark.slow
+def test_the_graph_of_everything_published(site: Site, environment: None) -> None:
+    put = [site.put(hour) for hour in range(2)]
+    site.work()
+
+    assert (write_graph(site.workshop).releases, write_graph(site.workshop).written) == (2, False)
+    path = site.data / PROVENANCE_GRAPH
+    first = path.read_bytes()
+    path.unlink()
+    assert write_graph(site.workshop).written
+    assert path.read_bytes() == first
+
+    graph = RdfDataset(default_union=True)
+    graph.parse(data=gzip.decompress(first), format="nquads")
+    documents = [json.loads(one.read_text()) for one in site.data.glob("objects/sha256/*/*.json")]
+    named = {str(one.identifier).rpartition(":")[2] for one in graph.graphs() if "sha256" in str(one.identifier)}
+    assert len(named) == len([one for one in documents if "@graph" in one]) == 2
+    assert all((site.data / f"objects/sha256/{name[:2]}/{name}.json").exists() for name in named)
+
+    _can_be_asked(site, put[0].object_key, put[0].etag)
+    _goes_on(site, first)
+
+
+def _can_be_asked(site: Site, object_key: str, etag: str) -> None:
+    run = CliRunner().invoke
+    shown = run(kfm, ["lineage", "show", site.key(), "--json"], catch_exceptions=False)
+    [source] = json.loads(shown.output)["sources"]
+    assert (source["address"], source["etag"]) == (f"s3://{site.bucket}/{object_key}", etag)
+    assert [one["kind"].rpartition(":")[2] for one in json.loads(shown.output)["stages"]] == [
+        "Compute", "LeftOpen", "LeftOpen", "Publish", "Stage", "Validate"
+    ]  # fmt: skip
+    assert f"from s3://{site.bucket}/{object_key}" in run(kfm, ["lineage", "show", site.key()]).output
+
+    question = "SELECT ?key WHERE { ?release a kfm:Release ; dcterms:identifier ?key } ORDER BY ?key"
+    asked_for = run(kfm, ["lineage", "query", "-"], input=question, catch_exceptions=False)
+    assert asked_for.output == f"{site.key(0)}\n{site.key(1)}\n2 rows\n"
+    answer = run(kfm, ["lineage", "query", "-", "--json"], input="ASK { ?a prov:used ?b }")
+    assert json.loads(answer.output) == {"rows": [{"answer": True}]}
+    wrong = run(kfm, ["lineage", "query", "-"], input="SELECT nothing")
+    assert (wrong.exit_code, "no SPARQL query" in wrong.output) == (2, True)
+
+
+def _goes_on(site: Site, first: bytes) -> None:
+    """A new publication makes it anew; a release whose provenance is gone is left out and counted."""
+    site.put(2)
+    site.work()
+    item = json.loads((site.data / f"catalog/usgs-streamflow/items/{site.key(0)}.json").read_text())
+    (site.data / "catalog/usgs-streamflow/items" / item["assets"]["provenance"]["href"]).resolve().unlink()
+    told = CliRunner().invoke(kfm, ["lineage", "graph"], catch_exceptions=False)
+    assert told.output == "provenance of 2 releases; 1 left out\n"
+    assert (site.data / PROVENANCE_GRAPH).read_bytes() != first
+    assert CliRunner().invoke(kfm, ["lineage", "graph"]).output == "nothing was published since the graph was written\n"

@@ -1,0 +1,32 @@
+"""The worker's connections to Dagster's database are kept, replaced when they are dead, and closed at the end."""
+
+import dagster as dg
+import sqlalchemy
+
+from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines_tests.local.processes import eventually
+from kfm_pipelines_tests.site import Site
+
+
+def backend(instance: dg.DagsterInstance) -> int:
+    """Postgres's process behind the next statement."""
+    with instance.run_storage.connect() as connection:  # type: ignore[attr-defined]
+        return int(connection.execute(sqlalchemy.text("SELECT pg_backend_pid()")).scalar_one())
+
+
+def is_there(site: Site, backend: int) -> bool:
+    return bool(site.fetch(f"SELECT FROM pg_stat_activity WHERE pid = {backend}"))
+
+
+def test_connections_are_kept_replaced_and_closed(site: Site) -> None:
+    with opened_instance() as instance:
+        first = backend(instance)
+        assert backend(instance) == first
+
+        site.fetch(f"SELECT pg_terminate_backend({first})")
+        assert eventually(lambda: not is_there(site, first))
+        second = backend(instance)
+        assert second != first
+        assert instance.get_runs() == []
+
+    assert eventually(lambda: not is_there(site, second))
