@@ -9,7 +9,7 @@ import pytest
 from kfm_pipelines.errors import IntegrityBroken, PointerMoved, ServiceUnavailable
 from kfm_pipelines.messaging.clients import ATTEMPTS, s3_client
 from kfm_pipelines.stores import Store, open_store
-from kfm_pipelines.stores.s3 import TRIES
+from kfm_pipelines.stores.s3 import TRIES, checksum
 from kfm_pipelines_tests.stores.faults import FAULTS, Fault, conflict, damaged, lost, meeting, reset
 
 OLD, NEW, OTHER = b"old" * 1000, b"new" * 1000, b"somebody else's" * 1000
@@ -117,7 +117,8 @@ def test_bytes_damaged_on_their_way_are_refused_by_s3_itself(store: Store, bucke
         action(store)
     assert len(versions(bucket)) == expected - 1
     action(store)
-    assert store.read(TARGET) == NEW
+    there = s3_client().head_object(Bucket=bucket, Key=f"releases/{TARGET}", ChecksumMode="ENABLED")
+    assert there["ChecksumSHA256"] == checksum(NEW)
 
 
 @pytest.mark.parametrize("fault", [reset, lost])
