@@ -90,13 +90,19 @@ def unlisted(
         for name in sorted(listed.keys() | here.keys())
         if listed.get(name) != here.get(name)
     ]
-    for name in sorted({module.partition(".")[0] for module in modules} - standard):
+    for name in sorted({_top_of(*module) for module in modules.items()} - standard):
         from_where = [normalised(owner) for owner in owners.get(name, ())]
         if from_where and not any(owner in listed for owner in from_where):
             problems.append(f"the module {name} is imported, and {from_where[0]} is not listed")
         elif not from_where and not _is_ours(name, modules.get(name), own):
             problems.append(f"the module {name} is imported and belongs to no distribution")
     return problems
+
+
+def _top_of(name: str, module: ModuleType | None) -> str:
+    """The module at the top of where it was imported from: an extension may also lie about under a name of its own."""
+    spec = getattr(module, "__spec__", None)
+    return (spec.name if spec is not None else name).partition(".")[0]
 
 
 def _is_ours(name: str, module: ModuleType | None, own: Path) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WIDTH = 600  # pixels; some 20 kB
+WIDTH = 480  # pixels; some 20 kB, and a third more in the event log
 DRAWN = 5  # different pictures a run, each a tenth of a second after the first
 LARGEST = 4 * 1024 * 1024  # bytes of a file that is read again only to be drawn
 

@@ -16,6 +16,7 @@ from kfm_pipelines.gates import Verdict
 from kfm_pipelines.operations import exempting
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.review_pages import review_page
+from kfm_pipelines.operations.snapshots import take_snapshot
 from kfm_pipelines.state.verdicts import Judged, record_verdict
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.crash.given import kill_worker
@@ -235,6 +236,10 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     assert "care:Exemption" in provenance.read_text()
     assert "care:Masking" not in provenance.read_text()
 
+    take_snapshot(site.workshop, register.dataset)
+    collection = site.data / "catalog/heritage-sites/collection.json"
+    assert "items.parquet" in collection.read_text()
+
     _another_day(register, today + timedelta(days=2))
     register.put(sites(register.dataset, 61))
     assert site.work()["failed"] == 1
@@ -249,6 +254,13 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     assert site.work()["published"] == 1
     # Not under the name people know, and not under the one of its bytes.
     assert not site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
+    # Not in the history either, nor in the table of all Items.
+    history = site.data / "catalog/heritage-sites/history" / KEY
+    assert [path.name for path in history.iterdir()] == ["2.json"]
+    for path in (history / "2.json", history.with_name(f"{KEY}.json"), collection):
+        for gone in ("/1.json", "predecessor-version", "items.parquet"):
+            assert gone not in path.read_text()
+    assert not (site.data / "catalog/heritage-sites/items.parquet").exists()
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
     }

@@ -90,8 +90,8 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a suite about a column that is masked": (
         lambda r: change(r / "datasets/heritage-sites.yaml", quality={"suite": with_suite(r, "easting")}),
         "sites.json: expect_column_values_to_not_be_null: 'easting' is not one of the columns record, sensitivity, "
-        "cell, longitude, latitude, uncertainty_m, records, period, condition, site_id, site_name, site_type, "
-        "land_owner, surveyed_on",
+        "cell, longitude, latitude, geometry, uncertainty_m, records, period, condition, site_id, site_name, "
+        "site_type, land_owner, surveyed_on",
     ),
     "a candidate that is not there": (
         lambda r: change(r / "datasets/usgs-streamflow.yaml", canary={"transform_version": "v2", "fraction": 0.5}),
