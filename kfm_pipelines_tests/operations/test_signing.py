@@ -10,7 +10,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.errors import SettingsInvalid
+from kfm_pipelines.operations.diagnosis.finding import Finding
+from kfm_pipelines.operations.diagnosis.proof import signing_key
 from kfm_pipelines.operations.signing import load_signer
+from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import Settings, load_reader_settings, load_settings
 
 
@@ -56,3 +59,23 @@ def test_what_cannot_sign_is_one_sentence(tmp_path: Path) -> None:
         path.chmod(mode)
         with pytest.raises(SettingsInvalid, match=rf"^KFM_SIGNING_KEY: key\.pem .*{said}"):
             load_signer(named)
+
+
+def test_the_doctor_looks_at_the_key_and_makes_none(tmp_path: Path) -> None:
+    def found(**environ: str) -> Finding:
+        [finding] = signing_key(Workshop(settings(tmp_path, **environ)))
+        return finding
+
+    assert found().ok
+    assert "none yet" in found().found
+    assert not (tmp_path / "keys").exists()
+    on_s3 = found(KFM_STORE_URL="s3://bucket/prefix")
+    assert not on_s3.ok
+    assert "KFM_SIGNING_KEY" in on_s3.remedy
+    create_private_key(tmp_path / "given.pem")
+    given = found(KFM_STORE_URL="s3://bucket/prefix", KFM_SIGNING_KEY=str(tmp_path / "given.pem"))
+    assert given.ok
+    assert "given.pem, key " in given.found
+    (tmp_path / "given.pem").chmod(0o644)
+    with pytest.raises(SettingsInvalid, match="can be read by others"):
+        found(KFM_SIGNING_KEY=str(tmp_path / "given.pem"))

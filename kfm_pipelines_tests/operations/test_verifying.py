@@ -1,10 +1,12 @@
 """Whoever has the folder and a public key can verify what is published; one changed byte is found and named."""
 
+import copy
 import io
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,10 +24,11 @@ from kfm_pipelines.local.samples import streamflow_object, tribal_areas_object
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.operations.signing import write_with_seal
-from kfm_pipelines.operations.verifying import Check, Origin, trust_from, verify_all, verify_key
+from kfm_pipelines.operations.verifying import Check, Origin, records, trust_from, verify_all, verify_key
 from kfm_pipelines.operations.verifying.records import statement_at
 from kfm_pipelines.operations.verifying.release import Release
 from kfm_pipelines.operations.verifying.shelf import Shelf
+from kfm_pipelines.operations.verifying.tables import data_agrees
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
 from kfm_pipelines_tests.care.register import KEY as HERITAGE
@@ -34,6 +37,7 @@ from kfm_pipelines_tests.site import START, Site, opened_site
 
 NOBODY = Path("/nonexistent/signing.pem")
 COLLECTION = "catalog/usgs-streamflow/collection.json"
+AGREE = "manifest, Item and attestation agree"
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +114,7 @@ def test_one_changed_byte_is_found_and_named(folder: Path) -> None:
 def test_a_file_that_is_gone_is_missed(folder: Path) -> None:
     unnoticed = []
     for name in files(folder):
-        if "usgs-streamflow" in name or name.startswith("objects/"):
+        if "usgs-streamflow" in name:
             (folder / name).rename(folder / "gone")
             if failures(folder) == []:
                 unnoticed.append(name)
@@ -217,6 +221,50 @@ def test_the_digests_agree_wherever_they_are_written(site: Site) -> None:
         )
         assert published["detail"]["records"] == {"run_manifest.json": manifest, "attestation.dsse.json": attestation}
         assert judged["care"] == judged["integrity"] == judged["governance"]
+
+
+DISAGREEMENTS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Any]], object]]] = {
+    "rows": ("row count", lambda item, _: item["properties"].update({"table:row_count": 1})),
+    "a column": ("columns", lambda item, _: item["properties"]["table:columns"].pop()),
+    "a type": ("columns", lambda item, _: item["properties"]["table:columns"][0].update(type="date")),
+    "the box": ("bounding box", lambda item, _: item.update(bbox=[0.0, 0.0, 1.0, 1.0])),
+    "no box": ("bounding box", lambda item, _: item.pop("bbox")),
+    "the key": (AGREE, lambda item, _: item["properties"].update({"kfm:key": "another"})),
+    "the policy": (AGREE, lambda item, _: item["properties"].update({"kfm:policy": "another@1"})),
+    "the size": (AGREE, lambda item, _: item["assets"]["data"].update({"file:size": 1})),
+    "the config": (AGREE, lambda _, manifest: manifest.update(config={"sha256": "0" * 64})),
+    "an input": (AGREE, lambda _, manifest: manifest["inputs"][0].update(digest={"sha256": "0" * 64})),
+    "the commit": (AGREE, lambda _, manifest: manifest["source"].update(commit="0" * 40)),
+    "the software": (AGREE, lambda _, manifest: manifest["environment"]["sbom"].update(sha256="0" * 64)),
+    "an output": ("manifest names what is attested", lambda _, m: m["outputs"]["item.json"].update(sha256="0" * 64)),
+    "a field": ("manifest keeps to its schema", lambda _, manifest: manifest.update(host="kfm-1")),
+    "no warning": ("masking is told", lambda item, _: item["properties"].pop("anon:warning")),
+    "unmasked": ("nothing is masked", lambda _, manifest: manifest["policy"].update(masked=False)),
+}
+
+
+@pytest.mark.parametrize(("what", "change"), DISAGREEMENTS.values(), ids=DISAGREEMENTS)
+def test_documents_that_disagree_are_told_whoever_signed_them(
+    site: Site, what: str, change: Callable[[dict[str, Any], dict[str, Any]], object]
+) -> None:
+    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, NOBODY, None))
+    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", of_history=False)
+    item, manifest = copy.deepcopy(release.item), copy.deepcopy(release.manifest)
+
+    def failed() -> set[str]:
+        path, data = release.manifest_path, release.asset("data")
+        checks = [
+            *data_agrees(data, shelf.read(data), item),
+            *records.manifest_is_valid(path, manifest),
+            *records.outputs_agree(path, manifest, subjects_of(release.statement)),
+            *records.manifest_agrees(path, manifest, release.statement, item),
+            *records.masking_is_told(release.path, manifest, item),
+        ]
+        return {check.what for check in checks if not check.ok}
+
+    assert failed() == set()
+    change(item, manifest)
+    assert what in failed()
 
 
 def test_of_masked_data_the_manifest_tells_nothing_to_guess_by(site: Site) -> None:
