@@ -40,11 +40,13 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
             return False
         stale = pages.stale_pages(connection, dataset.dataset)
         summaries = _write_pages(workshop, connection, dataset, stale)
+        total = _total(connection, dataset, summaries)
+        if not _write_collection(workshop, connection, dataset, summaries, total):
+            return False
+        _write_root(workshop, connection, dataset, total)
+        # Last, because publications want to count in these rows while documents are being written.
         for page in stale:
             pages.record_page(connection, dataset.dataset, page, summaries[page.page])
-        if not _write_collection(workshop, connection, dataset, summaries):
-            return False
-        _write_root(workshop, connection, dataset)
         connection.execute(
             "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
             {**parameters, "changed": row["changed"]},
@@ -81,15 +83,19 @@ def _write_pages(
     return {page: summaries[page] for page in names}
 
 
+def _total(connection: "Connection[dict[str, Any]]", dataset: Dataset, summaries: Mapping[str, Summary]) -> Summary:
+    settled = pages.settled_summary(connection, dataset.dataset, summaries)
+    return pages.combined([settled, *summaries.values()])
+
+
 def _write_collection(
     workshop: Workshop,
     connection: "Connection[dict[str, Any]]",
     dataset: Dataset,
     summaries: Mapping[str, Summary],
+    total: Summary,
 ) -> bool:
     """False when nothing is published, so that there is nothing to say."""
-    settled = pages.settled_summary(connection, dataset.dataset, summaries)
-    total = pages.combined([settled, *summaries.values()])
     if total.starts is None or total.ends is None:
         return False
     policy = workshop.policy(dataset)
@@ -112,14 +118,14 @@ def _write_collection(
     return True
 
 
-def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset, total: Summary) -> None:
     """The entry to everything that has a collection, this one included."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
     rows = connection.execute(
-        "SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(dataset)s ORDER BY dataset",
+        'SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(dataset)s ORDER BY dataset COLLATE "C"',
         {"dataset": dataset.dataset},
     )
     described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
     write_sealed(workshop, beside_root(PROFILE_FILE), profile_bytes())
-    write_catalog_dcat(workshop, connection, described)
+    write_catalog_dcat(workshop, connection, described, {dataset.dataset: total})
     write_sealed(workshop, ROOT_CATALOG, root_document(described))

@@ -1,6 +1,6 @@
 """DCAT beside STAC: what each page holds, and all that is published in one catalog. Written with the collections."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +38,17 @@ def write_page_dcat(workshop: Workshop, dataset: Dataset, page: str, items: Sequ
 
 
 def write_catalog_dcat(
-    workshop: Workshop, connection: "Connection[dict[str, Any]]", described: Iterable[Dataset]
+    workshop: Workshop,
+    connection: "Connection[dict[str, Any]]",
+    described: Iterable[Dataset],
+    known: Mapping[str, Summary],
 ) -> None:
-    """From what the pages come to, as they were last written."""
+    """From what the pages come to: as they were last written, or as is `known`."""
     published = []
     for dataset in described:
         there = snapshots.is_there(connection, dataset.dataset, snapshots.ITEMS)
         address = f"./{PurePosixPath(Layout(dataset.pipeline).snapshot()).relative_to(CATALOG)}" if there else None
-        total = pages.settled_summary(connection, dataset.dataset, ())
+        total = known.get(dataset.dataset) or pages.settled_summary(connection, dataset.dataset, ())
         if (series := _series(workshop, dataset, total, address)) is not None:
             published.append(series)
     write_sealed(workshop, DCAT_CATALOG, catalog_dcat(published))

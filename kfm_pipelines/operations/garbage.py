@@ -98,7 +98,7 @@ def _sweep_some(workshop: Workshop, waiting: deque[str], since: datetime) -> lis
     with collecting(workshop.database) as connection:
         if connection is None:
             return None
-        kept = _newly_held(workshop.store, holdings(connection, since=since))
+        kept = {digest for one in holdings(connection, since=since) for digest in one.digests}
         until = time.monotonic() + HOLD_SECONDS
         while waiting and (not removed or time.monotonic() < until):
             path = waiting.popleft()
@@ -121,12 +121,6 @@ def _unreferenced(store: Store, held: Iterable[Holding]) -> tuple[str, ...]:
         marked |= _union(kept, lambda path: _sbom_of_kept(store, path)) | _sboms_of_staged(store, held)
         marked.add(environment_facts().sbom)
     return tuple(path for path in found if digest_of(path) not in marked)
-
-
-def _newly_held(store: Store, held: Iterable[Holding]) -> set[str]:
-    kept = {digest for one in held for digest in one.digests}
-    manifests = [Layout("").document(one.documents[MANIFEST]) for one in held if MANIFEST in one.documents]
-    return kept | _union(manifests, lambda path: _sbom_of_kept(store, path)) | _sboms_of_staged(store, held)
 
 
 def _named_by(store: Store, path: str) -> set[str]:

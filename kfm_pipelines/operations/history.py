@@ -5,19 +5,25 @@ however many there are. A revision that was taken back disappears: it would tell
 """
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from kfm_pipelines.catalogs.history import RECORDS, SBOM, history_document, revision_document, superseded
 from kfm_pipelines.catalogs.release_facts import MANIFEST, DocumentFacts
+from kfm_pipelines.catalogs.seal import unsealed
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused
 from kfm_pipelines.operations.signing import write_sealed
+from kfm_pipelines.operations.verifying.trust import trust_from
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state.transactions import Publishing
 from kfm_pipelines.stores import Layout, Store
+
+log = logging.getLogger(__name__)
 
 
 def write_history(
@@ -27,13 +33,12 @@ def write_history(
     store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
     _take_back(store, layout, locked, [layout.revision(key, one) for one in locked.revisions_of(withdrawn)])
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
-    before = max(earlier, default=None)
+    before, replaced = _last_genuine(workshop, layout, key, earlier)
     published = locked.intended_at(release.revision, txn)
     document = _document(workshop, layout, release, published, before)
     write_sealed(workshop, layout.revision(key, release.revision), document)
-    if before is not None:
-        path = layout.revision(key, before)
-        write_sealed(workshop, path, superseded(json.loads(store.read(path)), release.revision))
+    if before is not None and replaced is not None:
+        write_sealed(workshop, layout.revision(key, before), superseded(replaced, release.revision))
     write_sealed(workshop, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
 
 
@@ -47,6 +52,24 @@ def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked:
     if store.exists(layout.revision(key, old.revision)) or store.digest(layout.item(key)) != old.item_hash:
         return
     write_sealed(workshop, layout.revision(key, old.revision), _document(workshop, layout, old, current.at, None))
+
+
+def _last_genuine(
+    workshop: Workshop, layout: Layout, key: str, earlier: list[int]
+) -> tuple[int, Mapping[str, Any]] | tuple[None, None]:
+    """The last of the earlier revisions, and its document. One that is not as it was sealed is left out and not sealed
+    again, and nothing about it may stop a publication that readers see already; `kfm verify` names it."""
+    while earlier:
+        path = layout.revision(key, earlier[-1])
+        try:
+            trust = trust_from(workshop.store, workshop.settings.signing_key, None)
+            document, _ = unsealed(path, workshop.store.read(path), trust.keys)
+        except (IntegrityBroken, SignatureRefused, ObjectMissing) as error:
+            log.warning("left out of the history: %s", error)
+            earlier.pop()
+        else:
+            return earlier[-1], document
+    return None, None
 
 
 def _take_back(store: Store, layout: Layout, locked: Publishing, documents: Sequence[str]) -> None:

@@ -122,6 +122,8 @@ def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
         store.digest(layout.item(current.key)) == current.item_hash
         and store.exists(layout.content(current.content_hash))
         and store.exists(layout.processed(current.key))
+        and store.exists(layout.history(current.key))
+        and store.exists(layout.revision(current.key, current.revision))
     )
 
 

@@ -38,6 +38,7 @@ class Workshop:
     _policies: dict[str, Policy] = field(default_factory=dict)
     _suites: dict[tuple[str | None, ...], Suite] = field(default_factory=dict)
     _secrets: dict[str, bytes] = field(default_factory=dict, repr=False)
+    announced: set[str] = field(default_factory=set)  # public keys that are known to be in the store
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     @cached_property

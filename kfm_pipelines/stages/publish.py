@@ -31,13 +31,14 @@ def promote(
     complete until the last part begins. `before_swap` is the last chance to refuse.
     """
     data = layout.staged_data(release.key, txn)
-    if not store.exists(layout.content(release.content_hash)):
-        verify_staged(store, layout, release, txn)
-        store.keep(data, layout.content(release.content_hash))
+    parts = {data: layout.content(release.content_hash)}
     for name, digest in {**release.documents, **release.records}.items():
-        if not store.exists(layout.document(digest)):
-            verify_staged(store, layout, release, txn)
-            store.keep(layout.staged_document(release.key, txn, name), layout.document(digest))
+        parts[layout.staged_document(release.key, txn, name)] = layout.document(digest)
+    missing = {staged: kept for staged, kept in parts.items() if not store.exists(kept)}
+    if missing:
+        verify_staged(store, layout, release, txn)
+    for staged, kept in missing.items():
+        store.keep(staged, kept)
     for name, path in release.shared_paths(layout).items():
         if not store.exists(path):
             _keep_shared(store, layout.staged_document(release.key, txn, name), path, release.shared[name])

@@ -73,7 +73,8 @@ class Database:
                     "row_factory": dict_row,
                     "connect_timeout": 5,
                     "application_name": "kfm",
-                    "options": f"-c lock_timeout={LOCK_SECONDS}s"
+                    # Documents are made from the times it tells.
+                    "options": f"-c timezone=UTC -c lock_timeout={LOCK_SECONDS}s"
                     f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_SECONDS}s",
                 },
                 min_size=0,

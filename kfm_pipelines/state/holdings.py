@@ -114,6 +114,6 @@ def _holding(row: Mapping[str, Any]) -> Holding:
         dataset=row["dataset"],
         txn=row["txn"],
         content=detail["content_hash"],
-        documents={**detail.get("documents", {}), **detail.get("records", {})},
+        documents={**detail.get("documents", {}), **detail.get("records", {}), **detail.get("shared", {})},
         is_open=row["is_open"],
     )

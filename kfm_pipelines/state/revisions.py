@@ -99,9 +99,9 @@ def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
 def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> list[PublishedKey]:
     rows = connection.execute(
         """
-        SELECT DISTINCT ON (k.key) k.key, k.window_start, k.window_end, r.bbox
+        SELECT DISTINCT ON (k.key COLLATE "C") k.key, k.window_start, k.window_end, r.bbox
         FROM kfm.keys k JOIN kfm.revisions r ON r.key = k.key
-        WHERE k.dataset = %(dataset)s ORDER BY k.key, r.revision DESC
+        WHERE k.dataset = %(dataset)s ORDER BY k.key COLLATE "C", r.revision DESC
         """,
         {"dataset": dataset},
     )

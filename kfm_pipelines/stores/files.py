@@ -9,8 +9,9 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
 from kfm_pipelines.stores.layout import RESTRICTED
@@ -89,8 +90,7 @@ class FileStore:
             self.replace(source, target)
 
     def remove(self, prefix: str) -> None:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._at(prefix))
+        shutil.rmtree(self._at(prefix), onerror=_unless_gone)
 
     def discard(self, path: str) -> None:
         self._at(path).unlink(missing_ok=True)
@@ -121,6 +121,12 @@ class FileStore:
                 if folder.is_relative_to(self._root) and not folder.is_dir():
                     folder.mkdir(mode=0o755 if folder == self._root else mode, parents=True, exist_ok=True)
         return target
+
+
+def _unless_gone(_function: object, _path: str, raised: tuple[Any, BaseException, Any]) -> None:
+    """Somebody else may be removing the same; that must not keep us from the rest."""
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
 
 
 @contextmanager

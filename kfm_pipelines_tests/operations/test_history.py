@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -75,3 +75,21 @@ def test_a_publication_touches_its_revision_and_the_one_before(site: Site, monke
     site.send(site.auto_update_message(put))
     assert site.work()["published"] == 1
     assert site.tree() == tree
+
+
+@pytest.mark.parametrize("tamper", [lambda text: "{", lambda text: text.replace("streamflow", "Streamflow", 1)])
+def test_a_revision_that_somebody_changed_is_left_out_and_never_sealed_again(
+    site: Site, tamper: Callable[[str], str]
+) -> None:
+    publish(site, 10)
+    catalog = site.data / HISTORY / f"{site.key()}.json"
+    *_, last = linked(json.loads(catalog.read_text()), "item")
+    forged = catalog.parent / last
+    forged.write_text(tamper(forged.read_text()))
+    tampered = forged.read_bytes()
+
+    publish(site, 11)
+    assert forged.read_bytes() == tampered
+    assert last not in linked(json.loads(catalog.read_text()), "item")
+    assert site.fetch("SELECT key FROM kfm.keys WHERE owner IS NOT NULL") == []
+    forged.unlink()

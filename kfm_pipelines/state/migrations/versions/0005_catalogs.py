@@ -33,6 +33,8 @@ CREATE TABLE kfm.collection_pages (
 COMMENT ON TABLE kfm.collection_pages IS
     'a page links the items of one stretch of time; it is written anew while written < changed';
 COMMENT ON COLUMN kfm.collection_pages.items IS 'this and what follows: as the page was last written';
+CREATE INDEX revisions_by_content ON kfm.revisions (content_hash);
+CREATE INDEX staged_by_time ON kfm.wal (at) WHERE step = 'stage_atomic';
 CREATE INDEX stale_pages ON kfm.collection_pages (dataset) WHERE changed <> written;
 
 -- What was published before there were pages gets its pages at the next tick.
@@ -86,5 +88,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("DROP TABLE kfm.snapshots, kfm.ledger, kfm.collection_pages")
-    op.execute("DROP INDEX kfm.scanned_with_errors, kfm.keys_of_page")
+    op.execute("DROP INDEX kfm.scanned_with_errors, kfm.keys_of_page, kfm.revisions_by_content, kfm.staged_by_time")
     op.execute("DROP FUNCTION kfm.page_of")
