@@ -86,7 +86,7 @@ def _can_be_asked(site: Site, object_key: str, etag: str) -> None:
     [source] = json.loads(shown.output)["sources"]
     assert (source["address"], source["etag"]) == (f"s3://{site.bucket}/{object_key}", etag)
     assert [one["kind"].rpartition(":")[2] for one in json.loads(shown.output)["stages"]] == [
-        "Compute", "LeftOpen", "LeftOpen", "Publish", "Stage", "Validate"
+        "Compute", "LeftOpen", "Publish", "Stage", "Validate"
     ]  # fmt: skip
     assert f"from s3://{site.bucket}/{object_key}" in run(kfm, ["lineage", "show", site.key()]).output
 
