@@ -13,6 +13,7 @@ from kfm_pipelines.catalogs.prov_graph import (
     asked,
     loaded,
     packed,
+    prepared,
     quads,
     sharing,
     unpacked,
@@ -84,6 +85,10 @@ def origins_of(workshop: Workshop, key: str, dataset: Dataset) -> Origins:
 
 
 def ask_graph(workshop: Workshop, query: str) -> list[dict[str, Any]]:
+    """QueryRefused for what the graph cannot answer, before it is read: that takes a while."""
+    prepared(query)
+    if not workshop.store.exists(PROVENANCE_GRAPH):
+        raise ObjectMissing("there is no graph yet; `kfm lineage graph` writes it, as does the nightly job")
     return asked(loaded(unpacked(workshop.store.read(PROVENANCE_GRAPH))), query)
 
 
