@@ -131,6 +131,7 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
             "lifecycleStateChange": lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
                 lifecycle.CREATE if one.revision == 1 else lifecycle.OVERWRITE, producer=PRODUCER
             ),
+            # The specification wants metrics of columns to be there; of what is in a column nothing is told.
             "dataQualityMetrics": data_quality_metrics_dataset.DataQualityMetricsDatasetFacet(
                 columnMetrics={}, rowCount=one.rows, bytes=one.bytes, fileCount=1, producer=PRODUCER
             ),

@@ -28,13 +28,14 @@ SELECT DISTINCT ?address ?object ?version ?etag ?sha256 ?hmac ?message WHERE {
 } ORDER BY ?address ?object ?message
 """
 STAGES = """
-SELECT DISTINCT ?activity ?kind ?agent ?plan WHERE {
+SELECT ?activity ?kind ?agent ?plan WHERE {
+    { SELECT ?activity (COUNT(?before) AS ?place) WHERE { ?activity prov:wasInformedBy* ?before } GROUP BY ?activity }
     ?activity a prov:Activity, ?kind . FILTER (?kind != prov:Activity)
     ?activity prov:wasAssociatedWith / rdfs:label ?agent .
     OPTIONAL {
         ?activity prov:qualifiedAssociation ?how . ?how prov:agent / rdfs:label ?agent ; prov:hadPlan / rdfs:label ?plan
     }
-} ORDER BY ?activity ?agent
+} ORDER BY ?place ?agent
 """
 SHARING = """
 SELECT DISTINCT ?address ?key ?data WHERE { GRAPH ?document {

@@ -11,12 +11,13 @@ from click.testing import CliRunner
 from rdflib import Dataset as RdfDataset
 
 from kfm_pipelines.catalogs.prov import release_provenance
-from kfm_pipelines.catalogs.prov_graph import SHARING, asked, loaded, packed, quads, sharing, unpacked
+from kfm_pipelines.catalogs.prov_graph import SHARING, STAGES, asked, loaded, packed, quads, sharing, unpacked
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import QueryRefused
 from kfm_pipelines.operations.provenance_graph import write_graph
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 from kfm_pipelines_tests.catalogs.given import FACTS, INPUT, STREAMFLOW
+from kfm_pipelines_tests.catalogs.test_stac import EXEMPTED, HERITAGE
 from kfm_pipelines_tests.site import Site
 
 NEXT_KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T01Z:v1-0-0"
@@ -97,6 +98,19 @@ def test_words_in_a_text_reach_nowhere() -> None:
     assert asked(graph, 'ASK { ?a ?b ?c FILTER (?c != "SERVICE <http://127.0.0.1:9/> FROM") }') == [{"answer": True}]
 
 
+def test_stages_come_in_the_order_in_which_they_were_done() -> None:
+    exempted = dataclasses.replace(FACTS, care=EXEMPTED)
+    told = asked(loaded(quads(release_provenance(HERITAGE, exempted), "0" * 64)), STAGES)
+    assert [(one["kind"].rpartition(":")[2], one["agent"], one["plan"]) for one in told] == [
+        ("Compute", "KFM Pipelines", "heritage/sites v1-0-0"),
+        ("Exemption", "Heritage review board", None),
+        ("Exemption", "KFM Pipelines", "heritage-sites@1"),
+        ("Validate", "KFM Pipelines", None),
+        ("Stage", "KFM Pipelines", None),
+        ("Publish", "KFM Pipelines", None),
+    ]
+
+
 @pytest.mark.slow
 def test_the_graph_of_everything_published(site: Site, environment: None) -> None:
     _is_not_there_yet()
@@ -122,6 +136,8 @@ def test_the_graph_of_everything_published(site: Site, environment: None) -> Non
 
 
 def _is_not_there_yet() -> None:
+    told = CliRunner().invoke(kfm, ["lineage", "graph"], catch_exceptions=False)
+    assert told.output == "nothing is published yet, so there is no graph\n"
     early = CliRunner().invoke(kfm, ["lineage", "query", "-"], input="ASK { ?a ?b ?c }")
     assert "there is no graph yet; `kfm lineage graph` writes it" in str(early.exception)
 
@@ -132,7 +148,7 @@ def _can_be_asked(site: Site, object_key: str, etag: str) -> None:
     [source] = json.loads(shown.output)["sources"]
     assert (source["address"], source["etag"]) == (f"s3://{site.bucket}/{object_key}", etag)
     assert [one["kind"].rpartition(":")[2] for one in json.loads(shown.output)["stages"]] == [
-        "Compute", "LeftOpen", "Publish", "Stage", "Validate"
+        "Compute", "LeftOpen", "Validate", "Stage", "Publish"
     ]  # fmt: skip
     assert f"from s3://{site.bucket}/{object_key}" in run(kfm, ["lineage", "show", site.key()]).output
 
