@@ -27,6 +27,7 @@ KfmError
 │   │   ├── IntegrityRefused    what is staged, or what it was made of, is not what it should be
 │   │   └── CareRefused         the verifier found a rule of the policy broken
 │   ├── SchemaRefused           an approval of a schema that cannot be given
+│   ├── QueryRefused            not SPARQL, or it asks somebody else than the graph
 │   ├── AttemptsExhausted       retryable once, but too often
 │   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
 │   ├── PromotionRefused        the candidate has not shown that it is good, or cannot be put in place
@@ -178,6 +179,10 @@ class CareRefused(GateRefused):
 
 class SchemaRefused(Terminal):
     triage = "schema"
+
+
+class QueryRefused(Terminal):
+    pass
 
 
 class AttemptsExhausted(Terminal):

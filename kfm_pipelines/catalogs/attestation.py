@@ -11,7 +11,7 @@ from typing import Any
 
 from kfm_pipelines.catalogs.documents import document_bytes
 from kfm_pipelines.catalogs.keys import PublicKey, Signer
-from kfm_pipelines.catalogs.release_facts import InputFacts, ReleaseFacts
+from kfm_pipelines.catalogs.release_facts import EnvironmentFacts, InputFacts, ReleaseFacts
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
 
@@ -80,6 +80,16 @@ def subjects_of(statement: Mapping[str, Any]) -> dict[str, str]:
     return {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
 
 
+def source_of(statement: Mapping[str, Any]) -> tuple[str | None, bool | None]:
+    """The commit, and whether files were changed since, as a manifest tells them."""
+    for one in statement["predicate"]["buildDefinition"]["resolvedDependencies"]:
+        if one.get("uri") == SOURCE:
+            if "digest" in one:
+                return one["digest"]["gitCommit"], False
+            return one["annotations"]["commit"], one["annotations"]["dirty"]
+    return None, None
+
+
 def refuse_unless_statement(statement: Mapping[str, Any]) -> None:
     """By the definitions that in-toto and SLSA publish."""
     from google.protobuf.json_format import ParseDict, ParseError
@@ -109,12 +119,21 @@ def _predicate(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
             "internalParameters": {"policy": {"name": facts.care.policy, "sha256": facts.care.policy_digest}},
             "resolvedDependencies": [
                 *(_dependency(one) for one in facts.inputs),
-                *([{"uri": SOURCE, "digest": {"gitCommit": commit}}] if (commit := facts.environment.commit) else []),
+                *_source(facts.environment),
                 {"name": "sbom", "digest": {"sha256": facts.environment.sbom}},
             ],
         },
         "runDetails": {"builder": {"id": BUILDER}},
     }
+
+
+def _source(environment: EnvironmentFacts) -> list[dict[str, Any]]:
+    """A commit is the digest of what ran only where nothing was changed since; otherwise it is where that began."""
+    if environment.commit is None:
+        return []
+    if environment.dirty is False:
+        return [{"uri": SOURCE, "digest": {"gitCommit": environment.commit}}]
+    return [{"uri": SOURCE, "annotations": {"commit": environment.commit, "dirty": environment.dirty}}]
 
 
 def _dependency(one: InputFacts) -> dict[str, Any]:

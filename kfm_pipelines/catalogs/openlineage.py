@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations import Column, Table
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, RunEvent
@@ -131,6 +131,7 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
             "lifecycleStateChange": lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
                 lifecycle.CREATE if one.revision == 1 else lifecycle.OVERWRITE, producer=PRODUCER
             ),
+            # The specification wants metrics of columns to be there; of what is in a column nothing is told.
             "dataQualityMetrics": data_quality_metrics_dataset.DataQualityMetricsDatasetFacet(
                 columnMetrics={}, rowCount=one.rows, bytes=one.bytes, fileCount=1, producer=PRODUCER
             ),
@@ -153,20 +154,26 @@ def _assertions(gates: Mapping[str, bool]) -> Any:
 
 
 def _column_lineage(dataset: Dataset, one: RunOutput) -> Any:
-    """Which column of the objects a published column comes from. A column that only the policy adds, such as the number
-    of a row, comes from none; and what a transform makes of what, only its code knows."""
+    """Which columns of the objects a published column comes from. A column that only the policy adds, such as the
+    number of a row, comes from none; and what a transform makes of what, only its code knows."""
     from openlineage.client.facet_v2 import column_lineage_dataset as lineage
 
-    declared = {} if dataset.transform else {column.name: column for column in dataset.table.columns}
-    how = lineage.Transformation("DIRECT", "TRANSFORMATION" if one.masked else "IDENTITY", masking=one.masked)
-    fields = {
-        name: lineage.Fields(
-            [lineage.InputField(*_named(read.uri), column.source or name, [how]) for read in one.inputs]
-        )
-        for name, column in declared.items()
-        if one.inputs and name in {published.name for published in one.table.columns}
-    }
+    declared = [] if dataset.transform else dataset.table.columns
+    published = {column.name for column in one.table.columns}
+    fields = {}
+    for column in declared:
+        made = one.masked or column.derived is not None
+        how = lineage.Transformation("DIRECT", "TRANSFORMATION" if made else "IDENTITY", masking=one.masked)
+        read = [(*_named(read.uri), name) for read in one.inputs for name in _made_of(dataset.table, column)]
+        if read and column.name in published:
+            fields[column.name] = lineage.Fields([lineage.InputField(*whence, [how]) for whence in read])
     return lineage.ColumnLineageDatasetFacet(fields, producer=PRODUCER)
+
+
+def _made_of(table: Table, column: Column) -> list[str]:
+    """The columns as they are called in the objects: no object has a derived one."""
+    names = (table.longitude_column, table.latitude_column) if column.derived else (column.name,)
+    return [found.source or found.name for found in map(table.column, filter(None, names))]
 
 
 def _named(uri: str) -> tuple[str, str]:

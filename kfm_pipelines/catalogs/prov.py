@@ -2,7 +2,8 @@
 
 Says what follows from the inputs and the rules, so the same release has the same document; when it was done, by which
 run and which build of the software, is in the records beside it. Of the table before masking it says that there was
-one, and nothing more.
+one, and nothing more. An authority over the data neither made it nor published it: PROV's words for who did something
+are used of it only where it signed something.
 """
 
 import hashlib
@@ -125,6 +126,7 @@ class _Account:
                     "dcterms:description": care.reason,
                     "care:policyDigest": care.policy_digest,
                     "care:label": list(care.labels),
+                    "care:authority": name_of(_authority_id(care.authority)),
                 }
             ),
         )
@@ -142,6 +144,7 @@ class _Account:
                     "kfm:size": _whole(facts.size),
                     "kfm:rows": _whole(facts.rows),
                     "dcterms:format": PARQUET,
+                    "care:authority": name_of(_authority_id(facts.care.authority)),
                 }
             ),
         )
@@ -166,7 +169,7 @@ class _Account:
             document.wasDerivedFrom(table, name_of(_input_id(one)))
         document.wasDerivedFrom(data, table)
         document.wasDerivedFrom(name_of(self._of("release")), name_of(self._of("staged")))
-        document.wasAttributedTo(data, name_of(_authority_id(facts.care.authority)))
+        document.wasAttributedTo(data, name_of(SOFTWARE))
         for collection in ("staged", "release"):
             document.hadMember(name_of(self._of(collection)), data)
 
@@ -198,15 +201,11 @@ class _Account:
         document, care = self._document, self._facts.care
         told = _care_told(care) if stage == "mask" else {"prov:type": name_of(f"kfm:{stage.capitalize()}")}
         document.activity(name_of(activity), other_attributes=_said(told))
-        software, authority = name_of(SOFTWARE), name_of(_authority_id(care.authority))
-        if stage == "compute":
-            plan = name_of(self._transform_plan)
-            document.wasAssociatedWith(name_of(activity), software, plan, name_of(f"{activity}:by-software"))
-            return
-        document.wasAssociatedWith(name_of(activity), software)
-        if stage == "mask":
-            plan = name_of(_policy_id(care))
-            document.wasAssociatedWith(name_of(activity), authority, plan, name_of(f"{activity}:by-authority"))
+        plan = {"compute": self._transform_plan, "mask": _policy_id(care)}.get(stage)
+        by = (name_of(plan), name_of(f"{activity}:by-software")) if plan else ()
+        document.wasAssociatedWith(name_of(activity), name_of(SOFTWARE), *by)
+        if stage == "mask" and care.exemption:
+            document.wasAssociatedWith(name_of(activity), name_of(_authority_id(care.authority)))
 
     def _of(self, kind: str) -> str:
         kind, _, stage = kind.partition(":")

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalogs.prov import data_id
 from kfm_pipelines.catalogs.prov_jsonld import PREFIXES, triples
+from kfm_pipelines.errors import QueryRefused
 
 if TYPE_CHECKING:
     from rdflib import Dataset as RdfDataset
+    from rdflib.plugins.sparql.sparql import Query
+    from rdflib.query import Result
 
+_REACHING = {"ServiceGraphPattern": "SERVICE", "DatasetClause": "FROM"}  # what makes the library open a connection
 _ADDRESS = f"<{PREFIXES['prov']}specializationOf>"
 _QUAD = re.compile(r"^(<[^>]*>) (<[^>]*>) (.*) (<[^>]*>) \.$")
 SOURCES = """
@@ -24,13 +28,14 @@ SELECT DISTINCT ?address ?object ?version ?etag ?sha256 ?hmac ?message WHERE {
 } ORDER BY ?address ?object ?message
 """
 STAGES = """
-SELECT DISTINCT ?activity ?kind ?agent ?plan WHERE {
+SELECT ?activity ?kind ?agent ?plan WHERE {
+    { SELECT ?activity (COUNT(?before) AS ?place) WHERE { ?activity prov:wasInformedBy* ?before } GROUP BY ?activity }
     ?activity a prov:Activity, ?kind . FILTER (?kind != prov:Activity)
     ?activity prov:wasAssociatedWith / rdfs:label ?agent .
     OPTIONAL {
         ?activity prov:qualifiedAssociation ?how . ?how prov:agent / rdfs:label ?agent ; prov:hadPlan / rdfs:label ?plan
     }
-} ORDER BY ?activity ?agent
+} ORDER BY ?place ?agent
 """
 SHARING = """
 SELECT DISTINCT ?address ?key ?data WHERE { GRAPH ?document {
@@ -87,9 +92,45 @@ def loaded(lines: Iterable[str]) -> "RdfDataset":
     return dataset
 
 
+def prepared(query: str) -> "Query":
+    """QueryRefused for what is no query, and for one that reaches for another address than the graph's."""
+    from rdflib.plugins.sparql.algebra import translateQuery
+    from rdflib.plugins.sparql.parser import parseQuery
+
+    try:
+        parsed = parseQuery(query)
+        reaching = sorted(_REACHING[part] for part in _parts(parsed) if part in _REACHING)
+        translated = translateQuery(parsed, initNs=PREFIXES)
+    except Exception as error:  # noqa: BLE001 - the library has no class for what is wrong with a query
+        raise QueryRefused(f"that is no SPARQL query: {str(error)[:200]}") from None
+    if reaching:
+        raise QueryRefused(f"only the graph itself is asked, so {reaching[0]} cannot be in a query; GRAPH can")
+    return translated
+
+
 def asked(dataset: "RdfDataset", query: str) -> list[dict[str, Any]]:
-    """The answer's rows; of a question for yes or no one row with `answer`, of a graph its triples."""
-    result = dataset.query(query, initNs=PREFIXES)
+    """The answer's rows; of a question for yes or no one row with `answer`, of a graph its triples. QueryRefused where
+    there can be no answer."""
+    question = prepared(query)
+    try:
+        return _rows(dataset.query(question))
+    except Exception as error:  # noqa: BLE001 - an expression that cannot be computed, such as a broken pattern
+        raise QueryRefused(f"that query cannot be answered: {str(error)[:200]}") from None
+
+
+def _parts(parsed: Any) -> Iterator[str]:
+    """The names of everything a query is made of, however deep."""
+    from rdflib.plugins.sparql.parserutils import CompValue
+
+    if isinstance(parsed, CompValue):
+        yield parsed.name
+        parsed = parsed.values()
+    if isinstance(parsed, Iterable) and not isinstance(parsed, str):
+        for part in parsed:
+            yield from _parts(part)
+
+
+def _rows(result: "Result") -> list[dict[str, Any]]:
     if result.type == "ASK":
         return [{"answer": bool(result.askAnswer)}]
     if result.type != "SELECT":

@@ -7,7 +7,7 @@ import click
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.session import opened_workshop
-from kfm_pipelines.errors import KfmError
+from kfm_pipelines.errors import KfmError, QueryRefused
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.provenance_graph import Origins, ask_graph, origins_of, write_graph
 
@@ -52,7 +52,8 @@ def graph(as_json: bool) -> None:
 def query(sparql: TextIO, as_json: bool) -> None:
     """Ask the graph of all current releases the SPARQL query in a file, or `-` for standard input.
 
-    The prefixes prov, dcterms, rdfs, kfm and care are known.
+    The prefixes prov, dcterms, rdfs, kfm and care are known. Nothing else is asked: a query with SERVICE or FROM is
+    refused, and so is an update.
     """
     with opened_workshop() as workshop:
         rows = _answered(workshop, sparql.read())
@@ -65,12 +66,10 @@ def query(sparql: TextIO, as_json: bool) -> None:
 
 
 def _answered(workshop: Any, query: str) -> list[dict[str, Any]]:
-    from pyparsing import ParseException
-
     try:
         return ask_graph(workshop, query)
-    except ParseException as error:
-        raise click.UsageError(f"that is no SPARQL query: {error}") from None
+    except QueryRefused as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _show(key: str, origins: Origins) -> None:

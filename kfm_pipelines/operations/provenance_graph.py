@@ -13,6 +13,7 @@ from kfm_pipelines.catalogs.prov_graph import (
     asked,
     loaded,
     packed,
+    prepared,
     quads,
     sharing,
     unpacked,
@@ -34,10 +35,13 @@ class GraphWritten:
     of what is published says what is wrong with it."""
 
     written: bool = False
+    published: bool = True  # whether there was anything to write of, ever
     releases: int = 0
     left_out: int = 0
 
     def __str__(self) -> str:
+        if not self.published:
+            return "nothing is published yet, so there is no graph"
         if not self.written:
             return "nothing was published since the graph was written"
         return f"provenance of {self.releases} releases" + (f"; {self.left_out} left out" if self.left_out else "")
@@ -58,6 +62,7 @@ def write_graph(workshop: Workshop) -> GraphWritten:
     with workshop.database.transaction() as connection:
         changes = changes_of_collections(connection)
         if changes == changes_in_graph(connection) and (not changes or workshop.store.exists(PROVENANCE_GRAPH)):
+            result.published = bool(changes)
             return result
         keys = [
             (workshop.datasets[dataset], one.key)
@@ -84,6 +89,10 @@ def origins_of(workshop: Workshop, key: str, dataset: Dataset) -> Origins:
 
 
 def ask_graph(workshop: Workshop, query: str) -> list[dict[str, Any]]:
+    """QueryRefused for what the graph cannot answer, before it is read: that takes a while."""
+    prepared(query)
+    if not workshop.store.exists(PROVENANCE_GRAPH):
+        raise ObjectMissing("there is no graph yet; `kfm lineage graph` writes it, as does the nightly job")
     return asked(loaded(unpacked(workshop.store.read(PROVENANCE_GRAPH))), query)
 
 

@@ -12,14 +12,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jsonschema import Draft202012Validator
 
-from kfm_pipelines.catalogs.attestation import Subjects, attestation, opened, refuse_unless_statement, subjects_of
+from kfm_pipelines.catalogs.attestation import (
+    SOURCE,
+    Subjects,
+    attestation,
+    opened,
+    refuse_unless_statement,
+    subjects_of,
+)
 from kfm_pipelines.catalogs.documents import document_bytes
 from kfm_pipelines.catalogs.keys import Signer, read_public_keys
 from kfm_pipelines.catalogs.manifest import run_manifest
+from kfm_pipelines.catalogs.release_facts import ReleaseFacts
 from kfm_pipelines.catalogs.seal import FIELD, sealed, unsealed
 from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
+from kfm_pipelines.operations.verifying.records import manifest_agrees
 from kfm_pipelines.settings import shipped
-from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, FACTS, SIGNER, STREAMFLOW
+from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, FACTS, SIGNER, STREAMFLOW, item_of
 
 KEYS = {SIGNER.public.key_id: SIGNER.public}
 FORGER = Signer(Ed25519PrivateKey.from_private_bytes(b"another key of the tests, longer"))
@@ -48,6 +57,31 @@ def test_without_a_checkout_no_commit_is_told() -> None:
     statement, _ = opened("it", attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
     dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert [one.get("uri") for one in dependencies] == [FACTS.inputs[0].uri, None]
+
+
+@pytest.mark.parametrize("dirty", [True, None])
+def test_a_commit_that_was_changed_since_is_not_attested_as_what_ran(dirty: bool | None) -> None:
+    facts = replace(FACTS, environment=replace(ENVIRONMENT, dirty=dirty))
+    statement, _ = opened("it", attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
+    [source] = statement["predicate"]["buildDefinition"]["resolvedDependencies"][1:-1]
+    assert source == {"uri": SOURCE, "annotations": {"commit": "3" * 40, "dirty": dirty}}
+
+
+CHECKOUTS = [("3" * 40, False), ("3" * 40, True), ("3" * 40, None), ("4" * 40, True), (None, None), (None, True)]
+
+
+@pytest.mark.parametrize("attested", CHECKOUTS)
+def test_manifest_and_attestation_tell_of_the_same_checkout(attested: tuple[str | None, bool | None]) -> None:
+    def told(checkout: tuple[str | None, bool | None]) -> ReleaseFacts:
+        return replace(FACTS, environment=replace(ENVIRONMENT, commit=checkout[0], dirty=checkout[1]))
+
+    statement, _ = opened("it", attestation(STREAMFLOW, told(attested), SUBJECTS, SIGNER), KEYS)
+    item = json.loads(item_of(STREAMFLOW, FACTS))
+    for checkout in CHECKOUTS:
+        manifest = json.loads(run_manifest(STREAMFLOW, told(checkout), 1, item_hash="b" * 64, provenance_hash="c" * 64))
+        [check] = manifest_agrees("it", manifest, statement, item)
+        same = checkout == attested or (checkout[0], attested[0]) == (None, None)
+        assert (check.ok, "source commit" in check.found) == (same, not same), checkout
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:

@@ -113,6 +113,29 @@ def test_a_column_is_traced_to_what_it_is_called_in_the_object() -> None:
     assert field["field"] == "Date"
 
 
+def test_a_derived_column_is_traced_to_what_it_is_made_of() -> None:
+    columns = [
+        column.model_copy(update={"source": "dec_long_va"}) if column.name == "longitude" else column
+        for column in STREAMFLOW.table.columns
+    ]
+    renamed = STREAMFLOW.model_copy(update={"table": STREAMFLOW.table.model_copy(update={"columns": columns})})
+    [told] = event_of(renamed, facts("COMPLETE", OUTPUT))["outputs"]
+    lineage = told["facets"]["columnLineage"]["fields"]
+    assert _traced(lineage["geometry"]) == [("dec_long_va", "TRANSFORMATION"), ("latitude", "TRANSFORMATION")]
+    assert _traced(lineage["longitude"]) == [("dec_long_va", "IDENTITY")]
+    assert not any(one["masking"] for of in lineage["geometry"]["inputFields"] for one in of["transformations"])
+
+
+def test_what_a_transform_made_of_what_is_not_claimed() -> None:
+    transformed = STREAMFLOW.model_copy(update={"transform": "unheard-of"})
+    [told] = event_of(transformed, facts("COMPLETE", OUTPUT))["outputs"]
+    assert told["facets"]["columnLineage"]["fields"] == {}
+
+
+def _traced(field: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one["field"], how["subtype"]) for one in field["inputFields"] for how in one["transformations"]]
+
+
 def test_of_masked_data_it_is_said_that_it_is_masked_and_what_no_object_holds_comes_from_none() -> None:
     table = published_table(HERITAGE, load_policy(shipped("resources"), HERITAGE.policy))
     output = replace(OUTPUT, table=table, masked=True)

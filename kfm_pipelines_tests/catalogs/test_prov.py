@@ -75,16 +75,32 @@ def test_the_plan_is_the_transform_with_its_configuration_and_the_policy() -> No
     assert (policy["rdfs:label"], policy["care:policyDigest"]) == ("heritage-sites@1", "d" * 64)
 
 
-def test_the_authority_stands_behind_the_policy_and_the_providers_behind_their_objects() -> None:
+def test_the_software_follows_the_policy_and_the_providers_stand_behind_their_objects() -> None:
     nodes = graph(RELEASES["masked"])
     association = nodes[stage(RELEASES["masked"], "care:Masking")["prov:qualifiedAssociation"]["@id"]]
-    authority = nodes[association["prov:agent"]["@id"]]
-    assert (authority["rdfs:label"], "prov:Organization" in authority["@type"]) == ("Heritage review board", True)
+    assert association["prov:agent"]["@id"] == "kfm:agent:kfm-pipelines"
     assert nodes[association["prov:hadPlan"]["@id"]]["rdfs:label"] == "heritage-sites@1"
     assert (
         stage(RELEASES["masked"], "kfm:Object")["prov:wasAttributedTo"]["@id"] == "kfm:provider:kansas-frontier-matrix"
     )
     assert nodes["kfm:agent:kfm-pipelines"]["prov:actedOnBehalfOf"]["@id"] == "kfm:provider:kansas-frontier-matrix"
+
+
+@each_release
+def test_the_authority_did_nothing_but_what_it_signed(facts: ReleaseFacts) -> None:
+    """Data about nations is not made by them, nor is it they who decided, because their authority is respected."""
+    nodes = graph(facts)
+    [authority] = [name for name in nodes if name.startswith("kfm:authority:")]
+    assert nodes[authority]["rdfs:label"] == facts.care.authority
+    told = {
+        (predicate, node["@type"][-1])
+        for node in nodes.values()
+        for predicate, values in node.items()
+        if {"@id": authority} in (values if isinstance(values, list) else [values])
+    }
+    signed = {("prov:wasAssociatedWith", "care:Exemption")} if facts.care.exemption else set()
+    assert told == {("care:authority", "kfm:Data"), ("care:authority", "prov:Plan")} | signed
+    assert stage(facts, "kfm:Data")["prov:wasAttributedTo"] == {"@id": "kfm:agent:kfm-pipelines"}
 
 
 def test_masking_is_an_activity_of_its_own() -> None:
@@ -195,7 +211,7 @@ def _undeclared(nodes: dict[str, Node]) -> None:
 
 
 def _two_plans(nodes: dict[str, Node]) -> None:
-    [by] = [node for name, node in nodes.items() if name.endswith(":by-authority")]
+    [by] = [node for name, node in nodes.items() if name.endswith(":mask:by-software")]
     by["prov:hadPlan"] = [by["prov:hadPlan"], {"@id": f"kfm:sha256:{'a' * 64}"}]
 
 

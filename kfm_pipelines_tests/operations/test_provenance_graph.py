@@ -11,11 +11,13 @@ from click.testing import CliRunner
 from rdflib import Dataset as RdfDataset
 
 from kfm_pipelines.catalogs.prov import release_provenance
-from kfm_pipelines.catalogs.prov_graph import SHARING, asked, loaded, packed, quads, sharing, unpacked
+from kfm_pipelines.catalogs.prov_graph import SHARING, STAGES, asked, loaded, packed, quads, sharing, unpacked
 from kfm_pipelines.cli.main import kfm
+from kfm_pipelines.errors import QueryRefused
 from kfm_pipelines.operations.provenance_graph import write_graph
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 from kfm_pipelines_tests.catalogs.given import FACTS, INPUT, STREAMFLOW
+from kfm_pipelines_tests.catalogs.test_stac import EXEMPTED, HERITAGE
 from kfm_pipelines_tests.site import Site
 
 NEXT_KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T01Z:v1-0-0"
@@ -57,8 +59,61 @@ def test_what_came_from_the_same_object_is_found_though_it_was_another_version_o
     assert sharing(graph, ["s3://kfm-ingest/nothing"]) == []
 
 
+REACHING = (
+    "SELECT * FROM <http://127.0.0.1:9/> WHERE { ?a ?b ?c }",
+    "ASK FROM NAMED <http://127.0.0.1:9/> { ?a ?b ?c }",
+    "SELECT * { SERVICE <http://127.0.0.1:9/> { ?a ?b ?c } }",
+    "SELECT * { ?a ?b ?c FILTER NOT EXISTS { SERVICE SILENT ?b { ?a ?b ?c } } }",
+    "SELECT * { { SELECT (EXISTS { SERVICE ?b { ?a ?b ?c } } AS ?d) { ?a ?b ?c } } }",
+)
+NO_QUERIES = (
+    "SELECT nothing",
+    "",
+    "SELECT * { ?a unheardof:b ?c }",
+    "LOAD <http://127.0.0.1:9/>",
+    "INSERT DATA { kfm:a kfm:b kfm:c }",
+    "DELETE WHERE { ?a ?b ?c }",
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        *((query, "only the graph itself is asked") for query in REACHING),
+        *((query, "no SPARQL query") for query in NO_QUERIES),
+        ('SELECT * { ?a ?b ?c FILTER REGEX(STR(?a), "[") }', "cannot be answered"),
+    ],
+)
+def test_a_query_asks_the_graph_and_nobody_else(query: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connected(*_: object, **__: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr("socket.socket.connect", connected)
+    with pytest.raises(QueryRefused, match=said):
+        asked(loaded(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64)), query)
+
+
+def test_words_in_a_text_reach_nowhere() -> None:
+    graph = loaded(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64))
+    assert asked(graph, 'ASK { ?a ?b ?c FILTER (?c != "SERVICE <http://127.0.0.1:9/> FROM") }') == [{"answer": True}]
+
+
+def test_stages_come_in_the_order_in_which_they_were_done() -> None:
+    exempted = dataclasses.replace(FACTS, care=EXEMPTED)
+    told = asked(loaded(quads(release_provenance(HERITAGE, exempted), "0" * 64)), STAGES)
+    assert [(one["kind"].rpartition(":")[2], one["agent"], one["plan"]) for one in told] == [
+        ("Compute", "KFM Pipelines", "heritage/sites v1-0-0"),
+        ("Exemption", "Heritage review board", None),
+        ("Exemption", "KFM Pipelines", "heritage-sites@1"),
+        ("Validate", "KFM Pipelines", None),
+        ("Stage", "KFM Pipelines", None),
+        ("Publish", "KFM Pipelines", None),
+    ]
+
+
 @pytest.mark.slow
 def test_the_graph_of_everything_published(site: Site, environment: None) -> None:
+    _is_not_there_yet()
     put = [site.put(hour) for hour in range(2)]
     site.work()
 
@@ -80,13 +135,20 @@ def test_the_graph_of_everything_published(site: Site, environment: None) -> Non
     _goes_on(site, first)
 
 
+def _is_not_there_yet() -> None:
+    told = CliRunner().invoke(kfm, ["lineage", "graph"], catch_exceptions=False)
+    assert told.output == "nothing is published yet, so there is no graph\n"
+    early = CliRunner().invoke(kfm, ["lineage", "query", "-"], input="ASK { ?a ?b ?c }")
+    assert "there is no graph yet; `kfm lineage graph` writes it" in str(early.exception)
+
+
 def _can_be_asked(site: Site, object_key: str, etag: str) -> None:
     run = CliRunner().invoke
     shown = run(kfm, ["lineage", "show", site.key(), "--json"], catch_exceptions=False)
     [source] = json.loads(shown.output)["sources"]
     assert (source["address"], source["etag"]) == (f"s3://{site.bucket}/{object_key}", etag)
     assert [one["kind"].rpartition(":")[2] for one in json.loads(shown.output)["stages"]] == [
-        "Compute", "LeftOpen", "LeftOpen", "Publish", "Stage", "Validate"
+        "Compute", "LeftOpen", "Validate", "Stage", "Publish"
     ]  # fmt: skip
     assert f"from s3://{site.bucket}/{object_key}" in run(kfm, ["lineage", "show", site.key()]).output
 
@@ -97,6 +159,8 @@ def _can_be_asked(site: Site, object_key: str, etag: str) -> None:
     assert json.loads(answer.output) == {"rows": [{"answer": True}]}
     wrong = run(kfm, ["lineage", "query", "-"], input="SELECT nothing")
     assert (wrong.exit_code, "no SPARQL query" in wrong.output) == (2, True)
+    elsewhere = run(kfm, ["lineage", "query", "-"], input=REACHING[0])
+    assert (elsewhere.exit_code, "FROM cannot be in a query" in elsewhere.output) == (2, True)
 
 
 def _goes_on(site: Site, first: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.catalogs.attestation import opened, subjects_of
+from kfm_pipelines.catalogs.attestation import opened, source_of, subjects_of
 from kfm_pipelines.catalogs.sbom import names_in
 from kfm_pipelines.operations.verifying.checking import Check
 from kfm_pipelines.operations.verifying.shelf import Shelf
@@ -48,7 +48,7 @@ def manifest_agrees(
     definition = statement["predicate"]["buildDefinition"]
     external, policy = definition["externalParameters"], definition["internalParameters"]["policy"]
     output = manifest["outputs"]["data.parquet"]
-    dependencies = definition["resolvedDependencies"]
+    dependencies, commit = definition["resolvedDependencies"], manifest["source"]["commit"]
     pairs = {
         "key": (manifest["key"], properties["kfm:key"], external["key"]),
         "dataset": (manifest["dataset"], properties["kfm:dataset"], external["dataset"]),
@@ -67,10 +67,7 @@ def manifest_agrees(
             [(one["uri"], one["digest"]) for one in manifest["inputs"]],
             [(one["uri"], one["digest"]) for one in dependencies[: len(manifest["inputs"])]],
         ),
-        "source commit": (
-            manifest["source"]["commit"],
-            next((one["digest"]["gitCommit"] for one in dependencies if "gitCommit" in one["digest"]), None),
-        ),
+        "source commit": ((commit, commit and manifest["source"]["dirty"]), source_of(statement)),
         "list of software": (
             manifest["environment"]["sbom"]["sha256"],
             next((one["digest"]["sha256"] for one in dependencies if one.get("name") == "sbom"), None),
