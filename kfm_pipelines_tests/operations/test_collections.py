@@ -93,7 +93,7 @@ def test_one_more_key_costs_the_same_however_many_there_are(site: Site, monkeypa
     publish(site, [START + timedelta(hours=hour) for hour in range(24, 24 + 2000)])
     assert len(written(site, monkeypatch)) == 2 * 84 + 3 + 1 + 2
     publish(site, [START + timedelta(hours=2)])
-    assert written(site, monkeypatch) == second
+    assert written(site, monkeypatch) == second[:-1]  # nothing in the catalog of all datasets changed
     publish(site, [START + timedelta(hours=3000)])
     assert written(site, monkeypatch) == [
         f"{PAGES}/2026/04/08/dcat.jsonld",
