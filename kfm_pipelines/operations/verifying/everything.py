@@ -1,6 +1,7 @@
 """One key, or all that is published: from the root of the catalog down, as a stranger would go, and then every file."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from kfm_pipelines.errors import KfmError, ObjectMissing
 from kfm_pipelines.events import CanonicalKey
@@ -20,9 +21,10 @@ def verify_key(store: Store, trust: Trust, key: str) -> Verified:
     """The key's current revision and its history."""
     CanonicalKey.parse(key)
     shelf = Shelf(store, trust)
-    collections = [path.split("/")[1] for path in _linked(shelf, ROOT_CATALOG, ("child",))]
+    linked = [path.split("/") for path in _linked(shelf, ROOT_CATALOG, ("child",))]
+    collections = [parts[1] for parts in linked if len(parts) > 1]
     for pipeline in (key.partition(":")[0], *collections):
-        if store.exists(Layout(pipeline).item(key)):
+        if shelf.exists(Layout(pipeline).item(key)):
             return Verified(key, tuple(_checks_of(shelf, Layout(pipeline).item(key))))
     raise ObjectMissing(f"{key} is not published in {store.url}")
 
@@ -31,9 +33,9 @@ def verify_all(
     store: Store, trust: Trust, tell: Callable[[int, int], None] = lambda done, total: None
 ) -> Iterator[Verified]:
     """Each key that the catalog leads to, then the catalog itself and every file there is."""
-    if not store.exists(ROOT_CATALOG):
-        raise ObjectMissing(f"{ROOT_CATALOG} is not in the store {store.url}: nothing is published there")
     shelf = Shelf(store, trust)
+    if not shelf.exists(ROOT_CATALOG):
+        raise ObjectMissing(f"{ROOT_CATALOG} is not in the store {store.url}: nothing is published there")
     items, around = _walked(shelf)
     listed = [path for path in store.paths(CATALOG) if is_item(path)]
     for path in listed:
@@ -44,7 +46,7 @@ def verify_all(
         tell(done, len(every))
         yield Verified(_key_of(path), tuple(_checks_of(shelf, path)))
     tell(len(every), len(every))
-    processed = {Layout(path.split("/")[1]).processed(_key_of(path)) for path in every}
+    processed = {Layout(path.split("/")[1]).processed(_key_of(path)) for path in every if is_item(path)}
     yield Verified(CATALOG, (*around, *every_file(shelf, processed)))
 
 
@@ -88,11 +90,13 @@ def _catalog(shelf: Shelf, path: str) -> Iterator[Check]:
 
 
 def _linked(shelf: Shelf, path: str, relations: tuple[str, ...]) -> list[str]:
-    """Nothing of a document that cannot be read: that is said where it is checked."""
-    try:
-        return [to for rel, to in shelf.links(path, shelf.document(path)) if rel in relations]
-    except (KfmError, *MALFORMED):
-        return []
+    """One link that cannot be followed does not hide the others. That it is there is said where it is checked."""
+    found: list[str] = []
+    with suppress(KfmError, *MALFORMED):
+        for link in shelf.document(path)["links"]:
+            with suppress(KfmError, *MALFORMED):
+                found += [to for rel, to in shelf.links(path, {"links": [link]}) if rel in relations]
+    return found
 
 
 def _key_of(path: str) -> str:
