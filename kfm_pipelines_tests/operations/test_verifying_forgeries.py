@@ -90,6 +90,12 @@ def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
+def earlier(published: Copy) -> Path:
+    """The store as it was after the first publication."""
+    return published.folder.parent / "earlier"
+
+
+@pytest.fixture
 def copy(published: Copy, tmp_path: Path) -> Copy:
     for tier in ("catalog", "objects", "processed", "reports/validation"):
         shutil.copytree(published.folder / tier, tmp_path / "copy" / tier)
@@ -186,3 +192,105 @@ def test_a_key_that_is_no_file_counts_for_nothing(copy: Copy) -> None:
     (copy.folder / "catalog/keys/loop.pem").symlink_to("loop.pem")
     assert copy.failures_of_key() == []
     assert {Path(check.file).name for check in copy.failures()} == {"pipe.pem", "loop.pem"}
+
+
+def _put_back(copy: Copy, earlier: Path, *paths: str) -> None:
+    for path in paths:
+        shutil.copyfile(earlier / path, copy.folder / path)
+
+
+def test_an_older_revision_that_is_put_back_is_told_by_what_came_after_it(copy: Copy, earlier: Path) -> None:
+    assert copy.failures() == []
+    _put_back(copy, earlier, copy.item, copy.history, f"processed/usgs-streamflow/{copy.key}.parquet")
+    assert {(check.file, check.what) for check in copy.failures_of_key()} == {
+        (copy.history, "history links every revision there is"),
+    }
+    (copy.folder / copy.revision(2)).unlink()  # then the first one still says that it was superseded
+    assert (copy.history, "revisions follow each other") in {(one.file, one.what) for one in copy.failures_of_key()}
+    _put_back(copy, earlier, copy.revision(1))
+    assert copy.failures_of_key() == []  # a whole rollback of the key; the collection still tells
+    assert {check.file for check in copy.failures()} >= {COLLECTION}
+
+
+def test_a_key_that_was_taken_away_is_missed(copy: Copy) -> None:
+    pages = [path.relative_to(copy.folder).as_posix() for path in copy.folder.glob("catalog/*/by-time/**/catalog.json")]
+    for path in pages:
+        copy.reseal(path, lambda page: page.update(links=[one for one in page["links"] if one["rel"] != "item"]))
+    (copy.folder / copy.item).unlink()
+    (copy.folder / f"processed/usgs-streamflow/{copy.key}.parquet").unlink()
+    failures = {(check.file, check.what) for check in copy.failures()}
+    assert (copy.history, "history has an Item") in failures
+    assert (COLLECTION, "collection tells what it holds") in failures
+    assert "DCAT tells what its page holds" in {what for _, what in failures}
+
+
+OF_REVISIONS: dict[str, tuple[int, Callable[[Document], object]]] = {
+    "no successor": (1, lambda one: one.update(links=[x for x in one["links"] if x["rel"] != "successor-version"])),
+    "no predecessor": (2, lambda one: one.update(links=[x for x in one["links"] if x["rel"] != "predecessor-version"])),
+    "in force": (1, lambda one: one["properties"].pop("deprecated")),
+    "deprecated": (2, lambda one: one["properties"].update(deprecated=True)),
+    "another": (2, lambda one: one["properties"].update(version="7")),
+}
+
+
+@pytest.mark.parametrize(("number", "change"), OF_REVISIONS.values(), ids=OF_REVISIONS)
+def test_revisions_follow_each_other(copy: Copy, number: int, change: Callable[[Document], object]) -> None:
+    copy.reseal(copy.revision(number), change)
+    assert [(one.file, one.what) for one in copy.failures()] == [(copy.history, "revisions follow each other")]
+
+
+def test_a_history_passes_over_no_revision(copy: Copy) -> None:
+    copy.reseal(copy.history, lambda one: one.update(links=[x for x in one["links"] if x["href"][-6:] != "1.json"]))
+    assert [(one.file, one.what) for one in copy.failures()] == [
+        (copy.history, "history links every revision there is")
+    ]
+
+
+def test_a_revision_that_was_taken_back_leaves_a_gap(copy: Copy) -> None:
+    """The second came after one that is gone: what is left says so itself."""
+    (copy.folder / copy.revision(1)).unlink()
+    copy.reseal(copy.history, lambda one: one.update(links=[x for x in one["links"] if x["href"][-6:] != "1.json"]))
+    copy.reseal(
+        copy.revision(2),
+        lambda one: one.update(links=[x for x in one["links"] if x["rel"] != "predecessor-version"]),
+    )
+    assert copy.failures() == []
+
+
+OF_COLLECTIONS: dict[str, Callable[[Document], object]] = {
+    "totals": lambda one: one["kfm:totals"].update(items=3),
+    "rows": lambda one: one["kfm:totals"].update(rows=1),
+    "place": lambda one: one["extent"]["spatial"].update(bbox=[[0.0, 0.0, 1.0, 1.0]]),
+    "times": lambda one: one["extent"]["temporal"]["interval"][0].reverse(),
+    "versions": lambda one: one["summaries"].update({"kfm:transform_version": ["v9.9.9"]}),
+}
+
+
+@pytest.mark.parametrize("change", OF_COLLECTIONS.values(), ids=OF_COLLECTIONS)
+def test_a_collection_tells_what_its_items_come_to(copy: Copy, change: Callable[[Document], object]) -> None:
+    copy.reseal(COLLECTION, change)
+    assert [(one.file, one.what) for one in copy.failures()] == [(COLLECTION, "collection tells what it holds")]
+
+
+OF_DCAT: dict[str, Callable[[Document], object]] = {
+    "checksum": lambda one: one["spdx:checksum"]["spdx:checksumValue"].update({"@value": "0" * 64}),
+    "size": lambda one: one["dcat:byteSize"].update({"@value": "1"}),
+    "data": lambda one: one["dcat:downloadURL"].update({"@id": "./nothing.parquet"}),
+    "Item": lambda one: one["dcat:accessURL"].update({"@id": "./nothing.json"}),
+    "elsewhere": lambda one: one["dcat:downloadURL"].update({"@id": "https://example.org/data.parquet"}),
+}
+
+
+@pytest.mark.parametrize("change", OF_DCAT.values(), ids=OF_DCAT)
+def test_dcat_tells_what_the_items_tell(copy: Copy, change: Callable[[Document], object]) -> None:
+    [page] = [path.relative_to(copy.folder).as_posix() for path in copy.folder.glob("catalog/*/by-time/**/dcat.jsonld")]
+    copy.reseal(page, lambda document: change(document["dcat:distribution"][0]))
+    assert [(one.file, one.what) for one in copy.failures()] == [(page, "DCAT tells what its page holds")]
+
+
+def test_between_the_swap_and_the_history_a_reader_is_told_to_ask_again(copy: Copy, earlier: Path) -> None:
+    """The Item is the new one, its history not written yet."""
+    _put_back(copy, earlier, copy.history, copy.revision(1))
+    (copy.folder / copy.revision(2)).unlink()
+    [found] = [check.found for check in copy.failures_of_key() if check.file == copy.item and check.what == "attested"]
+    assert "if a publication is under way" in found

@@ -5,11 +5,13 @@ from contextlib import suppress
 
 from kfm_pipelines.errors import KfmError, ObjectMissing
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.operations.verifying.checking import MALFORMED, Check, Verified, looked
+from kfm_pipelines.operations.verifying.checking import MALFORMED, UNDER_WAY, Check, Verified, looked
 from kfm_pipelines.operations.verifying.files import every_file, is_item
 from kfm_pipelines.operations.verifying.release import Release, verify_release
+from kfm_pipelines.operations.verifying.revisions import revisions_agree
 from kfm_pipelines.operations.verifying.shelf import Shelf, links_resolve
 from kfm_pipelines.operations.verifying.stac_documents import is_valid
+from kfm_pipelines.operations.verifying.totals import histories_have_items, sums_agree
 from kfm_pipelines.operations.verifying.trust import Trust
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import ROOT_CATALOG
@@ -37,17 +39,20 @@ def verify_all(
     if not shelf.exists(ROOT_CATALOG):
         raise ObjectMissing(f"{ROOT_CATALOG} is not in the store {store.url}: nothing is published there")
     items, around = _walked(shelf)
-    listed = [path for path in store.paths(CATALOG) if is_item(path)]
+    catalog = store.paths(CATALOG)
+    listed = [path for path in catalog if is_item(path)]
     for path in listed:
         if path not in items:
-            around.append(Check("reached from the root", path, ok=False, found="no page of the catalog links it"))
+            found = f"no page of the catalog links it; {UNDER_WAY}"
+            around.append(Check("reached from the root", path, ok=False, found=found))
     every = sorted({*items, *listed})
     for done, path in enumerate(every):
         tell(done, len(every))
         yield Verified(_key_of(path), tuple(_checks_of(shelf, path)))
     tell(len(every), len(every))
     processed = {Layout(path.split("/")[1]).processed(_key_of(path)) for path in every if is_item(path)}
-    yield Verified(CATALOG, (*around, *every_file(shelf, processed)))
+    sums = (*histories_have_items(catalog, listed), *sums_agree(shelf, catalog, listed))
+    yield Verified(CATALOG, (*around, *sums, *every_file(shelf, processed)))
 
 
 def _checks_of(shelf: Shelf, path: str) -> Iterator[Check]:
@@ -55,6 +60,7 @@ def _checks_of(shelf: Shelf, path: str) -> Iterator[Check]:
     yield from verify_release(release)
     for history in _history(release):
         yield from looked("history", history, lambda at: _catalog(shelf, at), history)
+        yield from looked("revisions", history, lambda at: revisions_agree(shelf, at), history)
         for revision in _linked(shelf, history, ("item",)):
             yield from verify_release(Release(shelf, revision, of_history=True))
 
