@@ -19,6 +19,8 @@ from kfm_pipelines.operations.verifying import CATALOG, Check, Trust, Verified, 
 from kfm_pipelines.settings import ReaderSettings, load_reader_settings
 from kfm_pipelines.stores import open_store
 
+LONGEST_PATH = 1024
+
 
 @click.command()
 @click.argument("key", required=False, type=Words())
@@ -94,19 +96,27 @@ class _Report:
             for what, count in sorted(self.counts.items()):
                 counted.add_row(what, str(count))
             console.print(counted)
-            if self.failed:
-                _print_checks(self.failed)
+        for check in self.failed:  # a line each, whole in any window: a table would cut the name of the file
+            console.print(f"FAILED  {_line(check)}", style="red")
         keys = sum(subject != CATALOG for subject in self.subjects)
         wrong = f"{len(self.failed)} failed" if self.failed else "all ok"
         console.print(f"{keys} {'key' if keys == 1 else 'keys'}, {self.counts.total()} checks, {wrong}", style="bold")
 
 
 def _print_checks(checks: Iterable[Check]) -> None:
-    table = Table("checked", "", "file", "found", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table("checked", "", box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("file", "found"):
+        table.add_column(name, overflow="fold")
     for check in checks:
         style = "" if check.ok else "red"
-        table.add_row(check.what, "ok" if check.ok else "FAILED", check.file, one_line(check.found, 300), style=style)
+        said = "ok" if check.ok else "FAILED"
+        table.add_row(check.what, said, one_line(check.file, LONGEST_PATH), one_line(check.found, 300), style=style)
     console.print(table)
+
+
+def _line(check: Check) -> str:
+    found = f": {one_line(check.found, 300)}" if check.found else ""
+    return f"{one_line(check.file, LONGEST_PATH)}: {check.what}{found}"
 
 
 @contextmanager

@@ -6,8 +6,11 @@ from typing import TypeVar
 
 from kfm_pipelines.errors import KfmError
 
-# What a document gives that is JSON and nothing more: a field that is not there, or is not what it should be.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
+# What a document gives that is JSON and nothing more: a field that is not there, or is not what it should be. Some
+# readers of Parquet call a broken file an OSError.
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OSError)
+# Documents are written one after the other, so for a moment they do not agree.
+UNDER_WAY = "if a publication is under way, ask again when it is over"
 
 Case = TypeVar("Case")
 

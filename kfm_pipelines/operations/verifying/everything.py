@@ -1,14 +1,17 @@
 """One key, or all that is published: from the root of the catalog down, as a stranger would go, and then every file."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from kfm_pipelines.errors import KfmError, ObjectMissing
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.operations.verifying.checking import MALFORMED, Check, Verified, looked
+from kfm_pipelines.operations.verifying.checking import MALFORMED, UNDER_WAY, Check, Verified, looked
 from kfm_pipelines.operations.verifying.files import every_file, is_item
 from kfm_pipelines.operations.verifying.release import Release, verify_release
+from kfm_pipelines.operations.verifying.revisions import revisions_agree
 from kfm_pipelines.operations.verifying.shelf import Shelf, links_resolve
 from kfm_pipelines.operations.verifying.stac_documents import is_valid
+from kfm_pipelines.operations.verifying.totals import histories_have_items, sums_agree
 from kfm_pipelines.operations.verifying.trust import Trust
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import ROOT_CATALOG
@@ -20,9 +23,10 @@ def verify_key(store: Store, trust: Trust, key: str) -> Verified:
     """The key's current revision and its history."""
     CanonicalKey.parse(key)
     shelf = Shelf(store, trust)
-    collections = [path.split("/")[1] for path in _linked(shelf, ROOT_CATALOG, ("child",))]
+    linked = [path.split("/") for path in _linked(shelf, ROOT_CATALOG, ("child",))]
+    collections = [parts[1] for parts in linked if len(parts) > 1]
     for pipeline in (key.partition(":")[0], *collections):
-        if store.exists(Layout(pipeline).item(key)):
+        if shelf.exists(Layout(pipeline).item(key)):
             return Verified(key, tuple(_checks_of(shelf, Layout(pipeline).item(key))))
     raise ObjectMissing(f"{key} is not published in {store.url}")
 
@@ -31,21 +35,24 @@ def verify_all(
     store: Store, trust: Trust, tell: Callable[[int, int], None] = lambda done, total: None
 ) -> Iterator[Verified]:
     """Each key that the catalog leads to, then the catalog itself and every file there is."""
-    if not store.exists(ROOT_CATALOG):
-        raise ObjectMissing(f"{ROOT_CATALOG} is not in the store {store.url}: nothing is published there")
     shelf = Shelf(store, trust)
+    if not shelf.exists(ROOT_CATALOG):
+        raise ObjectMissing(f"{ROOT_CATALOG} is not in the store {store.url}: nothing is published there")
     items, around = _walked(shelf)
-    listed = [path for path in store.paths(CATALOG) if is_item(path)]
+    catalog = store.paths(CATALOG)
+    listed = [path for path in catalog if is_item(path)]
     for path in listed:
         if path not in items:
-            around.append(Check("reached from the root", path, ok=False, found="no page of the catalog links it"))
+            found = f"no page of the catalog links it; {UNDER_WAY}"
+            around.append(Check("reached from the root", path, ok=False, found=found))
     every = sorted({*items, *listed})
     for done, path in enumerate(every):
         tell(done, len(every))
         yield Verified(_key_of(path), tuple(_checks_of(shelf, path)))
     tell(len(every), len(every))
-    processed = {Layout(path.split("/")[1]).processed(_key_of(path)) for path in every}
-    yield Verified(CATALOG, (*around, *every_file(shelf, processed)))
+    processed = {Layout(path.split("/")[1]).processed(_key_of(path)) for path in every if is_item(path)}
+    sums = (*histories_have_items(catalog, listed), *sums_agree(shelf, catalog, listed))
+    yield Verified(CATALOG, (*around, *sums, *every_file(shelf, processed)))
 
 
 def _checks_of(shelf: Shelf, path: str) -> Iterator[Check]:
@@ -53,6 +60,7 @@ def _checks_of(shelf: Shelf, path: str) -> Iterator[Check]:
     yield from verify_release(release)
     for history in _history(release):
         yield from looked("history", history, lambda at: _catalog(shelf, at), history)
+        yield from looked("revisions", history, lambda at: revisions_agree(shelf, at), history)
         for revision in _linked(shelf, history, ("item",)):
             yield from verify_release(Release(shelf, revision, of_history=True))
 
@@ -88,11 +96,13 @@ def _catalog(shelf: Shelf, path: str) -> Iterator[Check]:
 
 
 def _linked(shelf: Shelf, path: str, relations: tuple[str, ...]) -> list[str]:
-    """Nothing of a document that cannot be read: that is said where it is checked."""
-    try:
-        return [to for rel, to in shelf.links(path, shelf.document(path)) if rel in relations]
-    except (KfmError, *MALFORMED):
-        return []
+    """One link that cannot be followed does not hide the others. That it is there is said where it is checked."""
+    found: list[str] = []
+    with suppress(KfmError, *MALFORMED):
+        for link in shelf.document(path)["links"]:
+            with suppress(KfmError, *MALFORMED):
+                found += [to for rel, to in shelf.links(path, {"links": [link]}) if rel in relations]
+    return found
 
 
 def _key_of(path: str) -> str:

@@ -50,10 +50,10 @@ def _public_key(shelf: Shelf, path: str) -> Iterator[Check]:
 
 def _sealed(shelf: Shelf, path: str) -> Iterator[Check]:
     """By a seal of its own, or by one beside it."""
-    if path.endswith(SIDECAR) or not shelf.store.exists(path + SIDECAR):
+    if path.endswith(SIDECAR) or not shelf.exists(path + SIDECAR):
         yield shelf.seal(path)
         sealed = path.removesuffix(SIDECAR)
-        if not shelf.store.exists(sealed):
+        if not shelf.exists(sealed):
             yield Check("sealed", path, ok=False, found=f"{sealed} is gone")
         return
     document, _ = unsealed(path + SIDECAR, shelf.read(path + SIDECAR), shelf.trust.keys)

@@ -11,7 +11,7 @@ from kfm_pipelines.catalogs.documents import SHA256
 from kfm_pipelines.catalogs.prov_constraints import violations
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.verifying import records
-from kfm_pipelines.operations.verifying.checking import Check, Look, looked
+from kfm_pipelines.operations.verifying.checking import UNDER_WAY, Check, Look, looked
 from kfm_pipelines.operations.verifying.shelf import CATALOG_LINKS, Shelf, links_resolve
 from kfm_pipelines.operations.verifying.stac_documents import is_valid
 from kfm_pipelines.operations.verifying.tables import data_agrees
@@ -144,7 +144,9 @@ def _attestation(release: Release) -> Iterator[Check]:
 
 def _item_attested(release: Release) -> Iterator[Check]:
     digest, _ = release.shelf.facts(release.path)
-    yield Check("attested", release.path, ok=subjects_of(release.statement).get(release.path) == digest)
+    same = subjects_of(release.statement).get(release.path) == digest
+    found = "" if same else f"not what the newest revision of its history attests; {UNDER_WAY}"
+    yield Check("attested", release.path, ok=same, found=found)
 
 
 def _manifest(release: Release) -> Iterator[Check]:

@@ -29,9 +29,19 @@ class Shelf:
         self._seals: dict[str, Check] = {}
 
     def read(self, path: str) -> bytes:
-        data = self.store.read(path)
+        try:
+            data = self.store.read(path)
+        except (OSError, ValueError) as error:
+            raise IntegrityBroken(f"{path} cannot be read: {_reason(error)}") from None
         self._facts[path] = (hashlib.sha256(data).hexdigest(), len(data))
         return data
+
+    def exists(self, path: str) -> bool:
+        """Also of what can be nowhere: links are others' words."""
+        try:
+            return self.store.exists(path)
+        except (OSError, ValueError):
+            return False
 
     def facts(self, path: str) -> tuple[str, int]:
         """Digest and size."""
@@ -64,9 +74,11 @@ class Shelf:
         if _ABSOLUTE.match(href):
             return None
         path = posixpath.normpath(posixpath.join(posixpath.dirname(base), href))
-        if path.startswith(".."):
+        if not self.exists(path):
+            path = posixpath.normpath(unquote(path))  # a climb may be written in escapes
+        if path.startswith(("..", "/")):
             raise IntegrityBroken(f"{base} links {href}, which is outside of the store")
-        return path if self.store.exists(path) else unquote(path)
+        return path
 
     def links(self, base: str, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Relation and path of every link into the store."""
@@ -77,5 +89,9 @@ class Shelf:
 
 
 def links_resolve(shelf: Shelf, base: str, document: Mapping[str, Any]) -> Iterator[Check]:
-    missing = [path for _, path in shelf.links(base, document) if not shelf.store.exists(path)]
+    missing = [path for _, path in shelf.links(base, document) if not shelf.exists(path)]
     yield Check("links lead somewhere", base, ok=not missing, found=f"nothing at {missing[0]}" if missing else "")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or "no such name can be"

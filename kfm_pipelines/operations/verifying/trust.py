@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kfm_pipelines.care.signatures import read_private_key
 from kfm_pipelines.catalogs.keys import PublicKey, Signer, read_public_keys
-from kfm_pipelines.errors import SettingsInvalid, SignatureRefused
+from kfm_pipelines.errors import KfmError, SettingsInvalid, SignatureRefused
 from kfm_pipelines.stores import Store
 from kfm_pipelines.stores.layout import KEYS
 
@@ -63,6 +63,6 @@ def _found(store: Store) -> dict[str, PublicKey]:
         try:
             for key in read_public_keys(store.read(path), path):
                 found[key.key_id] = key
-        except SignatureRefused:
+        except (KfmError, OSError):
             continue
     return found
