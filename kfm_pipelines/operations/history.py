@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from kfm_pipelines.catalogs.history import RECORDS, SBOM, history_document, revision_document, superseded
 from kfm_pipelines.catalogs.release_facts import MANIFEST, DocumentFacts
+from kfm_pipelines.catalogs.seal import SIDECAR
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.operations.signing import write_sealed
@@ -18,6 +19,7 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state.transactions import Publishing
 from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 
 def write_history(
@@ -25,7 +27,7 @@ def write_history(
 ) -> None:
     """`withdrawn` are the contents that were taken back with this publication."""
     store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
-    _take_back(store, layout, locked, [layout.revision(key, one) for one in locked.revisions_of(withdrawn)])
+    _take_back(store, layout, key, locked, withdrawn)
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
     before = max(earlier, default=None)
     published = locked.intended_at(release.revision, txn)
@@ -49,12 +51,21 @@ def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked:
     write_sealed(workshop, layout.revision(key, old.revision), _document(workshop, layout, old, current.at, None))
 
 
-def _take_back(store: Store, layout: Layout, locked: Publishing, documents: Sequence[str]) -> None:
-    """Also from the table of all Items: the next one is taken without them."""
-    there = [path for path in documents if store.exists(path)]
+def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withdrawn: Sequence[str]) -> None:
+    """Also from the table of all Items and the graph of all provenance: the next ones are made without it. The
+    documents of the history go last: as long as one is there, the rest may be as well."""
+    traces = locked.traces_of(withdrawn)
+    there = [path for one in traces.revisions if store.exists(path := layout.revision(key, one))]
     if there:
         locked.forget_snapshot()
         store.discard(layout.snapshot())
+        locked.forget_graph()
+        store.discard(PROVENANCE_GRAPH)
+        store.discard(PROVENANCE_GRAPH + SIDECAR)
+    for digest in traces.documents:
+        store.discard(layout.document(digest))
+    for txn in traces.txns:
+        store.discard(layout.validation_report(key, txn))
     for path in there:
         store.discard(path)
 

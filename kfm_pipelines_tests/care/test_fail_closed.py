@@ -1,10 +1,12 @@
 """Whatever is wrong with the data, the policy, the masker or the verifier: nothing is published, and one sentence says
 why, without a value of the data in it."""
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.gates import Verdict
 from kfm_pipelines.operations import exempting
 from kfm_pipelines.operations.governance import governance_of
+from kfm_pipelines.operations.provenance_graph import write_graph
 from kfm_pipelines.operations.review_pages import review_page
 from kfm_pipelines.operations.snapshots import take_snapshot
 from kfm_pipelines.state.verdicts import Judged, record_verdict
@@ -239,6 +242,10 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     take_snapshot(site.workshop, register.dataset)
     collection = site.data / "catalog/heritage-sites/collection.json"
     assert "items.parquet" in collection.read_text()
+    assert write_graph(site.workshop).releases == 1
+    exact = str(json.loads(item)["bbox"][0])
+    told = (given.id, exact, *_digests(site))
+    assert {place.partition("/")[0] for place in _telling(site, told)} == {"catalog", "objects", "processed", "reports"}
 
     _another_day(register, today + timedelta(days=2))
     register.put(sites(register.dataset, 61))
@@ -261,12 +268,34 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
         for gone in ("/1.json", "predecessor-version", "items.parquet"):
             assert gone not in path.read_text()
     assert not (site.data / "catalog/heritage-sites/items.parquet").exists()
+    # Nowhere else readers can look.
+    assert _telling(site, told) == []
+    assert write_graph(site.workshop).releases == 1
+    assert _telling(site, told) == []
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
     }
     assert "map" in materialized(register.dataset)[KEY]
     actions = [row["action"] for row in site.fetch("SELECT action FROM kfm.audit ORDER BY id")]
     assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= set(actions)
+
+
+def _digests(site: Site) -> list[str]:
+    """Of everything that the only release has."""
+    [row] = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'publish'")
+    detail = row["detail"]
+    return [detail["content_hash"], detail["item_hash"], *detail["documents"].values(), *detail["records"].values()]
+
+
+def _telling(site: Site, told: tuple[str, ...]) -> list[str]:
+    """Where any of this can be read, by name or inside, outside of what is restricted."""
+    paths = [path for top in ("catalog", "objects", "processed", "reports") for path in site.tree(top)]
+    return [path for path in paths if any(one.encode() in _content(site.data / path) or one in path for one in told)]
+
+
+def _content(path: Path) -> bytes:
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
 def test_an_exemption_that_was_changed_in_the_database_is_none(register: Register) -> None:
