@@ -52,22 +52,24 @@ def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked:
 
 
 def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withdrawn: Sequence[str]) -> None:
-    """Also from the table of all Items and the graph of all provenance: the next ones are made without it. The
-    documents of the history go last: as long as one is there, the rest may be as well."""
+    """Also from the table of all Items and the graph of all provenance: the next ones are made without it. A
+    predecessor may have been stopped anywhere, so what it has done is done again until the log knows of it."""
     traces = locked.traces_of(withdrawn)
     there = [path for one in traces.revisions if store.exists(path := layout.revision(key, one))]
-    if there:
-        locked.forget_snapshot()
-        store.discard(layout.snapshot())
-        locked.forget_graph()
-        store.discard(PROVENANCE_GRAPH)
-        store.discard(PROVENANCE_GRAPH + SIDECAR)
+    if there or traces.are_current:
+        for path in (layout.snapshot(), PROVENANCE_GRAPH):
+            store.discard(path)
+            store.discard(path + SIDECAR)
     for digest in traces.documents:
         store.discard(layout.document(digest))
     for txn in traces.txns:
         store.discard(layout.validation_report(key, txn))
     for path in there:
         store.discard(path)
+    if withdrawn and not store.exists(layout.snapshot()):
+        locked.forget_snapshot()
+    if withdrawn and not store.exists(PROVENANCE_GRAPH):
+        locked.forget_graph()
 
 
 def _document(workshop: Workshop, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:

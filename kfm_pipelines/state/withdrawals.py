@@ -15,6 +15,7 @@ class Traces:
     revisions: tuple[int, ...]
     txns: tuple[int, ...]  # every transaction that came to such a content, also those that published nothing
     documents: frozenset[str]  # digests of documents and records that no other release of the key has
+    are_current: bool  # what replaces them is not committed yet
 
 
 def withdrawn(connection: "Connection[dict[str, Any]]", key: str, current: str) -> list[str]:
@@ -35,7 +36,11 @@ def withdrawn(connection: "Connection[dict[str, Any]]", key: str, current: str) 
 def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequence[str]) -> Traces:
     parameters = {"key": key, "contents": list(contents)}
     revisions = connection.execute(
-        "SELECT revision FROM kfm.revisions WHERE key = %(key)s AND content_hash = ANY(%(contents)s)", parameters
+        """
+        SELECT revision, content_hash = ANY(%(contents)s) AS gone FROM kfm.revisions WHERE key = %(key)s
+        ORDER BY revision
+        """,
+        parameters,
     ).fetchall()
     txns = connection.execute(
         """
@@ -54,7 +59,10 @@ def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequ
     gone = {digest for row in staged if row["gone"] for digest in _documents(row["detail"])}
     kept = {digest for row in staged if not row["gone"] for digest in _documents(row["detail"])}
     return Traces(
-        tuple(row["revision"] for row in revisions), tuple(row["txn"] for row in txns), frozenset(gone - kept)
+        tuple(row["revision"] for row in revisions if row["gone"]),
+        tuple(row["txn"] for row in txns),
+        frozenset(gone - kept),
+        are_current=bool(revisions) and revisions[-1]["gone"],
     )
 
 
