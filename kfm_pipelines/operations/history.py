@@ -13,7 +13,7 @@ from typing import Any
 
 from kfm_pipelines.catalogs.history import RECORDS, SBOM, history_document, revision_document, superseded
 from kfm_pipelines.catalogs.release_facts import MANIFEST, DocumentFacts
-from kfm_pipelines.catalogs.seal import unsealed
+from kfm_pipelines.catalogs.seal import SIDECAR, unsealed
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused
 from kfm_pipelines.operations.signing import write_sealed
@@ -22,6 +22,7 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state.transactions import Publishing
 from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def write_history(
 ) -> None:
     """`withdrawn` are the contents that were taken back with this publication."""
     store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
-    _take_back(store, layout, locked, [layout.revision(key, one) for one in locked.revisions_of(withdrawn)])
+    _take_back(store, layout, key, locked, withdrawn)
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
     before, replaced = _last_genuine(workshop, layout, key, earlier)
     published = locked.intended_at(release.revision, txn)
@@ -72,14 +73,25 @@ def _last_genuine(
     return None, None
 
 
-def _take_back(store: Store, layout: Layout, locked: Publishing, documents: Sequence[str]) -> None:
-    """Also from the table of all Items: the next one is taken without them."""
-    there = [path for path in documents if store.exists(path)]
-    if there:
-        locked.forget_snapshot()
-        store.discard(layout.snapshot())
+def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withdrawn: Sequence[str]) -> None:
+    """Also from the table of all Items and the graph of all provenance: the next ones are made without it. A
+    predecessor may have been stopped anywhere, so what it has done is done again until the log knows of it."""
+    traces = locked.traces_of(withdrawn)
+    there = [path for one in traces.revisions if store.exists(path := layout.revision(key, one))]
+    if there or traces.are_current:
+        for path in (layout.snapshot(), PROVENANCE_GRAPH):
+            store.discard(path)
+            store.discard(path + SIDECAR)
+    for digest in traces.documents:
+        store.discard(layout.document(digest))
+    for txn in traces.txns:
+        store.discard(layout.validation_report(key, txn))
     for path in there:
         store.discard(path)
+    if withdrawn and not store.exists(layout.snapshot()):
+        locked.forget_snapshot()
+    if withdrawn and not store.exists(PROVENANCE_GRAPH):
+        locked.forget_graph()
 
 
 def _document(workshop: Workshop, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:

@@ -29,3 +29,7 @@ def mark_graph(connection: "Connection[dict[str, Any]]", changes: dict[str, int]
             """,
             {"dataset": dataset, "kind": KIND, "changed": changed},
         )
+
+
+def forget_graph(connection: "Connection[dict[str, Any]]") -> None:
+    connection.execute("DELETE FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": KIND})

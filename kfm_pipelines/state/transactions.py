@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, snapshots, wal
+from kfm_pipelines.state import audit, dead_letters, graph_marks, holdings, kills, ledger, snapshots, wal, withdrawals
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
@@ -21,6 +21,7 @@ from kfm_pipelines.state.ledger import Records
 from kfm_pipelines.state.pages import count_page
 from kfm_pipelines.state.revisions import Revision, count_change, record_revision
 from kfm_pipelines.state.wal import Entry, Step
+from kfm_pipelines.state.withdrawals import Traces
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -158,28 +159,16 @@ class Publishing:
         _settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
 
     def withdrawn(self, content_hash: str) -> list[str]:
-        """Contents of this key that only an exemption let out unmasked, when what is published now is something else.
-        One that another key has as well is not only this key's to withdraw."""
-        rows = self._connection.execute(
-            """
-            SELECT DISTINCT r.content_hash FROM kfm.revisions r
-            JOIN kfm.audit a ON a.key = r.key AND a.action = 'exempted' AND a.digest = r.content_hash
-            WHERE r.key = %(key)s AND r.content_hash <> %(current)s
-              AND NOT EXISTS (SELECT FROM kfm.revisions o WHERE o.content_hash = r.content_hash AND o.key <> r.key)
-            """,
-            {"key": self._claim.key, "current": content_hash},
-        )
-        return [row["content_hash"] for row in rows]
+        return withdrawals.withdrawn(self._connection, self._claim.key, content_hash)
 
-    def revisions_of(self, contents: Sequence[str]) -> list[int]:
-        rows = self._connection.execute(
-            "SELECT revision FROM kfm.revisions WHERE key = %(key)s AND content_hash = ANY(%(contents)s)",
-            {"key": self._claim.key, "contents": list(contents)},
-        )
-        return [row["revision"] for row in rows]
+    def traces_of(self, contents: Sequence[str]) -> Traces:
+        return withdrawals.traces_of(self._connection, self._claim.key, contents)
 
     def forget_snapshot(self) -> None:
         snapshots.forget(self._connection, self._dataset, snapshots.ITEMS)
+
+    def forget_graph(self) -> None:
+        graph_marks.forget_graph(self._connection)
 
     def intended_at(self, revision: int, txn: int) -> datetime:
         """When this revision was first about to be published; restoring it does not change that."""

@@ -1,20 +1,23 @@
 """Whatever is wrong with the data, the policy, the masker or the verifier: nothing is published, and one sentence says
 why, without a value of the data in it."""
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import yaml
 
-from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.errors import ReviewRefused, ServiceUnavailable
 from kfm_pipelines.gates import Verdict
 from kfm_pipelines.operations import exempting
 from kfm_pipelines.operations.governance import governance_of
+from kfm_pipelines.operations.provenance_graph import write_graph
 from kfm_pipelines.operations.review_pages import review_page
 from kfm_pipelines.operations.snapshots import take_snapshot
 from kfm_pipelines.state.verdicts import Judged, record_verdict
@@ -24,6 +27,8 @@ from kfm_pipelines_tests.orchestration.given import materialized
 from kfm_pipelines_tests.site import Site
 
 pytestmark = pytest.mark.slow
+
+TABLE = "catalog/heritage-sites/items.parquet"
 
 
 @pytest.fixture
@@ -218,7 +223,9 @@ def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monke
     _assert_refused(register, "the care gate judged other bytes than the ones staged")
 
 
-def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(register: Register) -> None:
+def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
+    register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = register.site
     today = site.workshop.today()
     given = exempting.exempt(
@@ -238,7 +245,12 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
 
     take_snapshot(site.workshop, register.dataset)
     collection = site.data / "catalog/heritage-sites/collection.json"
+    taken = (site.data / TABLE).read_bytes()
     assert "items.parquet" in collection.read_text()
+    assert write_graph(site.workshop).releases == 1
+    exact = str(json.loads(item)["bbox"][0])
+    told = (given.id, exact, *_digests(site))
+    assert {place.partition("/")[0] for place in _telling(site, told)} == {"catalog", "objects", "processed", "reports"}
 
     _another_day(register, today + timedelta(days=2))
     register.put(sites(register.dataset, 61))
@@ -251,7 +263,7 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     exempting.end(site.workshop, given.id, register.private_key, "the case is over")
     site.work()
     register.approve()
-    assert site.work()["published"] == 1
+    _publish_with_a_stop(site, monkeypatch, taken)
     # Not under the name people know, and not under the one of its bytes.
     assert not site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
     # Not in the history either, nor in the table of all Items.
@@ -260,13 +272,51 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(reg
     for path in (history / "2.json", history.with_name(f"{KEY}.json"), collection):
         for gone in ("/1.json", "predecessor-version", "items.parquet"):
             assert gone not in path.read_text()
-    assert not (site.data / "catalog/heritage-sites/items.parquet").exists()
+    assert list((site.data / "catalog").rglob("items.parquet*")) == []
+    # Nowhere else readers can look.
+    assert _telling(site, told) == []
+    assert write_graph(site.workshop).releases == 1
+    assert _telling(site, told) == []
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
     }
-    assert "map" in materialized(register.dataset)[KEY]
     actions = [row["action"] for row in site.fetch("SELECT action FROM kfm.audit ORDER BY id")]
     assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= set(actions)
+
+
+def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: bytes) -> None:
+    """Stopped when all is taken back and nothing of it is committed: the next one finds nothing to take back, but a
+    table of all Items by somebody to whom the log had said that what is taken back is current."""
+    with monkeypatch.context() as patch:
+        patch.setattr("kfm_pipelines.operations.history._document", _unavailable)
+        assert site.work()["published"] == 0
+    assert not (site.data / "catalog/heritage-sites/history" / KEY / "1.json").exists()
+    assert not (site.data / TABLE).exists()
+    (site.data / TABLE).write_bytes(taken)
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    assert site.work()["published"] == 1
+
+
+def _unavailable(*_: object) -> None:
+    raise ServiceUnavailable("for a moment")
+
+
+def _digests(site: Site) -> list[str]:
+    """Of everything that the only release has."""
+    [row] = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'publish'")
+    detail = row["detail"]
+    return [detail["content_hash"], detail["item_hash"], *detail["documents"].values(), *detail["records"].values()]
+
+
+def _telling(site: Site, told: tuple[str, ...]) -> list[str]:
+    """Where any of this can be read, by name or inside, outside of what is restricted."""
+    paths = [path for top in ("catalog", "objects", "processed", "reports") for path in site.tree(top)]
+    return [path for path in paths if any(one.encode() in _content(site.data / path) or one in path for one in told)]
+
+
+def _content(path: Path) -> bytes:
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
 def test_an_exemption_that_was_changed_in_the_database_is_none(register: Register) -> None:
@@ -307,6 +357,7 @@ def test_an_exemption_that_ended_meanwhile_is_not_rolled_forward(register: Regis
     register.approve()
     assert site.work()["published"] == 1
     assert "14XX00000" not in register.published().column("site_id").to_pylist()
+    assert "map" in materialized(register.dataset)[KEY]
 
 
 def test_an_intent_written_into_the_log_publishes_nothing(register: Register) -> None:

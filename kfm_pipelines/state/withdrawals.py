@@ -1,0 +1,71 @@
+"""What was taken back: contents that only an exemption had let out unmasked, and whatever else tells of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What withdrawn contents of one key have left behind."""
+
+    revisions: tuple[int, ...]
+    txns: tuple[int, ...]  # every transaction that came to such a content, also those that published nothing
+    documents: frozenset[str]  # digests of documents and records that no other release of the key has
+    are_current: bool  # what replaces them is not committed yet
+
+
+def withdrawn(connection: "Connection[dict[str, Any]]", key: str, current: str) -> list[str]:
+    """Contents of this key that only an exemption let out unmasked, when what is published now is something else.
+    One that another key has as well is not only this key's to withdraw."""
+    rows = connection.execute(
+        """
+        SELECT DISTINCT r.content_hash FROM kfm.revisions r
+        JOIN kfm.audit a ON a.key = r.key AND a.action = 'exempted' AND a.digest = r.content_hash
+        WHERE r.key = %(key)s AND r.content_hash <> %(current)s
+          AND NOT EXISTS (SELECT FROM kfm.revisions o WHERE o.content_hash = r.content_hash AND o.key <> r.key)
+        """,
+        {"key": key, "current": current},
+    )
+    return [row["content_hash"] for row in rows]
+
+
+def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequence[str]) -> Traces:
+    parameters = {"key": key, "contents": list(contents)}
+    revisions = connection.execute(
+        """
+        SELECT revision, content_hash = ANY(%(contents)s) AS gone FROM kfm.revisions WHERE key = %(key)s
+        ORDER BY revision
+        """,
+        parameters,
+    ).fetchall()
+    txns = connection.execute(
+        """
+        SELECT DISTINCT txn FROM kfm.audit
+        WHERE key = %(key)s AND action = 'exempted' AND digest = ANY(%(contents)s) AND txn IS NOT NULL
+        """,
+        parameters,
+    ).fetchall()
+    staged = connection.execute(
+        """
+        SELECT detail, detail->>'content_hash' = ANY(%(contents)s) AS gone FROM kfm.wal
+        WHERE key = %(key)s AND step = 'stage_atomic'
+        """,
+        parameters,
+    ).fetchall()
+    gone = {digest for row in staged if row["gone"] for digest in _documents(row["detail"])}
+    kept = {digest for row in staged if not row["gone"] for digest in _documents(row["detail"])}
+    return Traces(
+        tuple(row["revision"] for row in revisions if row["gone"]),
+        tuple(row["txn"] for row in txns),
+        frozenset(gone - kept),
+        are_current=bool(revisions) and revisions[-1]["gone"],
+    )
+
+
+def _documents(detail: dict[str, Any]) -> list[str]:
+    """Not what it has in common with other keys, like the list of software."""
+    return [*detail.get("documents", {}).values(), *detail.get("records", {}).values()]
