@@ -262,7 +262,7 @@ OF_COLLECTIONS: dict[str, Callable[[Document], object]] = {
     "rows": lambda one: one["kfm:totals"].update(rows=1),
     "place": lambda one: one["extent"]["spatial"].update(bbox=[[0.0, 0.0, 1.0, 1.0]]),
     "times": lambda one: one["extent"]["temporal"]["interval"][0].reverse(),
-    "versions": lambda one: one["summaries"].update({"kfm:transform_version": ["v9.9.9"]}),
+    "versions": lambda one: one["summaries"].update({"kfm:transform_version": ["v9-9-9"]}),
 }
 
 
@@ -294,3 +294,17 @@ def test_between_the_swap_and_the_history_a_reader_is_told_to_ask_again(copy: Co
     (copy.folder / copy.revision(2)).unlink()
     [found] = [check.found for check in copy.failures_of_key() if check.file == copy.item and check.what == "attested"]
     assert "if a publication is under way" in found
+
+
+def test_a_validation_report_counts_as_far_as_it_is_kept(copy: Copy) -> None:
+    *_, report = sorted((copy.folder / "reports/validation").rglob("*.json"))
+    path = report.relative_to(copy.folder).as_posix()
+    good = report.read_bytes()
+    for check in (copy.failures_of_key, copy.failures):
+        report.write_bytes(good.replace(b'"passed": true', b'"passed": false', 1))
+        assert {(one.file, one.what) for one in check()} == {(path, "sealed")}
+        copy.reseal(path, lambda document: document.update(passed=False))
+        assert [(one.file, one.what) for one in check()] == [(path, "gates were green")]
+    report.unlink()  # as they all are, in time
+    assert copy.failures() == []
+    assert "no report of this release is kept" in " ".join(check.found for check in copy.checks())

@@ -6,7 +6,7 @@ from kfm_pipelines.catalogs.keys import read_public_keys
 from kfm_pipelines.catalogs.seal import SIDECAR, unsealed
 from kfm_pipelines.operations.verifying.checking import Check, looked
 from kfm_pipelines.operations.verifying.shelf import Shelf
-from kfm_pipelines.stores.layout import KEYS, public_key
+from kfm_pipelines.stores.layout import KEYS, REPORTS, public_key
 
 UNFINISHED = ".part"  # what a store writes to before it gives a file its name
 
@@ -23,6 +23,8 @@ def every_file(shelf: Shelf, processed: Collection[str]) -> Iterator[Check]:
             yield from looked("public key", path, lambda at: _public_key(shelf, at), path)
         elif not is_item(path):  # those are attested
             yield from looked("sealed", path, lambda at: _sealed(shelf, at), path)
+    for path in _paths(shelf, REPORTS):
+        yield from looked("sealed", path, lambda at: _sealed(shelf, at), path)
 
 
 def is_item(path: str) -> bool:
