@@ -182,6 +182,9 @@ class StoppingStore:
     def paths(self, prefix: str) -> list[str]:
         return self._store.paths(prefix)
 
+    def strangers(self, prefix: str) -> list[str]:
+        return self._store.strangers(prefix)
+
     def write(self, path: str, data: bytes) -> None:
         self._change(self._store.write, path, data)
 

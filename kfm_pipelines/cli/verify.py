@@ -24,7 +24,12 @@ LONGEST_PATH = 1024
 
 @click.command()
 @click.argument("key", required=False, type=Words())
-@click.option("--all", "everything", is_flag=True, help="Every key, and every other file of the catalog.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every key, and every file in catalog, objects, processed and reports/validation.",
+)
 @click.option("--store", "store_url", type=Words(), help="Where it is published; else KFM_STORE_URL, or .kfm/data.")
 @click.option(
     "--public-key",
@@ -35,9 +40,12 @@ LONGEST_PATH = 1024
 def verify(key: str | None, everything: bool, store_url: str | None, public_key: Path | None, as_json: bool) -> None:
     """Check one published KEY, or with --all everything that is published, from the bytes alone.
 
-    Digests, signatures, catalog, data, provenance and masking are recomputed; no database is asked. Exits with 1 when
-    anything does not agree, and names the file. Without a public key the keys in the store itself are used: that shows
-    that everything belongs together, and not who made it.
+    Digests are recomputed, signatures checked, and data, catalog, provenance and what is said of masking compared with
+    each other; no database is asked. Exits with 1 when anything does not agree, and names the file. Without a public
+    key the keys in the store itself are used: that shows that everything belongs together, and not who made it.
+
+    Nobody can see from the files alone that a whole store was put back to an earlier state, or that a validation
+    report is gone: those are removed after KFM_FINDINGS_DAYS.
     """
     if everything == (key is not None):
         raise click.UsageError("give a KEY, or --all")
@@ -66,10 +74,12 @@ class _Report:
         self.subjects: dict[str, tuple[int, tuple[Check, ...]]] = {}
         self.counts: Counter[str] = Counter()
         self.checks: list[Check] = []
+        self.notes: list[Check] = []
         for one in verified:
             self.subjects[one.subject] = (len(one.checks), one.failed)
             self.counts.update(check.what for check in one.checks)
             self.checks = list(one.checks)
+            self.notes += [check for check in one.checks if check.note]
 
     @property
     def failed(self) -> list[Check]:
@@ -81,6 +91,7 @@ class _Report:
             "ok": not self.failed,
             "checked": dict(sorted(self.counts.items())),
             "failed": [asdict(check) for check in self.failed],
+            "notes": [asdict(check) for check in self.notes],
             "subjects": [
                 {"subject": subject, "ok": not failed, "checks": count}
                 for subject, (count, failed) in self.subjects.items()
@@ -96,6 +107,8 @@ class _Report:
             for what, count in sorted(self.counts.items()):
                 counted.add_row(what, str(count))
             console.print(counted)
+        for check in self.notes:
+            console.print(f"note    {_line(check)}")
         for check in self.failed:  # a line each, whole in any window: a table would cut the name of the file
             console.print(f"FAILED  {_line(check)}", style="red")
         keys = sum(subject != CATALOG for subject in self.subjects)

@@ -1,8 +1,8 @@
 """The validation report of a key: what every gate looked at in one transaction, and what it found."""
 
-import json
-
+from kfm_pipelines.catalogs.documents import document_bytes
 from kfm_pipelines.datasets import Dataset, pipeline_of
+from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.retention import note_reports_purged, past_verdicts
@@ -24,7 +24,7 @@ def write_validation_report(workshop: Workshop, dataset: Dataset, claim: Claim) 
         "gates": [_described(judged) for judged in verdicts],
     }
     path = Layout(dataset.pipeline).validation_report(claim.key, claim.epoch)
-    workshop.store.write(path, json.dumps(document, indent=2, ensure_ascii=False).encode())
+    write_sealed(workshop, path, document_bytes(document))
 
 
 def purge_reports(workshop: Workshop) -> int:

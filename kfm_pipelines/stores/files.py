@@ -100,6 +100,12 @@ class FileStore:
         found = (Path(folder, name) for folder, _, names in os.walk(self._at(prefix)) for name in names)
         return sorted(path.relative_to(self._root).as_posix() for path in found)
 
+    def strangers(self, prefix: str) -> list[str]:
+        top = self._at(prefix)
+        found = [Path(folder, name) for folder, below, names in os.walk(top) for name in (*below, *names)]
+        odd = [path for path in (top, *found) if path.is_symlink() or not (path.is_file() or path.is_dir())]
+        return sorted(path.relative_to(self._root).as_posix() for path in odd if os.path.lexists(path))
+
     def _at(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or ".." in parts:

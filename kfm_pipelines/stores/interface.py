@@ -40,6 +40,9 @@ class Store(Protocol):
     def paths(self, prefix: str) -> list[str]:
         """Every path under the folder `prefix`, sorted."""
 
+    def strangers(self, prefix: str) -> list[str]:
+        """Of what is under the folder `prefix`, all that no store has put there: links, pipes, devices; sorted."""
+
 
 def open_store(url: str) -> Store:
     """The store at `file:///folder` or `s3://bucket/prefix`."""

@@ -56,7 +56,10 @@ class Layout:
 
     def validation_report(self, key: str, txn: int) -> str:
         """What every gate said in one transaction."""
-        return f"reports/validation/{self.pipeline}/{key}/{txn}.json"
+        return f"{self.validation_reports(key)}/{txn}.json"
+
+    def validation_reports(self, key: str) -> str:
+        return f"{REPORTS}/{self.pipeline}/{key}"
 
     def content(self, digest: str) -> str:
         """Immutable bytes, named by what they are."""
@@ -109,6 +112,7 @@ class Layout:
 
 CATALOG = "catalog"
 OBJECTS = "objects/sha256"
+REPORTS = "reports/validation"
 ROOT_CATALOG = f"{CATALOG}/catalog.json"
 DCAT_CATALOG = f"{CATALOG}/dcat.jsonld"
 PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as one graph each

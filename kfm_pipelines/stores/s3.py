@@ -124,6 +124,9 @@ class S3Store:
             names = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return sorted(name.removeprefix(self._prefix) for name in names)
 
+    def strangers(self, prefix: str) -> list[str]:
+        return []  # a bucket holds objects and nothing else
+
     def _put_if(self, path: str, data: bytes, etag: str | None) -> bool:
         """Write if what is there has this ETag, or if nothing is (None). False: look what is there now."""
         from botocore.exceptions import ClientError

@@ -1,6 +1,7 @@
 """A copy of what is published that somebody has tampered with, also with the signing key in hand: what does not fit is
 told, and nothing that lies there stops the rest from being looked at."""
 
+import hashlib
 import io
 import json
 import os
@@ -23,6 +24,7 @@ from kfm_pipelines.local.samples import streamflow_object
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.verifying import Check, trust_from, verify_all, verify_key
 from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines.stores.layout import Layout
 from kfm_pipelines_tests.site import START, opened_site
 
 ROOT = "catalog/catalog.json"
@@ -262,7 +264,7 @@ OF_COLLECTIONS: dict[str, Callable[[Document], object]] = {
     "rows": lambda one: one["kfm:totals"].update(rows=1),
     "place": lambda one: one["extent"]["spatial"].update(bbox=[[0.0, 0.0, 1.0, 1.0]]),
     "times": lambda one: one["extent"]["temporal"]["interval"][0].reverse(),
-    "versions": lambda one: one["summaries"].update({"kfm:transform_version": ["v9.9.9"]}),
+    "versions": lambda one: one["summaries"].update({"kfm:transform_version": ["v9-9-9"]}),
 }
 
 
@@ -294,3 +296,40 @@ def test_between_the_swap_and_the_history_a_reader_is_told_to_ask_again(copy: Co
     (copy.folder / copy.revision(2)).unlink()
     [found] = [check.found for check in copy.failures_of_key() if check.file == copy.item and check.what == "attested"]
     assert "if a publication is under way" in found
+
+
+def test_a_validation_report_counts_as_far_as_it_is_kept(copy: Copy) -> None:
+    *_, report = sorted((copy.folder / "reports/validation").rglob("*.json"))
+    path = report.relative_to(copy.folder).as_posix()
+    good = report.read_bytes()
+    for check in (copy.failures_of_key, copy.failures):
+        report.write_bytes(good.replace(b'"passed": true', b'"passed": false', 1))
+        assert {(one.file, one.what) for one in check()} == {(path, "sealed")}
+        copy.reseal(path, lambda document: document.update(passed=False))
+        assert [(one.file, one.what) for one in check()] == [(path, "gates were green")]
+    report.unlink()  # as they all are, in time
+    assert copy.failures() == []
+    assert "no report of this release is kept" in " ".join(check.found for check in copy.checks())
+
+
+def test_what_is_passed_over_is_told(copy: Copy, tmp_path: Path) -> None:
+    orphan = Layout("").document(hashlib.sha256(b"{}").hexdigest())
+    (copy.folder / orphan).parent.mkdir(exist_ok=True)
+    (copy.folder / orphan).write_bytes(b"{}")
+    (copy.folder / "catalog/notes.json.part").write_text("{}")
+    code, said = run(copy, "--all")
+    assert code == 0
+    assert f"note    {orphan}: " in said
+    assert "note    catalog/notes.json.part: " in said
+
+    data = copy.folder / f"processed/usgs-streamflow/{copy.key}.parquet"
+    data.rename(tmp_path / "elsewhere.parquet")
+    data.symlink_to(tmp_path / "elsewhere.parquet")
+    (copy.folder / "catalog/more").symlink_to(tmp_path)
+    script = f"objects/{Path(orphan).stem}.sh"
+    (copy.folder / script).write_bytes(b"{}")
+    assert {check.file for check in copy.failures()} == {
+        data.relative_to(copy.folder).as_posix(),
+        "catalog/more",
+        script,
+    }

@@ -23,6 +23,7 @@ class Check:
     file: str  # its path in the store
     ok: bool
     found: str = ""  # why not, or what else is worth knowing
+    note: bool = False  # whether it is to be told although it is ok
 
 
 @dataclass(frozen=True, slots=True)

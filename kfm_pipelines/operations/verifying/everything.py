@@ -8,6 +8,7 @@ from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.verifying.checking import MALFORMED, UNDER_WAY, Check, Verified, looked
 from kfm_pipelines.operations.verifying.files import every_file, is_item
 from kfm_pipelines.operations.verifying.release import Release, verify_release
+from kfm_pipelines.operations.verifying.reports import GREEN, reports_agree
 from kfm_pipelines.operations.verifying.revisions import revisions_agree
 from kfm_pipelines.operations.verifying.shelf import Shelf, links_resolve
 from kfm_pipelines.operations.verifying.stac_documents import is_valid
@@ -58,6 +59,7 @@ def verify_all(
 def _checks_of(shelf: Shelf, path: str) -> Iterator[Check]:
     release = Release(shelf, path, of_history=False)
     yield from verify_release(release)
+    yield from looked(GREEN, path, reports_agree, release)
     for history in _history(release):
         yield from looked("history", history, lambda at: _catalog(shelf, at), history)
         yield from looked("revisions", history, lambda at: revisions_agree(shelf, at), history)

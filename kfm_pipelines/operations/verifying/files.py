@@ -6,15 +6,22 @@ from kfm_pipelines.catalogs.keys import read_public_keys
 from kfm_pipelines.catalogs.seal import SIDECAR, unsealed
 from kfm_pipelines.operations.verifying.checking import Check, looked
 from kfm_pipelines.operations.verifying.shelf import Shelf
-from kfm_pipelines.stores.layout import KEYS, public_key
+from kfm_pipelines.stores.layout import KEYS, REPORTS, Layout, public_key
 
 UNFINISHED = ".part"  # what a store writes to before it gives a file its name
+TIERS = ("catalog", "objects", "processed", REPORTS)
+ORPHAN = "nothing that could be read refers to it; kfm gc removes what nobody needs"
 
 
 def every_file(shelf: Shelf, processed: Collection[str]) -> Iterator[Check]:
-    """`processed` are the files that the Items speak of."""
+    """`processed` are the files that the Items speak of. Whatever was asked for until now is somebody's."""
+    referred = shelf.asked()
+    for tier in TIERS:
+        yield from _set_aside(shelf, tier)
     for path in _paths(shelf, "objects"):
         yield from looked("object is what its name says", path, lambda at: _object(shelf, at), path)
+        if path not in referred:
+            yield Check("object is referred to", path, ok=True, found=ORPHAN, note=True)
     for path in _paths(shelf, "processed"):
         if path not in processed:
             yield Check("belongs to a key", path, ok=False, found="no Item speaks of it")
@@ -23,6 +30,8 @@ def every_file(shelf: Shelf, processed: Collection[str]) -> Iterator[Check]:
             yield from looked("public key", path, lambda at: _public_key(shelf, at), path)
         elif not is_item(path):  # those are attested
             yield from looked("sealed", path, lambda at: _sealed(shelf, at), path)
+    for path in _paths(shelf, REPORTS):
+        yield from looked("sealed", path, lambda at: _sealed(shelf, at), path)
 
 
 def is_item(path: str) -> bool:
@@ -31,14 +40,23 @@ def is_item(path: str) -> bool:
     return len(parts) == 4 and parts[2] == "items" and path.endswith(".json")
 
 
+def _set_aside(shelf: Shelf, tier: str) -> Iterator[Check]:
+    """What is not looked into: it is told that it is there."""
+    for path in shelf.store.strangers(tier):
+        yield Check("is a file of its own", path, ok=False, found="a link, a pipe or the like; a store has none")
+    for path in shelf.store.paths(tier):
+        if path.endswith(UNFINISHED):
+            yield Check("finished", path, ok=True, found="being written, or left by a crash: do not read it", note=True)
+
+
 def _paths(shelf: Shelf, tier: str) -> list[str]:
     return [path for path in shelf.store.paths(tier) if not path.endswith(UNFINISHED)]
 
 
 def _object(shelf: Shelf, path: str) -> Iterator[Check]:
     digest, _ = shelf.facts(path)
-    named = path.rsplit("/", 1)[-1].partition(".")[0]
-    yield Check("object is what its name says", path, ok=named == digest)
+    places = (Layout("").content(digest), Layout("").document(digest))
+    yield Check("object is what its name says", path, ok=path in places)
 
 
 def _public_key(shelf: Shelf, path: str) -> Iterator[Check]:

@@ -49,6 +49,10 @@ class Shelf:
             self.read(path)
         return self._facts[path]
 
+    def asked(self) -> frozenset[str]:
+        """What was read until now."""
+        return frozenset(self._facts)
+
     def document(self, path: str) -> dict[str, Any]:
         try:
             document = json.loads(self.read(path))
