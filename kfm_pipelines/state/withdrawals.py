@@ -1,6 +1,6 @@
 """What was taken back: contents that only an exemption had let out unmasked, and whatever else tells of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,22 @@ def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequ
         frozenset(gone - kept),
         are_current=bool(revisions) and revisions[-1]["gone"],
     )
+
+
+def any_withdrawn(connection: "Connection[dict[str, Any]]", read: Mapping[str, str]) -> bool:
+    """Whether of these contents, by key, one that only an exemption let out is not, or no longer, current."""
+    [row] = connection.execute(
+        """
+        SELECT EXISTS (
+            SELECT FROM unnest(%(keys)s::text[], %(contents)s::text[]) AS o (key, content_hash)
+            JOIN kfm.audit a ON a.key = o.key AND a.action = 'exempted' AND a.digest = o.content_hash
+            WHERE o.content_hash IS DISTINCT FROM (
+                SELECT r.content_hash FROM kfm.revisions r WHERE r.key = o.key ORDER BY r.revision DESC LIMIT 1)
+        ) AS found
+        """,
+        {"keys": list(read), "contents": list(read.values())},
+    ).fetchall()
+    return bool(row["found"])
 
 
 def _documents(detail: dict[str, Any]) -> list[str]:

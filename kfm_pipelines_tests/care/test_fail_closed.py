@@ -3,7 +3,7 @@ why, without a value of the data in it."""
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from kfm_pipelines.catalogs.stac_geoparquet import items_table
 from kfm_pipelines.errors import ReviewRefused, ServiceUnavailable
 from kfm_pipelines.gates import Verdict
 from kfm_pipelines.operations import exempting
@@ -263,16 +264,20 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     exempting.end(site.workshop, given.id, register.private_key, "the case is over")
     site.work()
     register.approve()
-    _publish_with_a_stop(site, monkeypatch, taken)
+    under_way = _Slow(items_table, lambda: _publish_with_a_stop(site, monkeypatch, taken))
+    with monkeypatch.context() as patch:
+        patch.setattr("kfm_pipelines.operations.snapshots.items_table", under_way)
+        take_snapshot(site.workshop, register.dataset, anyway=True)
+    assert [given.id in str(items) for items in under_way.given] == [True, False]
+    assert (site.data / TABLE).read_bytes() == items_table(under_way.given[1])
     # Not under the name people know, and not under the one of its bytes.
     assert not site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
-    # Not in the history either, nor in the table of all Items.
+    # Not in the history either.
     history = site.data / "catalog/heritage-sites/history" / KEY
     assert [path.name for path in history.iterdir()] == ["2.json"]
-    for path in (history / "2.json", history.with_name(f"{KEY}.json"), collection):
-        for gone in ("/1.json", "predecessor-version", "items.parquet"):
+    for path in (history / "2.json", history.with_name(f"{KEY}.json")):
+        for gone in ("/1.json", "predecessor-version"):
             assert gone not in path.read_text()
-    assert list((site.data / "catalog").rglob("items.parquet*")) == []
     # Nowhere else readers can look.
     assert _telling(site, told) == []
     assert write_graph(site.workshop).releases == 1
@@ -295,6 +300,23 @@ def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: byt
     (site.data / TABLE).write_bytes(taken)
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert site.work()["published"] == 1
+    assert list((site.data / TABLE).parent.glob("items.parquet*")) == []
+    assert "items.parquet" not in (site.data / TABLE).with_name("collection.json").read_text()
+
+
+class _Slow:
+    """Something that takes so long that meanwhile, the first time, something else happens."""
+
+    def __init__(self, function: Callable[[list[Any]], bytes], meanwhile: Callable[[], None]) -> None:
+        self._function = function
+        self._meanwhile = meanwhile
+        self.given: list[list[Any]] = []
+
+    def __call__(self, parts: Iterable[Any]) -> bytes:
+        self.given.append(list(parts))
+        if len(self.given) == 1:
+            self._meanwhile()
+        return self._function(self.given[-1])
 
 
 def _unavailable(*_: object) -> None:
