@@ -76,6 +76,9 @@ def _last_genuine(
 def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withdrawn: Sequence[str]) -> None:
     """Also from the table of all Items and the graph of all provenance: the next ones are made without it. A
     predecessor may have been stopped anywhere, so what it has done is done again until the log knows of it."""
+    if not withdrawn:
+        return
+    locked.hold_snapshots()
     traces = locked.traces_of(withdrawn)
     there = [path for one in traces.revisions if store.exists(path := layout.revision(key, one))]
     if there or traces.are_current:
@@ -88,9 +91,9 @@ def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withd
         store.discard(layout.validation_report(key, txn))
     for path in there:
         store.discard(path)
-    if withdrawn and not store.exists(layout.snapshot()):
+    if not store.exists(layout.snapshot()):
         locked.forget_snapshot()
-    if withdrawn and not store.exists(PROVENANCE_GRAPH):
+    if not store.exists(PROVENANCE_GRAPH):
         locked.forget_graph()
 
 

@@ -8,9 +8,10 @@ from datetime import datetime
 import rfc8785
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import AttemptsExhausted, KeyOutdated
+from kfm_pipelines.errors import AttemptsExhausted, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.operations.archive import archive_events
+from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, inputs_hash
 from kfm_pipelines.state import transactions, wal
@@ -19,6 +20,7 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.ingest_state import Fetches, processed_objects
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.wal import Step
+from kfm_pipelines.state.withdrawals import was_exempted
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.sources import fetch, is_unchanged
 
@@ -160,6 +162,14 @@ def _of_another_version(workshop: Workshop, dataset: Dataset, claim: Claim, curr
         raise KeyOutdated(
             f"{claim.key}: {dataset.dataset} is declared with version {now} now; upload its objects again, which makes "
             "a key of that version"
+        )
+    with workshop.database.transaction() as connection:
+        exempted = was_exempted(connection, claim.key, current.content_hash)
+    if exempted and governance_of(workshop, dataset).of(claim.key).exemption is None:
+        raise PolicyRefused(
+            f"{claim.key}: revision {current.revision} is public unmasked and no exemption covers it any more, but "
+            f"{dataset.dataset} is declared with version {now} now, so it cannot be masked; declare "
+            f"{CanonicalKey.parse(claim.key).transform_version} again until this key is published masked"
         )
     note = f"revision {current.revision} stays as it is: {dataset.dataset} is declared with version {now} now"
     transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})

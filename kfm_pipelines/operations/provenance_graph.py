@@ -1,4 +1,8 @@
-"""One graph of where everything that is published came from, written when something changed, and asked by people."""
+"""One graph of where everything that is published came from, written when something changed, and asked by people.
+
+Reading all provenance takes longer than a transaction may be idle, so it is done outside of any. Right before the graph
+is written, with nobody taking anything back, the log is asked whether something that was read has been since.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,14 +23,17 @@ from kfm_pipelines.catalogs.prov_graph import (
     unpacked,
 )
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.errors import ObjectMissing, ServiceUnavailable
 from kfm_pipelines.gates.items import asset_of, sha256
 from kfm_pipelines.operations.signing import write_with_seal
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.graph_marks import changes_in_graph, changes_of_collections, mark_graph
+from kfm_pipelines.state.graph_marks import changes_in_graph, changes_of_collections, hold_graph, mark_graph
 from kfm_pipelines.state.revisions import published_keys
+from kfm_pipelines.state.withdrawals import any_withdrawn
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
+
+ATTEMPTS = 3
 
 
 @dataclass
@@ -58,27 +65,40 @@ class Origins:
 
 def write_graph(workshop: Workshop) -> GraphWritten:
     """Write the graph of all current releases, unless nothing was published since."""
-    result = GraphWritten()
+    for _ in range(ATTEMPTS):
+        result = _try_to_write(workshop)
+        if result is not None:
+            return result
+    raise ServiceUnavailable("what the graph of provenance was made of changed each time before it was written")
+
+
+def _try_to_write(workshop: Workshop) -> GraphWritten | None:
+    """None when it must not be written: something in it was taken back meanwhile, or there is a newer one."""
     with workshop.database.transaction() as connection:
         changes = changes_of_collections(connection)
         if changes == changes_in_graph(connection) and (not changes or workshop.store.exists(PROVENANCE_GRAPH)):
-            result.published = bool(changes)
-            return result
+            return GraphWritten(published=bool(changes))
         keys = [
             (workshop.datasets[dataset], one.key)
             for dataset in changes
             if dataset in workshop.datasets
             for one in published_keys(connection, dataset)
         ]
-        write_with_seal(workshop, PROVENANCE_GRAPH, packed(_lines(workshop, keys, result)))
+    result, read = GraphWritten(written=True), dict[str, str]()
+    data = packed(_lines(workshop, keys, result, read))
+    with workshop.database.transaction() as connection:
+        hold_graph(connection)
+        is_older = any(upto > changes.get(name, upto) for name, upto in changes_in_graph(connection).items())
+        if is_older or any_withdrawn(connection, read):
+            return None
+        write_with_seal(workshop, PROVENANCE_GRAPH, data)
         mark_graph(connection, changes)
-    result.written = True
     return result
 
 
 def origins_of(workshop: Workshop, key: str, dataset: Dataset) -> Origins:
     """ObjectMissing when nothing is published of the key."""
-    document, digest = _provenance(workshop, dataset, key)
+    document, digest, _ = _provenance(workshop, dataset, key)
     own = loaded(quads(document, digest))
     sources = asked(own, SOURCES)
     others: list[dict[str, Any]] = []
@@ -96,10 +116,13 @@ def ask_graph(workshop: Workshop, query: str) -> list[dict[str, Any]]:
     return asked(loaded(unpacked(workshop.store.read(PROVENANCE_GRAPH))), query)
 
 
-def _lines(workshop: Workshop, keys: Sequence[tuple[Dataset, str]], result: GraphWritten) -> Iterator[str]:
+def _lines(
+    workshop: Workshop, keys: Sequence[tuple[Dataset, str]], result: GraphWritten, read: dict[str, str]
+) -> Iterator[str]:
+    """Notes in `read` which content of each key it is about."""
     for dataset, key in keys:
         try:
-            document, digest = _provenance(workshop, dataset, key)
+            document, digest, read[key] = _provenance(workshop, dataset, key)
             lines = quads(document, digest)
         except (ObjectMissing, ValueError, KeyError, TypeError):
             result.left_out += 1
@@ -108,12 +131,16 @@ def _lines(workshop: Workshop, keys: Sequence[tuple[Dataset, str]], result: Grap
         yield from lines
 
 
-def _provenance(workshop: Workshop, dataset: Dataset, key: str) -> tuple[bytes, str]:
-    """The document that the key's Item leads to, and its digest."""
+def _provenance(workshop: Workshop, dataset: Dataset, key: str) -> tuple[bytes, str, str]:
+    """The document that the key's Item leads to, its digest, and the one of the data it is about."""
     layout = Layout(dataset.pipeline)
     item = json.loads(workshop.store.read(layout.item(key)))
-    digest = str(asset_of(item, "provenance").get("file:checksum")).removeprefix(SHA256)
+    digest = _digest(item, "provenance")
     document = workshop.store.read(layout.document(digest))
     if sha256(document) != digest:
         raise ObjectMissing(f"{key}: the provenance is not what its Item says it is")
-    return document, digest
+    return document, digest, _digest(item, "data")
+
+
+def _digest(item: dict[str, Any], asset: str) -> str:
+    return str(asset_of(item, asset).get("file:checksum")).removeprefix(SHA256)

@@ -8,9 +8,12 @@ if TYPE_CHECKING:
 KIND = "provenance"
 
 
-def changes_of_collections(connection: "Connection[dict[str, Any]]") -> dict[str, int]:
-    """Waits for another writer of the graph, and keeps others waiting as long as the transaction lasts."""
+def hold_graph(connection: "Connection[dict[str, Any]]") -> None:
+    """Until the transaction ends nobody else writes the graph, or takes it back."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm provenance graph'))")
+
+
+def changes_of_collections(connection: "Connection[dict[str, Any]]") -> dict[str, int]:
     rows = connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset")
     return {row["dataset"]: row["changed"] for row in rows}
 

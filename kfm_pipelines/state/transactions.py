@@ -164,6 +164,11 @@ class Publishing:
     def traces_of(self, contents: Sequence[str]) -> Traces:
         return withdrawals.traces_of(self._connection, self._claim.key, contents)
 
+    def hold_snapshots(self) -> None:
+        """Whoever is about to write one, or the graph, has done so, or learns of what is committed here."""
+        snapshots.hold(self._connection, self._dataset)
+        graph_marks.hold_graph(self._connection)
+
     def forget_snapshot(self) -> None:
         snapshots.forget(self._connection, self._dataset, snapshots.ITEMS)
 

@@ -1,6 +1,6 @@
 """What was taken back: contents that only an exemption had let out unmasked, and whatever else tells of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +20,32 @@ class Traces:
 
 def withdrawn(connection: "Connection[dict[str, Any]]", key: str, current: str) -> list[str]:
     """Contents of this key that only an exemption let out unmasked, when what is published now is something else.
-    One that another key has as well is not only this key's to withdraw."""
+    One that another key has as well is not only this key's to withdraw, unless that one's was exempted, too, and has
+    been replaced."""
     rows = connection.execute(
         """
         SELECT DISTINCT r.content_hash FROM kfm.revisions r
         JOIN kfm.audit a ON a.key = r.key AND a.action = 'exempted' AND a.digest = r.content_hash
         WHERE r.key = %(key)s AND r.content_hash <> %(current)s
-          AND NOT EXISTS (SELECT FROM kfm.revisions o WHERE o.content_hash = r.content_hash AND o.key <> r.key)
+          AND NOT EXISTS (
+            SELECT FROM kfm.revisions o WHERE o.content_hash = r.content_hash AND o.key <> r.key AND (
+                NOT EXISTS (SELECT FROM kfm.audit b
+                            WHERE b.key = o.key AND b.action = 'exempted' AND b.digest = o.content_hash)
+                OR o.content_hash = (SELECT c.content_hash FROM kfm.revisions c
+                                     WHERE c.key = o.key ORDER BY c.revision DESC LIMIT 1)))
         """,
         {"key": key, "current": current},
     )
     return [row["content_hash"] for row in rows]
+
+
+def was_exempted(connection: "Connection[dict[str, Any]]", key: str, content_hash: str) -> bool:
+    """Whether only an exemption let this content of the key out."""
+    found = connection.execute(
+        "SELECT FROM kfm.audit WHERE key = %(key)s AND action = 'exempted' AND digest = %(content)s LIMIT 1",
+        {"key": key, "content": content_hash},
+    )
+    return found.fetchone() is not None
 
 
 def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequence[str]) -> Traces:
@@ -64,6 +79,22 @@ def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequ
         frozenset(gone - kept),
         are_current=bool(revisions) and revisions[-1]["gone"],
     )
+
+
+def any_withdrawn(connection: "Connection[dict[str, Any]]", read: Mapping[str, str]) -> bool:
+    """Whether of these contents, by key, one that only an exemption let out is not, or no longer, current."""
+    [row] = connection.execute(
+        """
+        SELECT EXISTS (
+            SELECT FROM unnest(%(keys)s::text[], %(contents)s::text[]) AS o (key, content_hash)
+            JOIN kfm.audit a ON a.key = o.key AND a.action = 'exempted' AND a.digest = o.content_hash
+            WHERE o.content_hash IS DISTINCT FROM (
+                SELECT r.content_hash FROM kfm.revisions r WHERE r.key = o.key ORDER BY r.revision DESC LIMIT 1)
+        ) AS found
+        """,
+        {"keys": list(read), "contents": list(read.values())},
+    ).fetchall()
+    return bool(row["found"])
 
 
 def _documents(detail: dict[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@ why, without a value of the data in it."""
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -13,14 +13,20 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from kfm_pipelines.errors import ReviewRefused, ServiceUnavailable
+from kfm_pipelines.catalogs.prov_graph import packed
+from kfm_pipelines.catalogs.stac_geoparquet import items_table
+from kfm_pipelines.errors import PolicyRefused, ReviewRefused, ServiceUnavailable
 from kfm_pipelines.gates import Verdict
-from kfm_pipelines.operations import exempting
+from kfm_pipelines.operations import exempting, inputs
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.provenance_graph import write_graph
 from kfm_pipelines.operations.review_pages import review_page
 from kfm_pipelines.operations.snapshots import take_snapshot
+from kfm_pipelines.state import withdrawals
+from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.state.verdicts import Judged, record_verdict
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.crash.given import kill_worker
 from kfm_pipelines_tests.orchestration.given import materialized
@@ -29,6 +35,29 @@ from kfm_pipelines_tests.site import Site
 pytestmark = pytest.mark.slow
 
 TABLE = "catalog/heritage-sites/items.parquet"
+# Another key that had the same bytes under the exemption, and then others.
+TWIN = (
+    """
+    INSERT INTO kfm.keys (key, dataset, window_start, window_end)
+    SELECT %(twin)s, dataset, window_start, window_end FROM kfm.keys
+    """,
+    """
+    INSERT INTO kfm.audit (action, actor, dataset, key, txn, policy, digest, detail)
+    SELECT action, actor, dataset, %(twin)s, txn, policy, digest, detail FROM kfm.audit WHERE action = 'exempted'
+    """,
+    """
+    INSERT INTO kfm.revisions
+        (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id)
+    SELECT %(twin)s, 1, 1, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id FROM kfm.revisions
+    WHERE revision = 1 LIMIT 1
+    """,
+    """
+    INSERT INTO kfm.revisions
+        (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id)
+    SELECT %(twin)s, 2, 2, repeat('0', 64), fingerprint, repeat('0', 64), item_hash, rows, bytes, run_id
+    FROM kfm.revisions WHERE revision = 1 LIMIT 1
+    """,
+)
 
 
 @pytest.fixture
@@ -248,8 +277,7 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     taken = (site.data / TABLE).read_bytes()
     assert "items.parquet" in collection.read_text()
     assert write_graph(site.workshop).releases == 1
-    exact = str(json.loads(item)["bbox"][0])
-    told = (given.id, exact, *_digests(site))
+    told = (given.id, str(json.loads(item)["bbox"][0]), *_digests(site))
     assert {place.partition("/")[0] for place in _telling(site, told)} == {"catalog", "objects", "processed", "reports"}
 
     _another_day(register, today + timedelta(days=2))
@@ -261,21 +289,28 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     unmasked = site.fetch("SELECT content_hash FROM kfm.revisions")[0]["content_hash"]
     assert site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
     exempting.end(site.workshop, given.id, register.private_key, "the case is over")
+    _is_not_left_as_it_is(register)
     site.work()
     register.approve()
-    _publish_with_a_stop(site, monkeypatch, taken)
+    (site.data / PROVENANCE_GRAPH).unlink()
+    under_way = _Slow(items_table, lambda: _publish_with_a_stop(site, monkeypatch, taken))
+    graph = _Slow(packed, lambda: take_snapshot(site.workshop, register.dataset, anyway=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("kfm_pipelines.operations.snapshots.items_table", under_way)
+        patch.setattr("kfm_pipelines.operations.provenance_graph.packed", graph)
+        assert write_graph(site.workshop).releases == 1
+    assert [given.id in str(lines) for lines in graph.given] == [True, False]
+    assert [given.id in str(items) for items in under_way.given] == [True, False]
+    assert (site.data / TABLE).read_bytes() == items_table(under_way.given[1])
     # Not under the name people know, and not under the one of its bytes.
     assert not site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
-    # Not in the history either, nor in the table of all Items.
+    # Not in the history either.
     history = site.data / "catalog/heritage-sites/history" / KEY
     assert [path.name for path in history.iterdir()] == ["2.json"]
-    for path in (history / "2.json", history.with_name(f"{KEY}.json"), collection):
-        for gone in ("/1.json", "predecessor-version", "items.parquet"):
+    for path in (history / "2.json", history.with_name(f"{KEY}.json")):
+        for gone in ("/1.json", "predecessor-version"):
             assert gone not in path.read_text()
-    assert list((site.data / "catalog").rglob("items.parquet*")) == []
     # Nowhere else readers can look.
-    assert _telling(site, told) == []
-    assert write_graph(site.workshop).releases == 1
     assert _telling(site, told) == []
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
@@ -295,6 +330,40 @@ def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: byt
     (site.data / TABLE).write_bytes(taken)
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert site.work()["published"] == 1
+    assert list((site.data / TABLE).parent.glob("items.parquet*")) == []
+    assert "items.parquet" not in (site.data / TABLE).with_name("collection.json").read_text()
+
+
+def _is_not_left_as_it_is(register: Register) -> None:
+    """Though what is declared now is another version, which cannot mask it. And another key that had the same does not
+    keep it, once that has something else."""
+    workshop, dataset = register.site.workshop, register.dataset
+    later = dataset.model_copy(update={"key": dataset.key.model_copy(update={"transform_version": "v1-1-0"})})
+    current = current_revision(workshop.database, KEY)
+    with pytest.raises(PolicyRefused, match="revision 1 is public unmasked and no exemption covers it any more"):
+        inputs._of_another_version(workshop, later, Claim(KEY, 1, 1, "nobody"), current)
+    with workshop.database.transaction() as connection:
+        found = []
+        for statement in TWIN:
+            connection.execute(statement.encode(), {"twin": KEY.replace("2026-05", "2026-06")})
+            found.append(len(withdrawals.withdrawn(connection, KEY, "1" * 64)))
+        assert found == [1, 1, 0, 1]
+        connection.rollback()
+
+
+class _Slow:
+    """Something that takes so long that meanwhile, the first time, something else happens."""
+
+    def __init__(self, function: Callable[[list[Any]], bytes], meanwhile: Callable[[], object]) -> None:
+        self._function = function
+        self._meanwhile = meanwhile
+        self.given: list[list[Any]] = []
+
+    def __call__(self, parts: Iterable[Any]) -> bytes:
+        self.given.append(list(parts))
+        if len(self.given) == 1:
+            self._meanwhile()
+        return self._function(self.given[-1])
 
 
 def _unavailable(*_: object) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from kfm_pipelines.catalogs.stac_geoparquet import items_table
 from kfm_pipelines.cli.main import kfm
+from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.snapshots import take_snapshot
 from kfm_pipelines_tests.catalogs.given import FACTS, KANSAS, STREAMFLOW, item_of
 from kfm_pipelines_tests.site import Site
@@ -77,3 +78,11 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
     assert json.loads(said.output)["snapshots"] == [
         {"dataset": "usgs/streamflow", "items": 2, "bytes": path.stat().st_size, "note": ""}
     ]
+
+    # What somebody else wrote does not get under our seal.
+    item = site.data / f"catalog/usgs-streamflow/items/{site.key(1)}.json"
+    item.write_text(item.read_text().replace("Feature", "Feature "))
+    before = path.read_bytes()
+    with pytest.raises(IntegrityBroken, match="is not what was published"):
+        take_snapshot(site.workshop, site.dataset, anyway=True)
+    assert path.read_bytes() == before
