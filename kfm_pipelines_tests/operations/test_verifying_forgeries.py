@@ -179,7 +179,9 @@ def test_an_asset_may_lead_anywhere_as_well(copy: Copy, href: object) -> None:
 
 
 @pytest.mark.parametrize("tier", ["catalog/usgs-streamflow/items", "processed/usgs-streamflow", "objects/sha256"])
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)], ids=str)
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)], ids=["folder", "pipe", "loop"]
+)
 def test_what_is_no_file_is_told(copy: Copy, tier: str, make: Callable[[Path], object]) -> None:
     path = next(one for one in sorted((copy.folder / tier).rglob("*")) if one.is_file())
     path.unlink()
