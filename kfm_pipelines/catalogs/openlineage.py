@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 State = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 NAMESPACE = "kfm"
-PRODUCER = "https://pypi.org/project/kfm-pipelines"
+PRODUCER = "urn:kfm:kfm-pipelines"
 
 
 @dataclass(frozen=True, slots=True)
