@@ -51,10 +51,20 @@ def unlisted_software() -> list[str]:
         sbom(),
         distributions(),
         dict(sys.modules),
-        packages_distributions(),
+        _owners(),
         standard=_standard_modules(),
         own=PACKAGE.parent,
     )
+
+
+def _owners() -> dict[str, list[str]]:
+    """Distributions by top-level module, also of those that are one compiled file, which Python does not look for."""
+    owners = {name: list(found) for name, found in packages_distributions().items()}
+    for distribution in distributions():
+        for file in distribution.files or ():
+            if len(file.parts) == 1 and file.suffix in (".so", ".pyd"):
+                owners.setdefault(file.name.partition(".")[0], []).append(distribution.name)
+    return owners
 
 
 def _standard_modules() -> frozenset[str]:

@@ -95,7 +95,9 @@ def test_a_collection_that_cannot_be_written_is_named_and_left_for_later(site: S
     site.work()
     site.workshop.database.execute("UPDATE kfm.collections SET changed = changed + 1")
     site.workshop.database.execute("UPDATE kfm.collection_pages SET changed = changed + 1")
-    folder = site.data / "catalog/usgs-streamflow/by-time/2025/12/04/catalog.json.part"
+    page = site.data / "catalog/usgs-streamflow/by-time/2025/12/04/catalog.json"
+    page.unlink()
+    folder = page.with_name("catalog.json.part")
     folder.mkdir()
 
     [problem] = refresh_stale(site.workshop)
