@@ -11,7 +11,7 @@ from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.catalogs.seal import SIDECAR, sealed, sidecar
 from kfm_pipelines.errors import SettingsInvalid, SignatureRefused
 from kfm_pipelines.settings import Settings, default_signing_key
-from kfm_pipelines.stores.layout import public_key
+from kfm_pipelines.stores.layout import CATALOG, public_key
 
 if TYPE_CHECKING:
     from kfm_pipelines.operations.workshop import Workshop
@@ -43,13 +43,14 @@ def write_with_seal(workshop: "Workshop", path: str, data: bytes) -> None:
 
 
 def _write_if_new(workshop: "Workshop", path: str, data: bytes) -> None:
-    _announce(workshop)
+    if path.startswith(f"{CATALOG}/"):
+        _announce(workshop)
     if workshop.store.digest(path) != hashlib.sha256(data).hexdigest():
         workshop.store.write(path, data)
 
 
 def _announce(workshop: "Workshop") -> None:
-    """No seal without the key that it can be checked with."""
+    """No seal in the catalog without the key that it can be checked with."""
     public = workshop.signer.public
     path = public_key(public.key_id)
     if path not in workshop.announced:

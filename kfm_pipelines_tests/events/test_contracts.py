@@ -11,9 +11,11 @@ from jsonschema import Draft202012Validator
 from kfm_pipelines.events.contracts import Contract
 from kfm_pipelines.settings import shipped
 
-# A profile is no message: it is about what we write ourselves, and strict.
+# A profile and a manifest are no messages: they are about what we write ourselves, and strict.
 CONTRACTS = sorted(
-    path for path in (shipped("resources") / "contracts").glob("*.schema.json") if "-profile-" not in path.name
+    path
+    for path in (shipped("resources") / "contracts").glob("*.schema.json")
+    if not ("-profile-" in path.name or path.name.startswith("run-manifest-"))
 )
 
 

@@ -28,7 +28,8 @@ query ($id: String!) {
 }
 """
 ASSETS = """
-{ assetNodes { assetKey { path } groupName description kinds owners { ... on TeamAssetOwner { team } } tags { key } } }
+{ assetNodes { assetKey { path } groupName description kinds tags { key }
+  owners { ... on TeamAssetOwner { team } ... on UserAssetOwner { email } } } }
 """
 TICKS = """
 query ($selector: SensorSelector!) {
@@ -121,7 +122,7 @@ def _the_assets_are_described(ui: Ui) -> None:
     for node in nodes:
         assert node["description"]
         assert "parquet" in node["kinds"]
-        assert len(node["owners"]) == 1
+        assert [sorted(owner) for owner in node["owners"]] == [["team"], ["email"]]
         assert {"domain", "stage"} <= {tag["key"] for tag in node["tags"]}
 
 

@@ -74,7 +74,8 @@ def test_after_masking_a_table_lies_in_the_masked_tier(site: Site, instance: dg.
 def test_nothing_a_run_has_written_before_it_publishes_is_a_pickle(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
     run_up_to(site, instance, "compute", "mask", "validate", "stage")
-    assert len(files(site.data / "work")) == 5
+    # Hand-offs, data, Item, provenance, manifest, attestation; and, because it is the first, software and public key.
+    assert len(files(site.data / "work")) == 9
     assert pickles(site.root) == []
 
 

@@ -123,4 +123,4 @@ def test_snapshots_are_taken_once_for_what_is_new(published: Site) -> None:
     assert [(one["items"], one["written"]) for one in (first, again)] == [(2, 1), (2, 0)]
     assert told(run(published, "kfm_snapshots", dataset="usgs/streamflow", anyway=True))["written"] == 1
     with replaced(paths_of(published, published.key())["item"], b"no Item"):
-        assert "is not there or no Item" in told(run(published, "kfm_snapshots", anyway=True))["said"]
+        assert "is not what was published" in told(run(published, "kfm_snapshots", anyway=True))["said"]
