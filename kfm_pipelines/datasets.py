@@ -18,10 +18,12 @@ from kfm_pipelines.declarations import (
     Canary,
     Concurrency,
     Declared,
+    Due,
     Extent,
     Input,
     KeyPart,
     KeyTemplate,
+    LateRule,
     Licence,
     Owner,
     Provider,
@@ -30,6 +32,7 @@ from kfm_pipelines.declarations import (
     Table,
     Tag,
     TransformName,
+    Watermark,
     WindowLength,
     Words,
 )
@@ -74,6 +77,9 @@ class Dataset(Declared):
     concurrency: Concurrency = Concurrency()
     quality: Quality = Quality()
     canary: Canary | None = None
+    watermark: Watermark = Watermark()
+    due: Due = Due()
+    late: LateRule = "patch"  # what becomes of an event that was made after its window closed
 
     @model_validator(mode="after")
     def _limits_name_own_keys(self) -> Self:
@@ -109,6 +115,13 @@ class Dataset(Declared):
             raise ValueError(
                 f"input.object_pattern needs a group (?P<{min(missing)}>…) to name a window of one {self.key.window}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _pattern_names_the_partition(self) -> Self:
+        named = self.watermark.partition
+        if named is not None and named not in re.compile(self.input.object_pattern).groupindex:
+            raise ValueError(f"watermark.partition: input.object_pattern has no group (?P<{named}>…)")
         return self
 
     @property

@@ -33,7 +33,9 @@ KfmError
 │   ├── PromotionRefused        the candidate has not shown that it is good, or cannot be put in place
 │   ├── LetterUnknown           no such dead letter, or none that may be moved like this
 │   ├── SwitchRefused           asked to move the kill switch without saying who, why or which
-│   └── RedriveStopped          what was sent again failed again
+│   ├── RedriveStopped          what was sent again failed again
+│   ├── ReplayRefused           a replay that cannot give what it promises, or is not in a state for this
+│   └── LateRefused             no such late event, or nobody said who releases it and why
 ├── Retryable                   the same work may succeed later
 │   ├── ServiceUnavailable      throttling, 5xx, database away
 │   │   └── Unreachable         nobody answers at the address
@@ -41,6 +43,7 @@ KfmError
 │   ├── PointerMoved            somebody else swapped the catalog entry first
 │   └── StillPublishing         killed, but a publication that had begun before is not over
 ├── DatasetKilled               nothing of the dataset is published now; its keys wait
+├── AboveWatermark              a backfill asked for a window that is not closed yet
 └── OwnershipLost               another worker holds the key now; stop quietly
     ├── KeyBusy                 it was held when we asked
     └── Fenced                  it was taken while we worked
@@ -75,6 +78,12 @@ class DatasetKilled(KfmError):
     """Somebody stopped the dataset: no failure of the key and no attempt, it waits until the dataset is released."""
 
     triage = "killed"
+
+
+class AboveWatermark(KfmError):
+    """Nothing failed: the window may still change by itself, so it is not for a backfill to touch."""
+
+    triage = "late"
 
 
 class SettingsInvalid(Terminal):
@@ -207,6 +216,14 @@ class SwitchRefused(Terminal):
 
 class RedriveStopped(Terminal):
     pass
+
+
+class ReplayRefused(Terminal):
+    triage = "configuration"
+
+
+class LateRefused(Terminal):
+    triage = "late"
 
 
 class ServiceUnavailable(Retryable):

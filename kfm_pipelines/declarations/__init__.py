@@ -10,6 +10,7 @@ from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Pr
 from kfm_pipelines.declarations.inputs import EventTemplate, Input
 from kfm_pipelines.declarations.quality import Blame, Change, Neighbours, Nulls, Quality, Range, Rows, Statistic
 from kfm_pipelines.declarations.tables import Column, Table
+from kfm_pipelines.declarations.timeliness import Due, Duration, LateRule, Watermark
 from kfm_pipelines.declarations.transforms import TransformName
 from kfm_pipelines.declarations.words import (
     EVENT_SOURCE,
@@ -26,7 +27,7 @@ from kfm_pipelines.declarations.words import (
 
 __all__ = [
     "EVENT_SOURCE", "Blame", "Canary", "Change", "Column", "ColumnName", "ColumnType", "Concurrency", "Declared",
-    "EventTemplate", "Extent", "Input", "KeyPart", "KeyTemplate", "Licence", "Neighbours", "Nulls", "Owner",
-    "PrefixLimit", "Provider", "Quality", "Range", "Rows", "Sovereignty", "Statistic", "Table", "Tag", "Tolerance",
-    "TransformName", "Whereabouts", "WindowLength", "Words",
+    "Due", "Duration", "EventTemplate", "Extent", "Input", "KeyPart", "KeyTemplate", "LateRule", "Licence",
+    "Neighbours", "Nulls", "Owner", "PrefixLimit", "Provider", "Quality", "Range", "Rows", "Sovereignty", "Statistic",
+    "Table", "Tag", "Tolerance", "TransformName", "Watermark", "Whereabouts", "WindowLength", "Words",
 ]  # fmt: skip

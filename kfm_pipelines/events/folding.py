@@ -25,8 +25,15 @@ class IngestEvent(ObjectNotice):
     key: str
     window_start: datetime
     window_end: datetime
+    partition: str = ""  # which of the dataset's streams it belongs to, where there are several
     message_group: str | None = None
     group_sequence: int | None = None
+    late: bool = False  # made after its window had closed; only the inbox can tell
+
+    @property
+    def data_time(self) -> datetime:
+        """The time it is about, as far as that is known."""
+        return self.granule_start or self.window_start
 
 
 _SAID = tuple(field.name for field in fields(ObjectNotice))
@@ -51,6 +58,7 @@ def fold(notice: Notice, datasets: Datasets) -> IngestEvent:
             "key": str(key_of(dataset, window)),
             "window_start": window.start,
             "window_end": window.end,
+            "partition": _partition_of(notice, dataset),
         }
     )
 
@@ -92,6 +100,16 @@ def _window_of(notice: ObjectNotice, dataset: Dataset) -> Window:
         raise ContractBroken(f"granule_start is no use: {error}") from None
     _check_granule(notice.granule_start, notice.granule_end, window)
     return window
+
+
+def _partition_of(notice: ObjectNotice, dataset: Dataset) -> str:
+    """What the path says; a path that follows no pattern, since its message names the window, belongs to none."""
+    named = dataset.watermark.partition
+    found = re.fullmatch(dataset.input.object_pattern, notice.object_key, re.ASCII) if named else None
+    partition = (found[named] or "") if found and named else ""
+    if partition and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", partition):
+        raise LocationUndeclared(f"{quoted(notice.asset_uri)} names no {named} that could be told from others")
+    return partition
 
 
 def _check_granule(start: datetime, end: datetime | None, window: Window) -> None:

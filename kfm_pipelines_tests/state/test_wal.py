@@ -29,6 +29,7 @@ LEGAL = {
     *pairwise(LONGEST),
     (Step.BEGIN, Step.SKIP),
     (Step.COMPUTE, Step.SKIP),
+    (Step.STAGE_ATOMIC, Step.SKIP),
     *((before, Step.FAIL) for before in LONGEST[:5]),
 }
 # A publish intent must come true; only who comes after, and finds that it cannot, may give it up.

@@ -1,0 +1,60 @@
+"""When things are due, and when they are late: how a dataset's stream advances, which windows wait, what lateness does.
+
+All of it is about when a key is worked on, none of it about what comes out, so it is no part of a dataset's digest.
+"""
+
+import re
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, model_validator
+
+from kfm_pipelines.declarations.words import Declared
+
+_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
+
+
+def _duration(written: object) -> object:
+    found = re.fullmatch(r"([0-9]{1,6}) ?(s|min|h|d)", written) if isinstance(written, str) else None
+    if isinstance(written, timedelta):
+        return written
+    if found is None:
+        raise ValueError("must be a number and a unit, like 90 s, 15 min, 3 h or 2 d")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def _written(duration: timedelta) -> str:
+    return f"{int(duration.total_seconds())} s"
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(_written, when_used="json")]
+LateRule = Literal["patch", "replay", "quarantine"]
+
+
+class Watermark(Declared):
+    """How far a stream is complete: the furthest it has reached, less what may still come out of order."""
+
+    # A group of input.object_pattern: each of its values is a stream of its own, and all have to get there.
+    partition: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")] | None = None
+    out_of_order: Duration = timedelta(days=1)
+    idle_after: Duration = timedelta(hours=6)  # a stream that has not advanced for so long holds back no other
+    skew: Duration = timedelta(hours=1)  # what is dated further ahead than that is no sign of progress
+
+
+class Due(Declared):
+    """When a key with something new is worked on. `eager`: at once, or when so many events wait, or the first of them
+    has waited so long. `on_close`: when the watermark passes the end of its window, or at the latest after so long."""
+
+    when: Literal["eager", "on_close"] = "eager"
+    events: Annotated[int, Field(ge=1, le=100_000)] = 1
+    wait: Duration | None = None
+
+    @model_validator(mode="after")
+    def _says_how_long(self) -> Self:
+        if self.when == "on_close" and self.events != 1:
+            raise ValueError("events is for eager only; on_close waits for the watermark")
+        if self.wait is None and (self.when == "on_close" or self.events > 1):
+            raise ValueError("wait must say how long at most, or a key could wait for ever")
+        if self.wait is not None and self.when == "eager" and self.events == 1:
+            raise ValueError("wait needs events: more than 1; with one event nothing waits")
+        return self
