@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.boxes import BBox, box_from
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalogs.attestation import Subjects, attestation
 from kfm_pipelines.catalogs.care_facts import CareFacts
@@ -18,7 +19,6 @@ from kfm_pipelines.catalogs.release_facts import (
     PROVENANCE,
     PUBLIC_KEY,
     SBOM,
-    BBox,
     DocumentFacts,
     EnvironmentFacts,
     InputFacts,
@@ -102,8 +102,7 @@ class Release:
 
     @classmethod
     def from_detail(cls, detail: dict[str, Any]) -> "Release":
-        bbox = detail["bbox"]
-        return cls(**{**detail, "bbox": (bbox[0], bbox[1], bbox[2], bbox[3]) if bbox else None})
+        return cls(**{**detail, "bbox": box_from(detail["bbox"])})
 
 
 def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, notary: Notary) -> Release:
@@ -162,8 +161,7 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     import pyarrow.compute as pc
 
     if declaration.geometry_column is not None:
-        box = box_of(table.column(declaration.geometry_column))
-        return (box[0], box[1], box[2], box[3]) if box else None
+        return box_from(box_of(table.column(declaration.geometry_column)))
     if declaration.longitude_column is None or declaration.latitude_column is None:
         return None
     longitudes = pc.min_max(table.column(declaration.longitude_column)).as_py()

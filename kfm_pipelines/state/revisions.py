@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.boxes import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Database
 
@@ -25,7 +26,7 @@ class Revision:
     item_hash: str
     rows: int
     bytes: int
-    bbox: tuple[float, float, float, float] | None
+    bbox: BBox | None
     run_id: str
 
 
@@ -36,7 +37,7 @@ class PublishedKey:
     key: str
     window_start: datetime
     window_end: datetime
-    bbox: tuple[float, float, float, float] | None
+    bbox: BBox | None
 
 
 def current_revision(database: Database, key: str) -> Revision | None:
@@ -105,7 +106,7 @@ def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> li
         """,
         {"dataset": dataset},
     )
-    return [PublishedKey(r["key"], r["window_start"], r["window_end"], _bbox(r["bbox"])) for r in rows]
+    return [PublishedKey(r["key"], r["window_start"], r["window_end"], box_from(r["bbox"])) for r in rows]
 
 
 def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Revision]:
@@ -181,10 +182,6 @@ def _revision(row: Mapping[str, Any]) -> Revision:
         item_hash=row["item_hash"],
         rows=row["rows"],
         bytes=row["bytes"],
-        bbox=_bbox(row["bbox"]),
+        bbox=box_from(row["bbox"]),
         run_id=row["run_id"],
     )
-
-
-def _bbox(values: list[float] | None) -> tuple[float, float, float, float] | None:
-    return (values[0], values[1], values[2], values[3]) if values else None
