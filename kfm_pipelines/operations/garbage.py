@@ -32,7 +32,7 @@ from kfm_pipelines.state.holdings import (
     open_work,
 )
 from kfm_pipelines.stores import Layout, Store
-from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, is_item, work_folder
+from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, tells_of_key, work_folder
 
 READERS = 8  # at once; on S3 a read is mostly waiting
 HOLD_SECONDS = 2.0  # publications wait no longer at a time, and give up after five
@@ -129,7 +129,7 @@ def _named_by(store: Store, path: str) -> set[str]:
         return set()
     document = _parsed(data)
     named = {digest.decode() for digest in _OBJECT.findall(data)}
-    if document is None or (is_item(path) and document.get("type") not in ("Feature", "Catalog")):
+    if document is None or (tells_of_key(path) and document.get("type") not in ("Feature", "Catalog")):
         raise IntegrityBroken(f"{path} cannot be read, so nobody knows what it refers to; restore it first")
     if document.get("type") == "Feature" and not named:
         raise IntegrityBroken(f"{path} is an Item that refers to no object; restore it first")
