@@ -109,6 +109,19 @@ def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> li
     return [PublishedKey(r["key"], r["window_start"], r["window_end"], box_from(r["bbox"])) for r in rows]
 
 
+def current_revisions(connection: "Connection[dict[str, Any]]", dataset: str) -> list[Revision]:
+    """Of each key that anything is published of."""
+    rows = connection.execute(
+        """
+        SELECT DISTINCT ON (r.key COLLATE "C") r.*
+        FROM kfm.keys k JOIN kfm.revisions r ON r.key = k.key
+        WHERE k.dataset = %(dataset)s ORDER BY r.key COLLATE "C", r.revision DESC
+        """,
+        {"dataset": dataset},
+    )
+    return [_revision(row) for row in rows]
+
+
 def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Revision]:
     """The current revision of each key whose window lies in the last so many days that anything is published of, the
     newest window first."""
@@ -126,13 +139,12 @@ def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Rev
     return [_revision(row) for row in rows]
 
 
-def settled_revision(database: Database, key: str) -> Revision | None:
-    """The current one, once a publication that is under way has ended."""
-    with database.transaction() as connection:
-        connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
-        row = connection.execute(
-            "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
-        ).fetchone()
+def settled_revision(connection: "Connection[dict[str, Any]]", key: str) -> Revision | None:
+    """The current one, once a publication that is under way has ended; none begins until the transaction ends."""
+    connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
+    row = connection.execute(
+        "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
+    ).fetchone()
     return _revision(row) if row else None
 
 
