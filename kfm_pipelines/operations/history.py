@@ -60,10 +60,12 @@ def _last_genuine(
 ) -> tuple[int, Mapping[str, Any]] | tuple[None, None]:
     """The last of the earlier revisions, and its document. One that is not as it was sealed is left out and not sealed
     again, and nothing about it may stop a publication that readers see already; `kfm verify` names it."""
+    if not earlier:
+        return None, None
+    trust = trust_from(workshop.store, workshop.settings.signing_key, None)
     while earlier:
         path = layout.revision(key, earlier[-1])
         try:
-            trust = trust_from(workshop.store, workshop.settings.signing_key, None)
             document, _ = unsealed(path, workshop.store.read(path), trust.keys)
         except (IntegrityBroken, SignatureRefused, ObjectMissing) as error:
             log.warning("left out of the history: %s", error)
