@@ -21,7 +21,7 @@ from kfm_pipelines.operations.verifying.trust import trust_from
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state.transactions import Publishing
-from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores import Layout, Store, read_if_there
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 log = logging.getLogger(__name__)
@@ -121,10 +121,8 @@ def _records(store: Store, layout: Layout, digests: Mapping[str, str]) -> dict[s
 
 
 def _kept(store: Store, layout: Layout, name: str, digest: str) -> dict[str, DocumentFacts]:
-    try:
-        return {name: _facts(layout, digest, store.read(layout.document(digest)))}
-    except ObjectMissing:
-        return {}
+    data = read_if_there(store, layout.document(digest))
+    return {} if data is None else {name: _facts(layout, digest, data)}
 
 
 def _facts(layout: Layout, digest: str, data: bytes) -> DocumentFacts:
