@@ -114,16 +114,14 @@ def _copy_item(workshop: Workshop, layout: Layout, model: str, added: list[str])
 def _write_collection(workshop: Workshop, parameters: dict[str, object]) -> None:
     with workshop.database.transaction() as connection:
         connection.execute("UPDATE kfm.collections SET changed = changed + 1 WHERE dataset = %(dataset)s", parameters)
-        [row] = connection.execute("SELECT to_regproc('kfm.page_of') IS NOT NULL AS paged").fetchall()
-        if row["paged"]:
-            connection.execute(
-                """
-                INSERT INTO kfm.collection_pages (dataset, page, changed)
-                SELECT dataset, kfm.page_of(key), count(*) FROM kfm.keys k
-                WHERE EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key) GROUP BY 1, 2
-                ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
-                """
-            )
+        connection.execute(
+            """
+            INSERT INTO kfm.collection_pages (dataset, page, changed)
+            SELECT dataset, kfm.page_of(key), count(*) FROM kfm.keys k
+            WHERE EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key) GROUP BY 1, 2
+            ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
+            """
+        )
     if problems := refresh_stale(workshop):
         raise SystemExit(problems[0])
     with workshop.database.transaction() as connection:

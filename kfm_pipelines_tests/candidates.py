@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.site import Site
 
 VERSION = "v1-1-0"
@@ -23,10 +22,6 @@ def declaration_path(site: Site) -> Path:
 
 def candidate_file(site: Site, version: str = VERSION) -> Path:
     return site.workshop.settings.resources / f"candidates/usgs-streamflow@{version}.yaml"
-
-
-def change(path: Path, **changes: Any) -> None:
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
 
 
 def try_candidate(site: Site, canary: dict[str, Any] | None = CANARY) -> Dataset:

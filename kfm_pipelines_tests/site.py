@@ -33,6 +33,7 @@ from kfm_pipelines.settings import load_settings, shipped, with_driver
 from kfm_pipelines.state.database import migrate
 from kfm_pipelines.state.inbox import Tally
 from kfm_pipelines.stores.layout import RED
+from kfm_pipelines_tests.declared import resources_in
 
 START = datetime(2025, 12, 4, tzinfo=UTC)
 
@@ -231,8 +232,7 @@ def signing_key(root: Path) -> Path:
 
 
 def _resources(root: Path, bucket: str) -> Path:
-    copy = root / "resources"
-    shutil.copytree(shipped("resources"), copy)
+    copy = resources_in(root)
     for declaration in (*(copy / "datasets").glob("*.yaml"), *(copy / "candidates").glob("*.yaml")):
         text = declaration.read_text()
         declaration.write_text(text.replace("bucket: kfm-ingest", f"bucket: {bucket}"))

@@ -13,6 +13,7 @@ from kfm_pipelines.candidates import chosen, load_candidate, load_candidates
 from kfm_pipelines.datasets import Dataset, load_datasets
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.settings import shipped
+from kfm_pipelines_tests.declared import change, resources_in
 
 CANDIDATE = "candidates/usgs-streamflow@v1-1-0.yaml"
 KEYS = [f"usgs-streamflow:kansas_statewide:none:{number:05}:v1-0-0" for number in range(10_000)]
@@ -21,13 +22,9 @@ KEYS = [f"usgs-streamflow:kansas_statewide:none:{number:05}:v1-0-0" for number i
 @pytest.fixture
 def resources(tmp_path: Path) -> Path:
     """The shipped files, with the candidate named."""
-    copy = Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
+    copy = resources_in(tmp_path)
     change(copy / "datasets/usgs-streamflow.yaml", canary={"transform_version": "v1-1-0", "fraction": 0.1})
     return copy
-
-
-def change(path: Path, **changes: Any) -> None:
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
 
 
 def part(path: Path, section: str, **changes: Any) -> None:

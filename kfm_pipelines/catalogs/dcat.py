@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kfm_pipelines.boxes import BBox, union
 from kfm_pipelines.catalogs.documents import document_bytes
-from kfm_pipelines.catalogs.release_facts import BBox
 from kfm_pipelines.catalogs.stac import PARQUET, ROOT_TITLE
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations.identity import Provider
@@ -94,9 +94,9 @@ def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> byte
         "dcat:inSeries": {"@id": _id(dataset)},
         "dcat:distribution": [_file(dataset, one, up) for one in ordered],
     }
-    boxes = [one.bbox for one in ordered if one.bbox]
-    if boxes:
-        slice_["dcterms:spatial"] = _location(_union(boxes))
+    box = union(one.bbox for one in ordered)
+    if box:
+        slice_["dcterms:spatial"] = _location(box)
     return document_bytes(slice_)
 
 
@@ -240,10 +240,6 @@ def _location(box: BBox) -> Node:
 def _cadence(dataset: Dataset) -> str:
     """A weekly map is valid for a day: how often it comes is told by its tag, if that tells it."""
     return _CADENCES.get(dataset.tags.get("cadence", ""), _WINDOWS[dataset.key.window])
-
-
-def _union(boxes: Sequence[BBox]) -> BBox:
-    return (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
 
 
 def _id(dataset: Dataset) -> str:

@@ -15,6 +15,7 @@ from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.documents import document_bytes
 from kfm_pipelines.catalogs.prov_jsonld import as_json_ld, name_of
 from kfm_pipelines.catalogs.release_facts import PROVENANCE, InputFacts, ReleaseFacts
+from kfm_pipelines.catalogs.stac import PARQUET
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations.identity import Provider
 
@@ -25,7 +26,6 @@ __all__ = ["PROVENANCE", "data_id", "iri", "provenance_document", "release_prove
 
 _STAGES = ("compute", "mask", "validate", "stage", "publish")
 SOFTWARE = "kfm:agent:kfm-pipelines"
-PARQUET = "application/vnd.apache.parquet"
 
 
 def release_provenance(dataset: Dataset, facts: ReleaseFacts) -> bytes:

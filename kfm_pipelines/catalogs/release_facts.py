@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from kfm_pipelines.boxes import BBox
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.declarations import Table
-
-BBox = tuple[float, float, float, float]
 
 PROVENANCE = "provenance.jsonld"  # what documents are called while they are staged
 MANIFEST = "run_manifest.json"

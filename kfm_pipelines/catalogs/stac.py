@@ -6,10 +6,11 @@ Nothing here knows the time of day: a document says what the data is, so the sam
 from datetime import date, timedelta
 from typing import Any
 
+from kfm_pipelines.boxes import BBox
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.documents import checksum, document_bytes
 from kfm_pipelines.catalogs.profile import PROFILE, check
-from kfm_pipelines.catalogs.release_facts import BBox, DocumentFacts, InputFacts, ReleaseFacts, StorageFacts
+from kfm_pipelines.catalogs.release_facts import DocumentFacts, InputFacts, ReleaseFacts, StorageFacts
 from kfm_pipelines.catalogs.stac_pages import page_of
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table

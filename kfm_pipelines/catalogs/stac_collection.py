@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.boxes import BBox, union
 from kfm_pipelines.catalogs.documents import document_bytes
 from kfm_pipelines.catalogs.profile import PROFILE, PROFILE_FILE, check
-from kfm_pipelines.catalogs.release_facts import BBox
 from kfm_pipelines.catalogs.stac import (
     PARQUET,
     PROVENANCE_TITLE,
@@ -104,7 +104,7 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
 def extent_of(dataset: Dataset, members: Sequence[Member]) -> dict[str, Any]:
     """Where and when these members are, as a Collection says it."""
     starts, ends = min(m.window_start for m in members), max(m.window_end for m in members)
-    return _extent(dataset, starts, ends, _union(members)).to_dict()
+    return _extent(dataset, starts, ends, union(one.bbox for one in members)).to_dict()
 
 
 def root_document(datasets: Iterable[Dataset]) -> bytes:
@@ -141,13 +141,6 @@ def _extent(dataset: Dataset, starts: datetime, ends: datetime, bbox: BBox | Non
         spatial=pystac.SpatialExtent([list(bbox or _declared_extent(dataset))]),
         temporal=pystac.TemporalExtent([[starts, ends]]),
     )
-
-
-def _union(members: Sequence[Member]) -> BBox | None:
-    boxes = [member.bbox for member in members if member.bbox]
-    if not boxes:
-        return None
-    return (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
 
 
 def _declared_extent(dataset: Dataset) -> BBox:

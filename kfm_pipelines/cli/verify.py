@@ -15,9 +15,10 @@ from rich.table import Table
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, print_json, progress
 from kfm_pipelines.events.quoting import one_line
-from kfm_pipelines.operations.verifying import CATALOG, Check, Trust, Verified, trust_from, verify_all, verify_key
+from kfm_pipelines.operations.verifying import Check, Trust, Verified, trust_from, verify_all, verify_key
 from kfm_pipelines.settings import ReaderSettings, load_reader_settings
 from kfm_pipelines.stores import open_store
+from kfm_pipelines.stores.layout import CATALOG
 
 LONGEST_PATH = 1024
 

@@ -33,18 +33,16 @@ def file_letters(workshop: Workshop, *, budget_seconds: float = BUDGET_SECONDS) 
     could not be done for a letter. One that cannot be filed holds up no other."""
     deadline = time.monotonic() + budget_seconds
     problems: list[str] = []
-    for letter in letters.unfiled(workshop.database, LETTERS_AT_ONCE):
-        if time.monotonic() > deadline:
-            break
-        with _noting(letter, problems):
-            _write_record(workshop, letter)
-            letters.mark_filed(workshop.database, letter)
-    for letter in letters.unforwarded(workshop.database, LETTERS_AT_ONCE):
-        if time.monotonic() > deadline:
-            break
-        with _noting(letter, problems):
-            _forward(workshop, letter)
-            letters.mark_forwarded(workshop.database, letter)
+    for waiting, do, mark_done in (
+        (letters.unfiled, _write_record, letters.mark_filed),
+        (letters.unforwarded, _forward, letters.mark_forwarded),
+    ):
+        for letter in waiting(workshop.database, LETTERS_AT_ONCE):
+            if time.monotonic() > deadline:
+                break
+            with _noting(letter, problems):
+                do(workshop, letter)
+                mark_done(workshop.database, letter)
     return problems
 
 

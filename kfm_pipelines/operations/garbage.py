@@ -19,7 +19,7 @@ from typing import Any
 
 from kfm_pipelines.catalogs.release_facts import MANIFEST
 from kfm_pipelines.datasets import pipeline_of
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
+from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.environment import environment_facts
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import Database
@@ -31,8 +31,8 @@ from kfm_pipelines.state.holdings import (
     newest_epochs,
     open_work,
 )
-from kfm_pipelines.stores import Layout, Store
-from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, is_item, work_folder
+from kfm_pipelines.stores import Layout, Store, read_if_there
+from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, tells_of_key, work_folder
 
 READERS = 8  # at once; on S3 a read is mostly waiting
 HOLD_SECONDS = 2.0  # publications wait no longer at a time, and give up after five
@@ -124,12 +124,12 @@ def _unreferenced(store: Store, held: Iterable[Holding]) -> tuple[str, ...]:
 
 
 def _named_by(store: Store, path: str) -> set[str]:
-    data = _read(store, path)
+    data = read_if_there(store, path)
     if data is None:
-        return set()
+        return set()  # gone since it was listed
     document = _parsed(data)
     named = {digest.decode() for digest in _OBJECT.findall(data)}
-    if document is None or (is_item(path) and document.get("type") not in ("Feature", "Catalog")):
+    if document is None or (tells_of_key(path) and document.get("type") not in ("Feature", "Catalog")):
         raise IntegrityBroken(f"{path} cannot be read, so nobody knows what it refers to; restore it first")
     if document.get("type") == "Feature" and not named:
         raise IntegrityBroken(f"{path} is an Item that refers to no object; restore it first")
@@ -138,9 +138,9 @@ def _named_by(store: Store, path: str) -> set[str]:
 
 def _sbom_of_kept(store: Store, path: str) -> set[str]:
     """What a kept document names beside what the catalog does; nothing unless it is a manifest."""
-    data = _read(store, path)
+    data = read_if_there(store, path)
     if data is None:
-        return set()
+        return set()  # gone since it was listed
     if hashlib.sha256(data).hexdigest() != digest_of(path):
         raise IntegrityBroken(f"{path} holds other bytes than its name says, so nobody knows what it refers to")
     return _sbom_of(data)
@@ -149,7 +149,7 @@ def _sbom_of_kept(store: Store, path: str) -> set[str]:
 def _sboms_of_staged(store: Store, held: Iterable[Holding]) -> set[str]:
     """A manifest that is not yet kept is where it was staged."""
     layouts = [(Layout(pipeline_of(one.dataset)), one) for one in held if one.is_open]
-    staged = [_read(store, layout.staged_document(one.key, one.txn, MANIFEST)) for layout, one in layouts]
+    staged = [read_if_there(store, layout.staged_document(one.key, one.txn, MANIFEST)) for layout, one in layouts]
     return {digest for data in staged if data is not None for digest in _sbom_of(data)}
 
 
@@ -178,13 +178,6 @@ def _work_going_on(database: Database) -> tuple[set[tuple[str, int]], dict[str, 
 def _union(paths: Iterable[str], named_by: Callable[[str], set[str]]) -> set[str]:
     with ThreadPoolExecutor(READERS) as pool:
         return set().union(*pool.map(named_by, paths))
-
-
-def _read(store: Store, path: str) -> bytes | None:
-    try:
-        return store.read(path)
-    except ObjectMissing:
-        return None  # gone since it was listed
 
 
 def _parsed(data: bytes) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from kfm_pipelines.operations.verifying.trust import trust_from
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.state.transactions import Publishing
-from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores import Layout, Store, read_if_there
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 log = logging.getLogger(__name__)
@@ -60,10 +60,12 @@ def _last_genuine(
 ) -> tuple[int, Mapping[str, Any]] | tuple[None, None]:
     """The last of the earlier revisions, and its document. One that is not as it was sealed is left out and not sealed
     again, and nothing about it may stop a publication that readers see already; `kfm verify` names it."""
+    if not earlier:
+        return None, None
+    trust = trust_from(workshop.store, workshop.settings.signing_key, None)
     while earlier:
         path = layout.revision(key, earlier[-1])
         try:
-            trust = trust_from(workshop.store, workshop.settings.signing_key, None)
             document, _ = unsealed(path, workshop.store.read(path), trust.keys)
         except (IntegrityBroken, SignatureRefused, ObjectMissing) as error:
             log.warning("left out of the history: %s", error)
@@ -119,10 +121,8 @@ def _records(store: Store, layout: Layout, digests: Mapping[str, str]) -> dict[s
 
 
 def _kept(store: Store, layout: Layout, name: str, digest: str) -> dict[str, DocumentFacts]:
-    try:
-        return {name: _facts(layout, digest, store.read(layout.document(digest)))}
-    except ObjectMissing:
-        return {}
+    data = read_if_there(store, layout.document(digest))
+    return {} if data is None else {name: _facts(layout, digest, data)}
 
 
 def _facts(layout: Layout, digest: str, data: bytes) -> DocumentFacts:

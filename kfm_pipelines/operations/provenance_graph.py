@@ -1,8 +1,4 @@
-"""One graph of where everything that is published came from, written when something changed, and asked by people.
-
-Reading all provenance takes longer than a transaction may be idle, so it is done outside of any. Right before the graph
-is written, with nobody taking anything back, the log is asked whether something that was read has been since.
-"""
+"""One graph of where everything that is published came from, written when something changed, and asked by people."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,17 +19,15 @@ from kfm_pipelines.catalogs.prov_graph import (
     unpacked,
 )
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import ObjectMissing, ServiceUnavailable
+from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.gates.items import asset_of, sha256
+from kfm_pipelines.operations.rewriting import is_outdated, written_at_last
 from kfm_pipelines.operations.signing import write_with_seal
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.graph_marks import changes_in_graph, changes_of_collections, hold_graph, mark_graph
+from kfm_pipelines.state import snapshots
 from kfm_pipelines.state.revisions import published_keys
-from kfm_pipelines.state.withdrawals import any_withdrawn
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
-
-ATTEMPTS = 3
 
 
 @dataclass
@@ -65,18 +59,15 @@ class Origins:
 
 def write_graph(workshop: Workshop) -> GraphWritten:
     """Write the graph of all current releases, unless nothing was published since."""
-    for _ in range(ATTEMPTS):
-        result = _try_to_write(workshop)
-        if result is not None:
-            return result
-    raise ServiceUnavailable("what the graph of provenance was made of changed each time before it was written")
+    return written_at_last("the graph of provenance", lambda: _try_to_write(workshop))
 
 
 def _try_to_write(workshop: Workshop) -> GraphWritten | None:
-    """None when it must not be written: something in it was taken back meanwhile, or there is a newer one."""
+    """None when it must not be written."""
     with workshop.database.transaction() as connection:
-        changes = changes_of_collections(connection)
-        if changes == changes_in_graph(connection) and (not changes or workshop.store.exists(PROVENANCE_GRAPH)):
+        changes = snapshots.changes_of_collections(connection)
+        is_current = changes == snapshots.taken_up_to(connection, snapshots.PROVENANCE)
+        if is_current and (not changes or workshop.store.exists(PROVENANCE_GRAPH)):
             return GraphWritten(published=bool(changes))
         keys = [
             (workshop.datasets[dataset], one.key)
@@ -87,12 +78,11 @@ def _try_to_write(workshop: Workshop) -> GraphWritten | None:
     result, read = GraphWritten(written=True), dict[str, str]()
     data = packed(_lines(workshop, keys, result, read))
     with workshop.database.transaction() as connection:
-        hold_graph(connection)
-        is_older = any(upto > changes.get(name, upto) for name, upto in changes_in_graph(connection).items())
-        if is_older or any_withdrawn(connection, read):
+        snapshots.hold_graph(connection)
+        if is_outdated(connection, snapshots.PROVENANCE, changes, read):
             return None
         write_with_seal(workshop, PROVENANCE_GRAPH, data)
-        mark_graph(connection, changes)
+        snapshots.record(connection, snapshots.PROVENANCE, changes)
     return result
 
 

@@ -8,11 +8,10 @@ from kfm_pipelines.care.published import published_table
 from kfm_pipelines.catalogs.documents import SHA256
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.gates.items import asset_of, sha256
 from kfm_pipelines.gates.published import PublishedSubject, Recorded
 from kfm_pipelines.state.revisions import Revision
-from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores import Layout, Store, read_if_there
 
 DOCUMENTS = ("provenance",)  # assets of an Item besides its data
 
@@ -28,8 +27,8 @@ def read_published(store: Store, layout: Layout, revision: Revision) -> Publishe
     )
     subject = PublishedSubject(
         recorded,
-        item=_read(store, recorded.item_path),
-        content=_read(store, recorded.content_path),
+        item=read_if_there(store, recorded.item_path),
+        content=read_if_there(store, recorded.content_path),
         processed_hash=store.digest(recorded.processed_path),
         documents={},
     )
@@ -64,12 +63,5 @@ def _document(store: Store, layout: Layout, item: Mapping[str, Any], name: str) 
     digest = str(asset_of(item, name).get("file:checksum")).removeprefix(SHA256)
     if not digest.isalnum():
         return None
-    data = _read(store, layout.document(digest))
+    data = read_if_there(store, layout.document(digest))
     return None if data is None else (len(data), sha256(data))
-
-
-def _read(store: Store, path: str) -> bytes | None:
-    try:
-        return store.read(path)
-    except ObjectMissing:
-        return None

@@ -125,7 +125,8 @@ def look_at(workshop: Workshop, dataset: Dataset, run_id: str, key: str) -> Sequ
     revision = current_revision(workshop.database, key)
     verdicts = _verdicts(workshop, dataset, revision) if revision else ()
     if not all(verdict.passed for verdict in verdicts):
-        revision = settled_revision(workshop.database, key)
+        with workshop.database.transaction() as connection:
+            revision = settled_revision(connection, key)
         verdicts = _verdicts(workshop, dataset, revision) if revision else ()
         if not all(verdict.passed for verdict in verdicts) and _moves(workshop, key, revision):
             return None

@@ -2,9 +2,6 @@
 
 One is taken when something was published since the last one. The collection links it from the first one on, and it is
 written before that, so the link always leads somewhere.
-
-Reading all Items takes its time and holds nobody off. So right before it is written, with nobody taking anything back,
-the log is asked whether something that was read has been taken back since.
 """
 
 import json
@@ -13,18 +10,15 @@ from typing import Any
 
 from kfm_pipelines.catalogs.stac_geoparquet import items_table
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, ServiceUnavailable
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
 from kfm_pipelines.gates.items import sha256
 from kfm_pipelines.operations.collections import refresh_collection
+from kfm_pipelines.operations.rewriting import is_outdated, written_at_last
 from kfm_pipelines.operations.signing import write_with_seal
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import snapshots
-from kfm_pipelines.state.revisions import count_change
-from kfm_pipelines.state.snapshots import RecordedItem
-from kfm_pipelines.state.withdrawals import any_withdrawn
+from kfm_pipelines.state.revisions import Revision, count_change, current_revisions, settled_revision
 from kfm_pipelines.stores import Layout
-
-ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,48 +36,43 @@ class Snapshot:
 
 def take_snapshot(workshop: Workshop, dataset: Dataset, *, anyway: bool = False) -> Snapshot:
     """Write the collection's Items as one table, unless nothing has changed since it was last done."""
-    for _ in range(ATTEMPTS):
-        taken = _try_to_take(workshop, dataset, anyway=anyway)
-        if taken is not None:
-            return taken
-    raise ServiceUnavailable(f"{dataset.dataset}: what a snapshot was made of changed each time before it was written")
+    return written_at_last(f"a snapshot of {dataset.dataset}", lambda: _try_to_take(workshop, dataset, anyway=anyway))
 
 
 def _try_to_take(workshop: Workshop, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
-    """None when it must not be written: something in it was taken back meanwhile, or there is a newer one."""
+    """None when it must not be written."""
     layout = Layout(dataset.pipeline)
     with workshop.database.transaction() as connection:
         changes = snapshots.changes_of(connection, dataset.dataset)
-        taken = snapshots.taken_up_to(connection, dataset.dataset, snapshots.ITEMS)
-        recorded = snapshots.recorded_items(connection, dataset.dataset)
+        taken = snapshots.taken_up_to(connection, snapshots.ITEMS).get(dataset.dataset)
+        recorded = current_revisions(connection, dataset.dataset)
     if not recorded:
         return Snapshot(dataset.dataset, 0, 0, "nothing is published")
     if taken == changes and not anyway and workshop.store.exists(layout.snapshot()):
         return Snapshot(dataset.dataset, len(recorded), 0, "nothing has changed since the last one")
     read = [_item(workshop, layout, one) for one in recorded]
-    data = items_table([item for _, item in read])
+    data, contents = items_table([item for _, item in read]), {one.key: one.content_hash for one, _ in read}
     with workshop.database.transaction() as connection:
         snapshots.hold(connection, dataset.dataset)
-        taken = snapshots.taken_up_to(connection, dataset.dataset, snapshots.ITEMS)
-        is_older = taken is not None and taken > changes
-        if is_older or any_withdrawn(connection, {one.key: one.content_hash for one, _ in read}):
+        if is_outdated(connection, snapshots.ITEMS, {dataset.dataset: changes}, contents):
             return None
+        is_first = not snapshots.is_there(connection, dataset.dataset, snapshots.ITEMS)
         write_with_seal(workshop, layout.snapshot(), data)
-        snapshots.record_snapshot(connection, dataset.dataset, snapshots.ITEMS, changes)
-        if taken is None:
+        snapshots.record(connection, snapshots.ITEMS, {dataset.dataset: changes})
+        if is_first:
             count_change(connection, dataset.dataset)
     refresh_collection(workshop, dataset)
     return Snapshot(dataset.dataset, len(read), len(data))
 
 
-def _item(workshop: Workshop, layout: Layout, one: RecordedItem) -> tuple[RecordedItem, dict[str, Any]]:
+def _item(workshop: Workshop, layout: Layout, one: Revision) -> tuple[Revision, dict[str, Any]]:
     """The Item, and as what it is recorded: what goes under our seal has to be what was published."""
     path = layout.item(one.key)
     try:
         data = workshop.store.read(path)
         if sha256(data) != one.item_hash:
             with workshop.database.transaction() as connection:
-                one = snapshots.settled_item(connection, one.key)
+                one = settled_revision(connection, one.key) or one
                 data = workshop.store.read(path)
     except ObjectMissing:
         raise IntegrityBroken(f"{path} is not there; see what a scan says of it") from None

@@ -1,11 +1,11 @@
 """Stage: the candidate revision, complete and checked, where no reader looks."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.boxes import BBox, box_from
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalogs.attestation import Subjects, attestation
 from kfm_pipelines.catalogs.care_facts import CareFacts
@@ -18,7 +18,6 @@ from kfm_pipelines.catalogs.release_facts import (
     PROVENANCE,
     PUBLIC_KEY,
     SBOM,
-    BBox,
     DocumentFacts,
     EnvironmentFacts,
     InputFacts,
@@ -29,6 +28,7 @@ from kfm_pipelines.catalogs.stac import item_document
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.gates.items import sha256
 from kfm_pipelines.stages.geoparquet import box_of
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stores import Layout, Store
@@ -102,58 +102,33 @@ class Release:
 
     @classmethod
     def from_detail(cls, detail: dict[str, Any]) -> "Release":
-        bbox = detail["bbox"]
-        return cls(**{**detail, "bbox": (bbox[0], bbox[1], bbox[2], bbox[3]) if bbox else None})
+        return cls(**{**detail, "bbox": box_from(detail["bbox"])})
 
 
 def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, notary: Notary) -> Release:
     """Write data, documents and Item of the candidate to the staging tier; the data must be the bytes judged."""
     layout = Layout(dataset.pipeline)
-    data = store.read(layout.masked(candidate.key, candidate.epoch))
-    if hashlib.sha256(data).hexdigest() != content_hash:
-        raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
+    data = _judged(store, layout, candidate, content_hash)
     facts = _facts(candidate, content_hash, data)
-    provenance = release_provenance(dataset, facts)
-    provenance_hash = hashlib.sha256(provenance).hexdigest()
-    item = item_document(
-        dataset,
-        facts,
-        DocumentFacts(f"../../../{layout.content(content_hash)}", content_hash, len(data)),
-        DocumentFacts(f"../../../{layout.document(provenance_hash)}", provenance_hash, len(provenance)),
-    )
-    item_hash = hashlib.sha256(item).hexdigest()
-    documents = {PROVENANCE: provenance}
-    manifest = run_manifest(dataset, facts, candidate.revision, item_hash=item_hash, provenance_hash=provenance_hash)
-    manifest_hash = hashlib.sha256(manifest).hexdigest()
-    subjects = Subjects(
-        data=(layout.processed(facts.key), content_hash),
-        item=(layout.item(facts.key), item_hash),
-        provenance=(layout.document(provenance_hash), provenance_hash),
-        manifest=(layout.document(manifest_hash), manifest_hash),
-    )
-    records = {MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, notary.signer)}
-    shared = {SBOM: notary.sbom, PUBLIC_KEY: notary.signer.public.pem}
-    store.write(layout.staged_data(candidate.key, candidate.epoch), data)
-    for name, document in {**documents, **records}.items():
-        store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
-    store.write(layout.staged_item(candidate.key, candidate.epoch), item)
+    papers = _papers(dataset, facts, candidate.revision, notary)
+    _stage_own(store, layout, candidate, data, papers)
     release = Release(
         key=candidate.key,
         revision=candidate.revision,
         inputs_hash=candidate.inputs_hash,
         fingerprint=candidate.fingerprint,
         content_hash=content_hash,
-        item_hash=item_hash,
+        item_hash=sha256(papers.item),
         expected_item=store.digest(layout.item(candidate.key)),
         rows=facts.rows,
         bytes=len(data),
         bbox=facts.bbox,
-        documents=_digests(documents),
-        records=_digests(records),
-        shared=_digests(shared),
+        documents=_digests(papers.documents),
+        records=_digests(papers.records),
+        shared=_digests(papers.shared),
         signed_by=notary.signer.public.key_id,
     )
-    _stage_shared(store, layout, candidate, release, shared)
+    _stage_shared(store, layout, candidate, release, papers.shared)
     return release
 
 
@@ -162,8 +137,7 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     import pyarrow.compute as pc
 
     if declaration.geometry_column is not None:
-        box = box_of(table.column(declaration.geometry_column))
-        return (box[0], box[1], box[2], box[3]) if box else None
+        return box_from(box_of(table.column(declaration.geometry_column)))
     if declaration.longitude_column is None or declaration.latitude_column is None:
         return None
     longitudes = pc.min_max(table.column(declaration.longitude_column)).as_py()
@@ -171,6 +145,58 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     if longitudes["min"] is None or latitudes["min"] is None:
         return None
     return (longitudes["min"], latitudes["min"], longitudes["max"], latitudes["max"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Papers:
+    """All that is written about the data of a release, by what it is to the release."""
+
+    item: bytes
+    documents: Mapping[str, bytes]
+    records: Mapping[str, bytes]
+    shared: Mapping[str, bytes]
+
+
+def _judged(store: Store, layout: Layout, candidate: Candidate, content_hash: str) -> bytes:
+    data = store.read(layout.masked(candidate.key, candidate.epoch))
+    if sha256(data) != content_hash:
+        raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
+    return data
+
+
+def _papers(dataset: Dataset, facts: ReleaseFacts, revision: int, notary: Notary) -> _Papers:
+    """Each names the ones before it by their digests; the attestation names them all."""
+    layout = Layout(dataset.pipeline)
+    provenance = release_provenance(dataset, facts)
+    provenance_hash = sha256(provenance)
+    item = item_document(
+        dataset,
+        facts,
+        DocumentFacts(f"../../../{layout.content(facts.content_hash)}", facts.content_hash, facts.size),
+        DocumentFacts(f"../../../{layout.document(provenance_hash)}", provenance_hash, len(provenance)),
+    )
+    item_hash = sha256(item)
+    manifest = run_manifest(dataset, facts, revision, item_hash=item_hash, provenance_hash=provenance_hash)
+    manifest_hash = sha256(manifest)
+    subjects = Subjects(
+        data=(layout.processed(facts.key), facts.content_hash),
+        item=(layout.item(facts.key), item_hash),
+        provenance=(layout.document(provenance_hash), provenance_hash),
+        manifest=(layout.document(manifest_hash), manifest_hash),
+    )
+    return _Papers(
+        item=item,
+        documents={PROVENANCE: provenance},
+        records={MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, notary.signer)},
+        shared={SBOM: notary.sbom, PUBLIC_KEY: notary.signer.public.pem},
+    )
+
+
+def _stage_own(store: Store, layout: Layout, candidate: Candidate, data: bytes, papers: _Papers) -> None:
+    store.write(layout.staged_data(candidate.key, candidate.epoch), data)
+    for name, document in {**papers.documents, **papers.records}.items():
+        store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
+    store.write(layout.staged_item(candidate.key, candidate.epoch), papers.item)
 
 
 def _stage_shared(
@@ -206,4 +232,4 @@ def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts
 
 
 def _digests(documents: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(document).hexdigest() for name, document in documents.items()}
+    return {name: sha256(document) for name, document in documents.items()}

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.boxes import BBox, box_from, union
+
 if TYPE_CHECKING:
     from psycopg import Connection
-
-BBox = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def items_of(connection: "Connection[dict[str, Any]]", dataset: str, page: str) 
     )
     return [
         PageItem(
-            r["key"], r["window_start"], r["window_end"], _bbox(r["bbox"]), r["rows"], r["bytes"], r["content_hash"]
+            r["key"], r["window_start"], r["window_end"], box_from(r["bbox"]), r["rows"], r["bytes"], r["content_hash"]
         )
         for r in rows
     ]
@@ -131,7 +131,7 @@ def settled_summary(connection: "Connection[dict[str, Any]]", dataset: str, with
         bytes=row["bytes"],
         starts=row["starts"],
         ends=row["ends"],
-        bbox=_bbox([row["west"], row["south"], row["east"], row["north"]] if row["west"] is not None else None),
+        bbox=box_from([row["west"], row["south"], row["east"], row["north"]] if row["west"] is not None else None),
         versions=tuple(sorted(row["versions"] or ())),
     )
 
@@ -169,22 +169,15 @@ def summary_of(items: Sequence[PageItem]) -> Summary:
 
 def combined(summaries: Iterable[Summary]) -> Summary:
     found = [one for one in summaries if one.items]
-    boxes = [one.bbox for one in found if one.bbox]
     return Summary(
         items=sum(one.items for one in found),
         rows=sum(one.rows for one in found),
         bytes=sum(one.bytes for one in found),
         starts=min((one.starts for one in found if one.starts), default=None),
         ends=max((one.ends for one in found if one.ends), default=None),
-        bbox=union(boxes),
+        bbox=union(one.bbox for one in found),
         versions=tuple(sorted({version for one in found for version in one.versions})),
     )
-
-
-def union(boxes: Sequence[BBox]) -> BBox | None:
-    if not boxes:
-        return None
-    return (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
 
 
 def keys_with_errors(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
@@ -198,7 +191,3 @@ def keys_with_errors(connection: "Connection[dict[str, Any]]", dataset: str) -> 
         {"dataset": dataset},
     ).fetchall()
     return int(row["keys"])
-
-
-def _bbox(values: Sequence[float] | None) -> BBox | None:
-    return (values[0], values[1], values[2], values[3]) if values else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.boxes import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Database
 
@@ -25,7 +26,7 @@ class Revision:
     item_hash: str
     rows: int
     bytes: int
-    bbox: tuple[float, float, float, float] | None
+    bbox: BBox | None
     run_id: str
 
 
@@ -36,7 +37,7 @@ class PublishedKey:
     key: str
     window_start: datetime
     window_end: datetime
-    bbox: tuple[float, float, float, float] | None
+    bbox: BBox | None
 
 
 def current_revision(database: Database, key: str) -> Revision | None:
@@ -105,7 +106,20 @@ def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> li
         """,
         {"dataset": dataset},
     )
-    return [PublishedKey(r["key"], r["window_start"], r["window_end"], _bbox(r["bbox"])) for r in rows]
+    return [PublishedKey(r["key"], r["window_start"], r["window_end"], box_from(r["bbox"])) for r in rows]
+
+
+def current_revisions(connection: "Connection[dict[str, Any]]", dataset: str) -> list[Revision]:
+    """Of each key that anything is published of."""
+    rows = connection.execute(
+        """
+        SELECT DISTINCT ON (r.key COLLATE "C") r.*
+        FROM kfm.keys k JOIN kfm.revisions r ON r.key = k.key
+        WHERE k.dataset = %(dataset)s ORDER BY r.key COLLATE "C", r.revision DESC
+        """,
+        {"dataset": dataset},
+    )
+    return [_revision(row) for row in rows]
 
 
 def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Revision]:
@@ -125,13 +139,12 @@ def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Rev
     return [_revision(row) for row in rows]
 
 
-def settled_revision(database: Database, key: str) -> Revision | None:
-    """The current one, once a publication that is under way has ended."""
-    with database.transaction() as connection:
-        connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
-        row = connection.execute(
-            "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
-        ).fetchone()
+def settled_revision(connection: "Connection[dict[str, Any]]", key: str) -> Revision | None:
+    """The current one, once a publication that is under way has ended; none begins until the transaction ends."""
+    connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
+    row = connection.execute(
+        "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
+    ).fetchone()
     return _revision(row) if row else None
 
 
@@ -181,10 +194,6 @@ def _revision(row: Mapping[str, Any]) -> Revision:
         item_hash=row["item_hash"],
         rows=row["rows"],
         bytes=row["bytes"],
-        bbox=_bbox(row["bbox"]),
+        bbox=box_from(row["bbox"]),
         run_id=row["run_id"],
     )
-
-
-def _bbox(values: list[float] | None) -> tuple[float, float, float, float] | None:
-    return (values[0], values[1], values[2], values[3]) if values else None

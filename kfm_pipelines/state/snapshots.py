@@ -1,21 +1,14 @@
-"""Snapshots: up to which change of its pages a collection was last written in one piece."""
+"""Snapshots: up to which change of the collections something is written that is made of all their releases. Of each
+collection that is the table of its Items; of all of them together, the graph of provenance."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 ITEMS = "items"  # all Items in one table
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedItem:
-    """What the log says is current of one key."""
-
-    key: str
-    content_hash: str
-    item_hash: str
+PROVENANCE = "provenance"  # all of it in one graph
 
 
 def hold(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
@@ -23,28 +16,9 @@ def hold(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm snapshot ' || %(d)s))", {"d": dataset})
 
 
-def recorded_items(connection: "Connection[dict[str, Any]]", dataset: str) -> list[RecordedItem]:
-    rows = connection.execute(
-        """
-        SELECT DISTINCT ON (k.key) k.key, r.content_hash, r.item_hash
-        FROM kfm.keys k JOIN kfm.revisions r ON r.key = k.key
-        WHERE k.dataset = %(dataset)s ORDER BY k.key, r.revision DESC
-        """,
-        {"dataset": dataset},
-    )
-    return [RecordedItem(**row) for row in rows]
-
-
-def settled_item(connection: "Connection[dict[str, Any]]", key: str) -> RecordedItem:
-    """The same of one key, when whoever publishes it is through; nobody does until the transaction ends."""
-    connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
-    [row] = connection.execute(
-        """
-        SELECT key, content_hash, item_hash FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1
-        """,
-        {"key": key},
-    ).fetchall()
-    return RecordedItem(**row)
+def hold_graph(connection: "Connection[dict[str, Any]]") -> None:
+    """Until the transaction ends nobody else writes the graph, or takes it back."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm provenance graph'))")
 
 
 def changes_of(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
@@ -56,29 +30,44 @@ def changes_of(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
     return int(row["changes"])
 
 
+def changes_of_collections(connection: "Connection[dict[str, Any]]") -> dict[str, int]:
+    rows = connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset")
+    return {row["dataset"]: row["changed"] for row in rows}
+
+
 def is_there(connection: "Connection[dict[str, Any]]", dataset: str, kind: str) -> bool:
-    return taken_up_to(connection, dataset, kind) is not None
+    return dataset in taken_up_to(connection, kind)
 
 
-def taken_up_to(connection: "Connection[dict[str, Any]]", dataset: str, kind: str) -> int | None:
-    row = connection.execute(
-        "SELECT changed FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s",
-        {"dataset": dataset, "kind": kind},
-    ).fetchone()
-    return None if row is None else int(row["changed"])
+def taken_up_to(connection: "Connection[dict[str, Any]]", kind: str) -> dict[str, int]:
+    """By dataset; one that it was never taken of is not there."""
+    rows = connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind})
+    return {row["dataset"]: row["changed"] for row in rows}
 
 
-def record_snapshot(connection: "Connection[dict[str, Any]]", dataset: str, kind: str, changes: int) -> None:
-    connection.execute(
-        """
-        INSERT INTO kfm.snapshots (dataset, kind, changed) VALUES (%(dataset)s, %(kind)s, %(changes)s)
-        ON CONFLICT (dataset, kind) DO UPDATE SET changed = excluded.changed, at = excluded.at
-        """,
-        {"dataset": dataset, "kind": kind, "changes": changes},
-    )
+def has_newer(connection: "Connection[dict[str, Any]]", kind: str, changes: Mapping[str, int]) -> bool:
+    """Whether one was taken meanwhile that goes further than these changes."""
+    taken = taken_up_to(connection, kind)
+    return any(dataset in taken and taken[dataset] > changed for dataset, changed in changes.items())
+
+
+def record(connection: "Connection[dict[str, Any]]", kind: str, changes: Mapping[str, int]) -> None:
+    for dataset, changed in changes.items():
+        connection.execute(
+            """
+            INSERT INTO kfm.snapshots (dataset, kind, changed) VALUES (%(dataset)s, %(kind)s, %(changed)s)
+            ON CONFLICT (dataset, kind) DO UPDATE SET changed = excluded.changed, at = excluded.at
+            """,
+            {"dataset": dataset, "kind": kind, "changed": changed},
+        )
 
 
 def forget(connection: "Connection[dict[str, Any]]", dataset: str, kind: str) -> None:
     connection.execute(
         "DELETE FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s", {"dataset": dataset, "kind": kind}
     )
+
+
+def forget_graph(connection: "Connection[dict[str, Any]]") -> None:
+    """Of every dataset: it is one graph."""
+    connection.execute("DELETE FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": PROVENANCE})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import audit, dead_letters, graph_marks, holdings, kills, ledger, snapshots, wal, withdrawals
+from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, snapshots, wal, withdrawals
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
@@ -167,13 +167,13 @@ class Publishing:
     def hold_snapshots(self) -> None:
         """Whoever is about to write one, or the graph, has done so, or learns of what is committed here."""
         snapshots.hold(self._connection, self._dataset)
-        graph_marks.hold_graph(self._connection)
+        snapshots.hold_graph(self._connection)
 
     def forget_snapshot(self) -> None:
         snapshots.forget(self._connection, self._dataset, snapshots.ITEMS)
 
     def forget_graph(self) -> None:
-        graph_marks.forget_graph(self._connection)
+        snapshots.forget_graph(self._connection)
 
     def intended_at(self, revision: int, txn: int) -> datetime:
         """When this revision was first about to be published; restoring it does not change that."""

@@ -3,6 +3,8 @@
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from kfm_pipelines.errors import ObjectMissing
+
 
 class Store(Protocol):
     """Paths are relative, with forward slashes. Every call is all or nothing for a reader."""
@@ -54,3 +56,11 @@ def open_store(url: str) -> Store:
     from kfm_pipelines.stores.files import FileStore
 
     return FileStore(unquote(parts.path))
+
+
+def read_if_there(store: Store, path: str) -> bytes | None:
+    """None when there are no bytes at `path`, or none any longer."""
+    try:
+        return store.read(path)
+    except ObjectMissing:
+        return None

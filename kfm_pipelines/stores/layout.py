@@ -152,6 +152,14 @@ def digest_of(path: str) -> str:
 
 
 def is_item(path: str) -> bool:
+    """Whether it is the current Item of a key."""
+    match path.split("/"):
+        case [tier, _, "items", name]:
+            return tier == CATALOG and name.endswith(".json")
+    return False
+
+
+def tells_of_key(path: str) -> bool:
     """Whether this is where an Item is, or what tells of a key's older ones."""
     parts = path.split("/")
     return len(parts) > 3 and parts[0] == CATALOG and parts[2] in ("items", "history")

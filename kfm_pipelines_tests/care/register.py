@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.care.signatures import create_private_key, public_key_of
@@ -17,6 +16,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.operations import reviewing
 from kfm_pipelines.state import reviews
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.site import Site
 
 MONTH = datetime(2026, 5, 1, tzinfo=UTC)
@@ -79,8 +79,7 @@ def with_reviewer(site: Site, authority: str = "heritage-review-board") -> Regis
         "valid_from": today - timedelta(days=1),
         "valid_until": today + timedelta(days=300),
     }
-    path = site.root / "resources" / "authorities" / f"{authority}.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"keys": [key]}))
+    change(site.root / "resources" / "authorities" / f"{authority}.yaml", keys=[key])
     return register
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 
 from kfm_pipelines.catalogs.prov_graph import packed
 from kfm_pipelines.catalogs.stac_geoparquet import items_table
@@ -29,6 +28,7 @@ from kfm_pipelines.state.verdicts import Judged, record_verdict
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.crash.given import kill_worker
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.orchestration.given import materialized
 from kfm_pipelines_tests.site import Site
 
@@ -66,8 +66,7 @@ def register(site: Site) -> Register:
 
 
 def changed_policy(register: Register, **changes: Any) -> None:
-    path = register.site.root / "resources" / "policies" / "heritage-sites.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+    change(register.site.root / "resources" / "policies" / "heritage-sites.yaml", **changes)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from kfm_pipelines.operations.promotion import standing_of
 from kfm_pipelines.orchestration.canary_asset import comparison_record
 from kfm_pipelines.stages.transforms import TRANSFORMS
 from kfm_pipelines.state.comparisons import Compared
-from kfm_pipelines_tests.candidates import change
 from kfm_pipelines_tests.care.register import KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.site import Site
 
 pytestmark = pytest.mark.slow

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from kfm_pipelines.boxes import BBox
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.catalogs.release_facts import (
-    BBox,
     DocumentFacts,
     EnvironmentFacts,
     InputFacts,

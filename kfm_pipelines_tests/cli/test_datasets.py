@@ -11,23 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
-from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.cli.command import Said, kfm
+from kfm_pipelines_tests.declared import change, resources_in
 
 
 @pytest.fixture
 def resources(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
+    return resources_in(tmp_path)
 
 
 def check(resources: Path, *arguments: str) -> Said:
     """Without a database or a cloud."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KFM_", "AWS_"))}
     return kfm({**environment, "KFM_RESOURCES": str(resources)}, "datasets", "check", *arguments)
-
-
-def change(path: Path, **changes: Any) -> None:
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
 
 
 def with_column(resources: Path) -> None:

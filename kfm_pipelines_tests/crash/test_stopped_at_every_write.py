@@ -16,9 +16,6 @@ import pytest
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.publications import (
-    Change,
-    Stopped,
-    StoppingStore,
     Told,
     applied,
     followed,
@@ -31,6 +28,7 @@ from kfm_pipelines_tests.publications import (
     tree,
 )
 from kfm_pipelines_tests.site import Site, opened_site
+from kfm_pipelines_tests.stores.stopping import Change, Stopped, StoppingStore
 
 pytestmark = pytest.mark.slow
 

@@ -20,8 +20,8 @@ from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Severity
 from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.gates.given import released, subject, with_value
+from kfm_pipelines_tests.real_files import TRIBAL_AREAS, need_tribal_areas
 from kfm_pipelines_tests.stages.given import DATASET, rows
-from kfm_pipelines_tests.stages.test_tribal_areas import REAL, real_files
 
 pytestmark = pytest.mark.slow
 Change = Callable[[pa.Table], pa.Table]
@@ -127,8 +127,8 @@ def test_what_breaks_an_expectation_is_found_and_would_not_be_without_it(name: s
         assert_found(suite.model_copy(update={"expectations": others}), judged, rule, severity)
 
 
-@real_files
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@need_tribal_areas
+@pytest.mark.parametrize("path", TRIBAL_AREAS, ids=lambda path: path.stem)
 def test_a_real_file_passes_and_a_copy_with_105_percent_does_not(path: Path) -> None:
     suite, judged = suite_of(DROUGHT), released(DROUGHT, path.read_bytes())
     assert judge_suite(suite, judged).findings == ()

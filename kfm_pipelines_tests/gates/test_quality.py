@@ -21,8 +21,8 @@ from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.gates.given import OUTLINES, outlines, released, subject, with_value
 from kfm_pipelines_tests.gates.quality_cases import BOW_TIE, KANSAS, POINT
+from kfm_pipelines_tests.real_files import TRIBAL_AREAS, need_tribal_areas
 from kfm_pipelines_tests.stages.given import DATASET, minute, rows
-from kfm_pipelines_tests.stages.test_tribal_areas import REAL, real_files
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -284,8 +284,8 @@ def test_no_reading_is_not_a_reading() -> None:
         assert {(one.rule, one.subject) for one in verdict.findings} == {("range", column)}
 
 
-@real_files
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@need_tribal_areas
+@pytest.mark.parametrize("path", TRIBAL_AREAS, ids=lambda path: path.stem)
 def test_a_real_file_passes_and_a_copy_with_105_percent_does_not(path: Path) -> None:
     judged = released("drought/tribal-areas", path.read_bytes())
     assert judge_quality(judged).findings == ()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kfm_pipelines.care.authorities import load_authorities
 from kfm_pipelines.care.signatures import Signed, read_private_key, sign
@@ -16,6 +15,7 @@ from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.local.care import care_environment, reviewer_key
 from kfm_pipelines.operations.care_secrets import secret_of
 from kfm_pipelines.settings import load_settings, shipped
+from kfm_pipelines_tests.declared import change, resources_in
 
 VARIABLE = "KFM_CARE_KEY_HERITAGE_2026"
 BOARD = "heritage-review-board"
@@ -29,11 +29,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def resources(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
-
-
-def change(path: Path, **changes: Any) -> None:
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+    return resources_in(tmp_path)
 
 
 def mode(path: Path) -> int:

@@ -16,6 +16,7 @@ from kfm_pipelines.operations.setup import set_up
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import Settings, load_settings
 from kfm_pipelines_tests.care.register import Register, with_reviewer
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.site import Site, create_database
 
 pytestmark = pytest.mark.slow
@@ -54,8 +55,7 @@ def wrong(found: dict[str, Finding]) -> dict[str, str]:
 
 
 def changed(register: Register, file: str, **changes: Any) -> None:
-    path = register.site.root / "resources" / file
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+    change(register.site.root / "resources" / file, **changes)
 
 
 def changed_policy(register: Register, **changes: Any) -> None:

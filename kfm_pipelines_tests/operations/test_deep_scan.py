@@ -23,8 +23,9 @@ from kfm_pipelines.operations.scan import Scanned, nightly_scan
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.state.findings import latest_findings
 from kfm_pipelines.state.scans import Kind, last_scan, scanning
-from kfm_pipelines_tests.candidates import change, declaration_path, declared_now
+from kfm_pipelines_tests.candidates import declaration_path, declared_now
 from kfm_pipelines_tests.care.register import Register, sites
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.operations.published import (
     DROUGHT,
     HERITAGE,

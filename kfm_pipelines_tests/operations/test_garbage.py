@@ -19,8 +19,6 @@ from kfm_pipelines.state import holdings, transactions
 from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.publications import (
-    InterruptedStore,
-    Stopped,
     Told,
     applied,
     followed,
@@ -33,6 +31,7 @@ from kfm_pipelines_tests.publications import (
     tree,
 )
 from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.stores.stopping import InterruptedStore, Stopped
 
 EVERYTHING = ("catalog", "objects", "processed", "work")
 

@@ -18,11 +18,11 @@ from kfm_pipelines_tests.candidates import (
     CANARY,
     VERSION,
     candidate_file,
-    change,
     declaration_path,
     declared_now,
     try_candidate,
 )
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.site import START, Site
 
 STREAMFLOW = "usgs/streamflow"

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from kfm_pipelines.catalogs.stac_geoparquet import items_table
 from kfm_pipelines.cli.main import kfm
-from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.errors import IntegrityBroken, ServiceUnavailable
 from kfm_pipelines.operations.snapshots import take_snapshot
+from kfm_pipelines.state import snapshots
 from kfm_pipelines_tests.catalogs.given import FACTS, KANSAS, STREAMFLOW, item_of
 from kfm_pipelines_tests.site import Site
 
@@ -79,10 +80,19 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
         {"dataset": "usgs/streamflow", "items": 2, "bytes": path.stat().st_size, "note": ""}
     ]
 
+    # An older one does not replace a newer one.
+    before = path.read_bytes()
+    with site.workshop.database.transaction() as connection:
+        snapshots.record(connection, snapshots.ITEMS, {"usgs/streamflow": 3})
+    with pytest.raises(ServiceUnavailable, match="changed each time before it was written"):
+        take_snapshot(site.workshop, site.dataset, anyway=True)
+    assert path.read_bytes() == before
+    with site.workshop.database.transaction() as connection:
+        snapshots.record(connection, snapshots.ITEMS, {"usgs/streamflow": 2})
+
     # What somebody else wrote does not get under our seal.
     item = site.data / f"catalog/usgs-streamflow/items/{site.key(1)}.json"
     item.write_text(item.read_text().replace("Feature", "Feature "))
-    before = path.read_bytes()
     with pytest.raises(IntegrityBroken, match="is not what was published"):
         take_snapshot(site.workshop, site.dataset, anyway=True)
     assert path.read_bytes() == before

@@ -18,6 +18,7 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.naming import asset_key, group_of
+from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.claims import Claims
@@ -72,6 +73,14 @@ def enqueue(
     location = RegisteredCodeLocationOrigin("kfm")
     origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), name)
     return instance.create_run_for_job(job, tags=tags, status=status, remote_job_origin=origin).run_id
+
+
+def skip_reason(site: Site, instance: dg.DagsterInstance) -> str:
+    """Why a tick asks for no run."""
+    result = tick(instance, site.workshop)
+    assert not result.run_requests
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
 
 
 def spoiled(hour: int) -> bytes:

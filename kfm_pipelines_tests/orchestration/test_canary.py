@@ -22,7 +22,8 @@ from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.stages.transforms import TRANSFORMS
 from kfm_pipelines.stages.transforms.metric_discharge import metric_discharge
 from kfm_pipelines.state.comparisons import Compared
-from kfm_pipelines_tests.candidates import CANARY, candidate_file, change, declared_now, try_candidate
+from kfm_pipelines_tests.candidates import CANARY, candidate_file, declared_now, try_candidate
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.site import Site
 
 PUBLISHED = ("catalog", "objects", "processed")

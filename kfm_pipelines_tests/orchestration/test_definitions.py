@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.settings import shipped
+from kfm_pipelines_tests.declared import resources_in
 
 STAGES = ["compute", "mask", "validate", "stage", "publish"]
 DECLARED = load_datasets(shipped("resources"))
@@ -106,7 +106,7 @@ def test_there_are_no_other_assets(definitions: dg.Definitions) -> None:
 
 def test_a_dataset_with_a_candidate_has_a_sixth(tmp_path: Path) -> None:
     """In the same job, with the same partitions, behind `publish`; and its check stops nothing."""
-    resources = Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
+    resources = resources_in(tmp_path)
     path = resources / "datasets/usgs-streamflow.yaml"
     path.write_text(path.read_text() + "\ncanary: {transform_version: v1-1-0, fraction: 0.1}\n")
     definitions = build_definitions(resources)

@@ -30,14 +30,6 @@ def narrow(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def small(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
-    """Four runs at a time, one key in each."""
-    url = stack.environment["KFM_POSTGRES_URL"]
-    with opened_site(tmp_path / "site", url, site_template, KFM_BATCH_SIZE="1") as site:
-        yield site
-
-
-@pytest.fixture
 def instance(stack: Stack) -> Iterator[dg.DagsterInstance]:
     with opened_instance() as opened:
         yield opened

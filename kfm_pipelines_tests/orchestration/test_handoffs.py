@@ -3,24 +3,15 @@
 import io
 import pickletools
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pyarrow.parquet as pq
-import pytest
 
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import register_partitions
-from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.state.dispatches import due_keys
 from kfm_pipelines_tests.site import Site
-
-
-@pytest.fixture
-def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with opened_instance() as opened:
-        yield opened
 
 
 def run_up_to(site: Site, instance: dg.DagsterInstance, *stages: str) -> dg.ExecuteInProcessResult:

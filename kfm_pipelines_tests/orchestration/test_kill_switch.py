@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,6 @@ from kfm_pipelines.operations import redrive
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import LOST_AFTER_SECONDS, dispatch
-from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import open_dispatches
@@ -26,7 +25,7 @@ from kfm_pipelines.state.letters import LetterFilter
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.care.register import sites, with_reviewer
 from kfm_pipelines_tests.crash.given import applied
-from kfm_pipelines_tests.orchestration.given import make_due
+from kfm_pipelines_tests.orchestration.given import make_due, skip_reason
 from kfm_pipelines_tests.orchestration.test_publish_refuses import ByHand
 from kfm_pipelines_tests.site import START, Site
 
@@ -35,25 +34,12 @@ DROUGHT = "drought-tribal-areas:united_states:none:2025-12-04:v1-0-0"
 PUBLISHED = ("catalog", "objects", "processed")
 
 
-@pytest.fixture
-def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with opened_instance() as opened:
-        yield opened
-
-
 def kill(site: Site, dataset: str = DATASET) -> None:
     kills.kill(site.workshop.database, dataset, "ada", "wrong datum")
 
 
 def unkill(site: Site, dataset: str = DATASET) -> None:
     assert kills.unkill(site.workshop.database, dataset, "ada", "mended")
-
-
-def skip_reason(site: Site, instance: dg.DagsterInstance) -> str:
-    result = tick(instance, site.workshop)
-    assert not result.run_requests
-    assert result.skip_reason is not None
-    return result.skip_reason.skip_message or ""
 
 
 def run_job(

@@ -1,7 +1,6 @@
 """What a check tells: which keys are red first, whatever else there is to tell. What a published key shows."""
 
 import base64
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.reports import check_result
 from kfm_pipelines.orchestration.shown import place
-from kfm_pipelines.settings import shipped
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.declared import resources_in
 from kfm_pipelines_tests.orchestration.given import materialized
 from kfm_pipelines_tests.site import Site
 
@@ -112,7 +111,7 @@ def test_only_so_many_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_readers_columns_are_known_before_anything_is_published(tmp_path: Path) -> None:
-    resources = Path(shutil.copytree(shipped("resources"), tmp_path / "resources"))
+    resources = resources_in(tmp_path)
     open_to_all, masked = columns_of(resources, "usgs", "streamflow"), columns_of(resources, "heritage", "sites")
     assert open_to_all is not None
     assert open_to_all["latitude"].type == "float64"

@@ -1,7 +1,5 @@
 """What Dagster's own run queue makes of our pools, tags and dagster.yaml: which queued runs it would start now."""
 
-from collections.abc import Iterator
-
 import dagster as dg
 import pytest
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
@@ -9,18 +7,11 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 
 from kfm_pipelines.declarations import PrefixLimit
 from kfm_pipelines.orchestration.dispatch import dispatch, run_tags
-from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines_tests.orchestration.given import OTHER, declare, enqueue
 from kfm_pipelines_tests.site import Site
 
 KANSAS = "usgs-streamflow:kansas_statewide:none:2025-"
 STARTED = dg.DagsterRunStatus.STARTED
-
-
-@pytest.fixture
-def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with opened_instance() as opened:
-        yield opened
 
 
 def starting(instance: dg.DagsterInstance) -> set[str]:

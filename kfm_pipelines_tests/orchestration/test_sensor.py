@@ -1,6 +1,5 @@
 """A sensor tick, on a real site and a real Dagster instance: what it asks for, and what it says when it does not."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -14,24 +13,12 @@ from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state.dispatches import open_dispatches
+from kfm_pipelines_tests.orchestration.given import enqueue, skip_reason
 from kfm_pipelines_tests.site import Site, opened_site
-
-
-@pytest.fixture
-def instance(site: Site) -> Iterator[dg.DagsterInstance]:
-    with opened_instance() as opened:
-        yield opened
 
 
 def ticked(site: Site, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
     return list(tick(instance, site.workshop).run_requests or [])
-
-
-def reason(site: Site, instance: dg.DagsterInstance) -> str:
-    result = tick(instance, site.workshop)
-    assert not result.run_requests
-    assert result.skip_reason is not None
-    return result.skip_reason.skip_message or ""
 
 
 def run(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
@@ -76,7 +63,7 @@ def test_one_key_is_a_run_over_one_partition(site: Site, instance: dg.DagsterIns
 
 def test_an_idle_tick_says_so_with_the_depth_of_the_queue(site: Site, instance: dg.DagsterInstance) -> None:
     name = site.workshop.queue.name
-    assert reason(site, instance) == (
+    assert skip_reason(site, instance) == (
         f"queue {name}: 0 waiting, 0 in flight; this tick: no messages; no key is due, 0 runs open"
     )
 
@@ -86,7 +73,7 @@ def test_a_tick_that_changes_nothing_says_what_it_read(site: Site, instance: dg.
     assert len(ticked(site, instance)) == 1
     site.send(site.s3_message(put))
     site.send("this is no event")
-    assert "this tick: 0 new events, 1 duplicates, 1 refused; no key is due, 1 runs open" in reason(site, instance)
+    assert "this tick: 0 new events, 1 duplicates, 1 refused; no key is due, 1 runs open" in skip_reason(site, instance)
 
 
 def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, tmp_path: Path) -> None:
@@ -97,14 +84,14 @@ def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, 
             site.put(hour)
 
         assert [request.partition_key for request in ticked(site, instance)] == [site.key(0), site.key(1)]
-        assert reason(site, instance).endswith("; 1 keys wait until one of the 2 runs open ends")
+        assert skip_reason(site, instance).endswith("; 1 keys wait until one of the 2 runs open ends")
 
 
 def test_a_missing_queue_is_said_with_what_to_do_about_it(site: Site, instance: dg.DagsterInstance) -> None:
     url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
     sqs_client().delete_queue(QueueUrl=url)
 
-    said = reason(site, instance)
+    said = skip_reason(site, instance)
 
     name = site.workshop.settings.queue
     assert f"there is no queue '{name}'; `kfm doctor --fix` creates it; will try again; " in said
@@ -120,7 +107,7 @@ def test_a_missing_queue_holds_up_no_key_that_is_recorded(site: Site, instance: 
 def test_a_lost_request_is_made_again_under_the_same_run_key(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
     [lost] = ticked(site, instance)
-    assert "no key is due, 1 runs open" in reason(site, instance)
+    assert "no key is due, 1 runs open" in skip_reason(site, instance)
 
     age_dispatches(site, 61)
 
@@ -131,15 +118,11 @@ def test_a_lost_request_is_made_again_under_the_same_run_key(site: Site, instanc
 def test_a_request_whose_run_exists_is_not_lost_however_old(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
     [request] = ticked(site, instance)
-    started = instance.create_run_for_job(
-        build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow"),
-        tags={RUN_KEY_TAG: request.run_key or ""},
-        status=dg.DagsterRunStatus.STARTED,
-    )
+    started = enqueue(site, instance, status=dg.DagsterRunStatus.STARTED, tags={RUN_KEY_TAG: request.run_key or ""})
     age_dispatches(site, 3600)
 
-    assert "1 runs open" in reason(site, instance)
-    assert [run.run_id for run in instance.get_runs()] == [started.run_id]
+    assert "1 runs open" in skip_reason(site, instance)
+    assert [run.run_id for run in instance.get_runs()] == [started]
 
 
 def test_a_finished_run_closes_its_dispatch(site: Site, instance: dg.DagsterInstance) -> None:
@@ -149,7 +132,7 @@ def test_a_finished_run_closes_its_dispatch(site: Site, instance: dg.DagsterInst
 
     assert run(site, instance, request).success
 
-    assert "no key is due, 0 runs open" in reason(site, instance)
+    assert "no key is due, 0 runs open" in skip_reason(site, instance)
     assert open_dispatches(site.workshop.database) == []
     assert len(site.tree("processed")) == 2
 
@@ -160,18 +143,14 @@ def test_a_run_that_died_with_its_keys_gives_them_back_under_another_run_key(
     monkeypatch.setattr(site.workshop.random, "uniform", lambda _, longest: longest)
     site.put()
     [request] = ticked(site, instance)
-    dead = instance.create_run_for_job(
-        build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow"),
-        tags={RUN_KEY_TAG: request.run_key or ""},
-        status=dg.DagsterRunStatus.FAILURE,
-    )
+    dead = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
     site.workshop.database.execute(
         "UPDATE kfm.keys SET epoch = 1, attempts = 1, due_at = NULL, owner = %(run)s,"
         " lease_until = clock_timestamp() + interval '1 hour'",
-        {"run": dead.run_id},
+        {"run": dead},
     )
 
-    assert "no key is due, 0 runs open" in reason(site, instance)  # not at once: it may die again
+    assert "no key is due, 0 runs open" in skip_reason(site, instance)  # not at once: it may die again
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     [again] = ticked(site, instance)
 
@@ -184,9 +163,9 @@ def test_a_new_event_while_its_key_is_dispatched_waits_for_that_run(site: Site, 
     [request] = ticked(site, instance)
     site.put(name="another.parquet")
 
-    assert "this tick: 1 new events" in reason(site, instance)
+    assert "this tick: 1 new events" in skip_reason(site, instance)
     run(site, instance, request)
-    assert "no key is due, 0 runs open" in reason(site, instance)
+    assert "no key is due, 0 runs open" in skip_reason(site, instance)
 
 
 @pytest.mark.usefixtures("instance")

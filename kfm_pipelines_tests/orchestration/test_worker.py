@@ -1,13 +1,9 @@
 """A worker without a daemon: the same turns, the same limits, though no queue stands before it."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import dagster as dg
 import pytest
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations import kill_switch
 from kfm_pipelines.orchestration.dispatch import run_tags
 from kfm_pipelines.orchestration.instance import opened_instance
@@ -19,18 +15,10 @@ from kfm_pipelines.state.dispatches import Turn
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.orchestration.given import declare, enqueue, make_due
-from kfm_pipelines_tests.site import Site, opened_site
+from kfm_pipelines_tests.site import Site
 
 DATASET = "usgs/streamflow"
 KANSAS = "usgs-streamflow:kansas_statewide:none:2025-"
-
-
-@pytest.fixture
-def small(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
-    """One key in each run."""
-    url = stack.environment["KFM_POSTGRES_URL"]
-    with opened_site(tmp_path / "site", url, site_template, KFM_BATCH_SIZE="1") as site:
-        yield site
 
 
 def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: Site) -> None:

@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,6 +19,7 @@ from kfm_pipelines.stores.layout import public_key
 from kfm_pipelines_tests.catalogs.given import ENVIRONMENT, INPUT, OPEN, SBOM, SIGNER
 from kfm_pipelines_tests.site import START
 from kfm_pipelines_tests.stages.given import DATASET, computed, rows
+from kfm_pipelines_tests.stores.stopping import Stopped, StoppingStore
 
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
 LAYOUT = Layout(DATASET.pipeline)
@@ -29,61 +28,6 @@ CHANGES_OF_THE_FIRST_PROMOTION = 11
 CHANGES_OF_A_PROMOTION = 9
 NOTARY = Notary(SIGNER, SBOM)
 SHARED = {LAYOUT.document(ENVIRONMENT.sbom), public_key(SIGNER.public.key_id)}  # tell nothing of the data
-
-
-class Stopped(Exception):
-    """The process is gone."""
-
-
-class StoppingStore:
-    """A real store whose process is stopped before its next change, once it has made so many."""
-
-    def __init__(self, store: Store, changes: int) -> None:
-        self._store = store
-        self._left = changes
-
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    def read(self, path: str) -> bytes:
-        return self._store.read(path)
-
-    def digest(self, path: str) -> str | None:
-        return self._store.digest(path)
-
-    def exists(self, path: str) -> bool:
-        return self._store.exists(path)
-
-    def paths(self, prefix: str) -> list[str]:
-        return self._store.paths(prefix)
-
-    def strangers(self, prefix: str) -> list[str]:
-        return self._store.strangers(prefix)
-
-    def write(self, path: str, data: bytes) -> None:
-        self._change(self._store.write, path, data)
-
-    def keep(self, source: str, target: str) -> None:
-        self._change(self._store.keep, source, target)
-
-    def replace(self, source: str, target: str) -> None:
-        self._change(self._store.replace, source, target)
-
-    def swap(self, source: str, target: str, expected: str | None) -> None:
-        self._change(self._store.swap, source, target, expected)
-
-    def remove(self, prefix: str) -> None:
-        self._change(self._store.remove, prefix)
-
-    def discard(self, path: str) -> None:
-        self._change(self._store.discard, path)
-
-    def _change(self, do: Callable[..., None], *arguments: Any) -> None:
-        if self._left == 0:
-            raise Stopped
-        self._left -= 1
-        do(*arguments)
 
 
 @pytest.fixture
@@ -228,19 +172,19 @@ def test_a_promotion_stopped_anywhere_is_finished_by_doing_it_again(
     before = bytes_a_reader_finds(store)
 
     with pytest.raises(Stopped):
-        promote(StoppingStore(store, changes), LAYOUT, release, 2)
+        promote(StoppingStore(store, stop_after=changes), LAYOUT, release, 2)
     assert bytes_a_reader_finds(store) in (before, SECOND)
     with pytest.raises(Stopped):
-        promote(StoppingStore(store, 0), LAYOUT, release, 2)
+        promote(StoppingStore(store, stop_after=0), LAYOUT, release, 2)
     promote(store, LAYOUT, release, 2)
 
     assert everything(store) == everything(undisturbed)
 
 
 def test_a_promotion_makes_as_many_changes_as_are_tried_above(store: FileStore) -> None:
-    promote(StoppingStore(store, CHANGES_OF_THE_FIRST_PROMOTION), LAYOUT, staged(store), 1)
+    promote(StoppingStore(store, stop_after=CHANGES_OF_THE_FIRST_PROMOTION), LAYOUT, staged(store), 1)
     assert store.paths("work") == []
-    promote(StoppingStore(store, CHANGES_OF_A_PROMOTION), LAYOUT, staged(store, SECOND, epoch=2), 2)
+    promote(StoppingStore(store, stop_after=CHANGES_OF_A_PROMOTION), LAYOUT, staged(store, SECOND, epoch=2), 2)
     assert store.paths("work") == []
 
 

@@ -1,9 +1,5 @@
-"""Drought by tribal area: the weekly files are read as their publisher writes them; nothing is lost, no place added.
+"""Drought by tribal area: the weekly files are read as their publisher writes them; nothing is lost, no place added."""
 
-The real files are kept beside the checkout and not in it.
-"""
-
-import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import kfm_pipelines_tests
 from kfm_pipelines.arrow_schemas import declared_schema
 from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
 from kfm_pipelines.errors import LocationUndeclared
@@ -21,11 +16,9 @@ from kfm_pipelines.stages.compute import SourceObject, compute
 from kfm_pipelines.stages.stage import bounding_box
 from kfm_pipelines_tests.events.given import declared, event
 from kfm_pipelines_tests.gates.given import subject_of
+from kfm_pipelines_tests.real_files import TRIBAL_AREAS, need_tribal_areas
 
 DATASET = declared()["drought/tribal-areas"]
-BESIDE = Path(kfm_pipelines_tests.__file__).parents[2] / "shared" / "data"
-REAL = sorted((Path(os.environ.get("KFM_REAL_DATA") or BESIDE) / "usdm-aiannh").glob("*.parquet"))
-real_files = pytest.mark.skipif(not REAL, reason="the real files are not on this machine; set KFM_REAL_DATA")
 
 
 def object_key(name: str) -> str:
@@ -41,8 +34,8 @@ def judged(name: str, data: bytes) -> tuple[pa.Table, Verdict]:
     return table, judge_schema(subject_of(table, DATASET, window))
 
 
-@real_files
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@need_tribal_areas
+@pytest.mark.parametrize("path", TRIBAL_AREAS, ids=lambda path: path.stem)
 def test_a_real_file_is_read_as_it_is(path: Path) -> None:
     table, verdict = judged(path.name, path.read_bytes())
 
@@ -56,23 +49,23 @@ def test_a_real_file_is_read_as_it_is(path: Path) -> None:
     assert table.to_pylist() == renamed.sort_by([(name, "ascending") for name in dict.fromkeys(order)]).to_pylist()
 
 
-@real_files
+@need_tribal_areas
 @pytest.mark.parametrize("fewer", ["lsad", "usdm_class"])
 def test_less_than_the_whole_primary_key_does_not_tell_rows_apart(fewer: str) -> None:
-    table, _ = judged(REAL[-1].name, REAL[-1].read_bytes())
+    table, _ = judged(TRIBAL_AREAS[-1].name, TRIBAL_AREAS[-1].read_bytes())
     names = [name for name in DATASET.table.primary_key if name != fewer]
     assert table.select(names).group_by(names).aggregate([]).num_rows < table.num_rows
 
 
-@real_files
+@need_tribal_areas
 def test_a_share_that_is_a_little_more_than_the_whole_stays_as_it_is() -> None:
-    shares = [max(judged(path.name, path.read_bytes())[0]["class_area_percent"].to_pylist()) for path in REAL]
+    shares = [max(judged(path.name, path.read_bytes())[0]["class_area_percent"].to_pylist()) for path in TRIBAL_AREAS]
     assert all(100 < share < 100.01 for share in shares)
 
 
-@real_files
+@need_tribal_areas
 def test_a_file_under_another_day_is_refused_by_the_gate() -> None:
-    _, verdict = judged("USDM_2025-07-01.parquet", REAL[-1].read_bytes())
+    _, verdict = judged("USDM_2025-07-01.parquet", TRIBAL_AREAS[-1].read_bytes())
     assert [finding.rule for finding in verdict.findings] == ["time-in-window"]
 
 

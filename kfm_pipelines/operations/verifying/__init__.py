@@ -4,7 +4,7 @@ Belongs here: everything a stranger can check. Does not: anything that needs the
 """
 
 from kfm_pipelines.operations.verifying.checking import Check, Verified
-from kfm_pipelines.operations.verifying.everything import CATALOG, verify_all, verify_key
+from kfm_pipelines.operations.verifying.everything import verify_all, verify_key
 from kfm_pipelines.operations.verifying.trust import Origin, Trust, trust_from
 
-__all__ = ["CATALOG", "Check", "Origin", "Trust", "Verified", "trust_from", "verify_all", "verify_key"]
+__all__ = ["Check", "Origin", "Trust", "Verified", "trust_from", "verify_all", "verify_key"]

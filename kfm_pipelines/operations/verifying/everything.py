@@ -6,7 +6,7 @@ from contextlib import suppress
 from kfm_pipelines.errors import KfmError, ObjectMissing
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.verifying.checking import MALFORMED, UNDER_WAY, Check, Verified, looked
-from kfm_pipelines.operations.verifying.files import every_file, is_item
+from kfm_pipelines.operations.verifying.files import every_file
 from kfm_pipelines.operations.verifying.release import Release, verify_release
 from kfm_pipelines.operations.verifying.reports import GREEN, reports_agree
 from kfm_pipelines.operations.verifying.revisions import revisions_agree
@@ -15,9 +15,7 @@ from kfm_pipelines.operations.verifying.stac_documents import is_valid
 from kfm_pipelines.operations.verifying.totals import histories_have_items, sums_agree
 from kfm_pipelines.operations.verifying.trust import Trust
 from kfm_pipelines.stores import Layout, Store
-from kfm_pipelines.stores.layout import ROOT_CATALOG
-
-CATALOG = "catalog"
+from kfm_pipelines.stores.layout import CATALOG, ROOT_CATALOG, is_item
 
 
 def verify_key(store: Store, trust: Trust, key: str) -> Verified:

@@ -6,10 +6,10 @@ from kfm_pipelines.catalogs.keys import read_public_keys
 from kfm_pipelines.catalogs.seal import SIDECAR, unsealed
 from kfm_pipelines.operations.verifying.checking import Check, looked
 from kfm_pipelines.operations.verifying.shelf import Shelf
-from kfm_pipelines.stores.layout import KEYS, REPORTS, Layout, public_key
+from kfm_pipelines.stores.layout import CATALOG, KEYS, REPORTS, Layout, is_item, public_key
 
 UNFINISHED = ".part"  # what a store writes to before it gives a file its name
-TIERS = ("catalog", "objects", "processed", REPORTS)
+TIERS = (CATALOG, "objects", "processed", REPORTS)
 ORPHAN = "nothing that could be read refers to it; kfm gc removes what nobody needs"
 
 
@@ -25,19 +25,13 @@ def every_file(shelf: Shelf, processed: Collection[str]) -> Iterator[Check]:
     for path in _paths(shelf, "processed"):
         if path not in processed:
             yield Check("belongs to a key", path, ok=False, found="no Item speaks of it")
-    for path in _paths(shelf, "catalog"):
+    for path in _paths(shelf, CATALOG):
         if path.startswith(f"{KEYS}/"):
             yield from looked("public key", path, lambda at: _public_key(shelf, at), path)
         elif not is_item(path):  # those are attested
             yield from looked("sealed", path, lambda at: _sealed(shelf, at), path)
     for path in _paths(shelf, REPORTS):
         yield from looked("sealed", path, lambda at: _sealed(shelf, at), path)
-
-
-def is_item(path: str) -> bool:
-    """Whether it is the current Item of a key."""
-    parts = path.split("/")
-    return len(parts) == 4 and parts[2] == "items" and path.endswith(".json")
 
 
 def _set_aside(shelf: Shelf, tier: str) -> Iterator[Check]:

@@ -1,23 +1,19 @@
 """The sample maps have the publisher's form, its oddities included, and nations that cannot be taken for real ones."""
 
-import os
 from collections import Counter, defaultdict
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import kfm_pipelines_tests
 from kfm_pipelines.local.samples.sample import tuesdays
 from kfm_pipelines.local.samples.tribal_areas import tribal_areas_object, tribal_areas_table
 from kfm_pipelines_tests.events.given import declared
+from kfm_pipelines_tests.real_files import TRIBAL_AREAS, need_tribal_areas
 
 TUESDAY = datetime(2025, 6, 24, tzinfo=UTC)
 DATASET = declared()["drought/tribal-areas"]
-BESIDE = Path(kfm_pipelines_tests.__file__).parents[2] / "shared" / "data"
-REAL = sorted((Path(os.environ.get("KFM_REAL_DATA") or BESIDE) / "usdm-aiannh").glob("*.parquet"))
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +29,9 @@ def test_the_columns_have_the_publishers_names() -> None:
     assert tribal_areas_table(TUESDAY).column_names == [column.source for column in DATASET.table.columns]
 
 
-@pytest.mark.skipif(not REAL, reason="the real files are not on this machine; set KFM_REAL_DATA")
+@need_tribal_areas
 def test_the_form_is_that_of_the_real_files() -> None:
-    real = pq.read_schema(REAL[-1])
+    real = pq.read_schema(TRIBAL_AREAS[-1])
     assert [(f.name, f.type) for f in tribal_areas_table(TUESDAY).schema] == [(f.name, f.type) for f in real]
 
 
