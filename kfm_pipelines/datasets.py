@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import rfc8785
 import yaml
@@ -37,6 +37,9 @@ from kfm_pipelines.declarations import (
     Words,
 )
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
+
+# What shapes the published bytes, besides the transform.
+_SHAPING = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
 
 # The one in C where PyYAML was built with it: seven times as fast, and every process reads the declarations.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -136,11 +139,15 @@ class Dataset(Declared):
     @property
     def digest(self) -> str:
         """Changes when, and only when, something changes that shapes the published bytes."""
-        shapes = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
-        shaping = self.model_dump(mode="json", include=shapes)
+        return hashlib.sha256(rfc8785.dumps(self.shaping)).hexdigest()
+
+    @property
+    def shaping(self) -> dict[str, Any]:
+        """What of the declaration shapes the published bytes."""
+        shaping = self.model_dump(mode="json", include=_SHAPING)
         if self.transform is not None:  # who names none has the digest of before there were any
             shaping["transform"] = self.transform
-        return hashlib.sha256(rfc8785.dumps(shaping)).hexdigest()
+        return shaping
 
 
 class Datasets(Mapping[str, Dataset]):

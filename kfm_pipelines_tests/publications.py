@@ -18,6 +18,7 @@ from kfm_pipelines.local.samples import streamflow_object
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.handoff import Handoff
+from kfm_pipelines.operations.purposes import EVENTS, Purpose
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import Delivery, record
 from kfm_pipelines.stores import Layout, Store
@@ -33,17 +34,17 @@ class Told:
     message: str
 
 
-def publish(workshop: Workshop, dataset: Dataset, keys: Sequence[str], run_id: str) -> Batch:
+def publish(workshop: Workshop, dataset: Dataset, keys: Sequence[str], run_id: str, purpose: Purpose = EVENTS) -> Batch:
     """From the inbox to the catalog; what became of the keys is in the batch, and in the log."""
-    batch = stage(workshop, dataset, keys, run_id)
+    batch = stage(workshop, dataset, keys, run_id, purpose)
     batch.publish(keys)
     assert refresh_stale(workshop) == []
     return batch
 
 
-def stage(workshop: Workshop, dataset: Dataset, keys: Sequence[str], run_id: str) -> Batch:
+def stage(workshop: Workshop, dataset: Dataset, keys: Sequence[str], run_id: str, purpose: Purpose = EVENTS) -> Batch:
     """As far as where no reader looks."""
-    batch, layout, store = Batch(workshop, dataset, run_id), Layout(dataset.pipeline), workshop.store
+    batch, layout, store = Batch(workshop, dataset, run_id, purpose), Layout(dataset.pipeline), workshop.store
 
     def kept(handoffs: Iterable[Handoff], path: Callable[[str, int], str]) -> Iterator[Handoff]:
         for handoff in handoffs:

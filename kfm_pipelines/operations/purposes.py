@@ -1,7 +1,12 @@
 """Why a run works on its keys: because events made them due, because somebody chose them, or for a replay."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kfm_pipelines.errors import AboveWatermark
+from kfm_pipelines.state.checkpoints import closed_until, ends_beyond
+from kfm_pipelines.state.database import Database
 
 # On every run that a replay asks for: which replay.
 REPLAY_TAG = "kfm/replay"
@@ -27,3 +32,19 @@ class Purpose:
 
 
 EVENTS = Purpose()
+
+
+def refused_keys(database: Database, dataset: str, purpose: Purpose, keys: Sequence[str]) -> dict[str, str]:
+    """Why some of the keys are not for this run: their windows are not closed yet, so they may still change."""
+    if not purpose.is_bounded:
+        return {}
+    until = closed_until(database, dataset)
+    stands = f"the watermark of {dataset} stands at {_told(until)}" if until else f"{dataset} has no watermark yet"
+    return {
+        key: str(AboveWatermark(f"{key}: its window ends at {_told(end)} and is not closed: {stands}"))
+        for key, end in ends_beyond(database, keys, until).items()
+    }
+
+
+def _told(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

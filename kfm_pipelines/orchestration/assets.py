@@ -12,6 +12,7 @@ from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.handoff import HandoffStream
 from kfm_pipelines.operations.lineage import tell
+from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
 from kfm_pipelines.orchestration.lineage_hooks import lineage_hooks
@@ -142,7 +143,7 @@ def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: Handoff
 
 
 def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, dataset: Dataset) -> Batch:
-    return Batch(workshop.open(), dataset, context.run.run_id)
+    return Batch(workshop.open(), dataset, context.run.run_id, Purpose.of(context.run.tags))
 
 
 def stage_asset(

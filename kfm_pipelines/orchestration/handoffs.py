@@ -7,6 +7,7 @@ import dagster as dg
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream
+from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state.claims import Claim
@@ -53,7 +54,8 @@ def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
 
 
 def _read(workshop: Workshop, context: dg.InputContext) -> HandoffStream:
-    batch = Batch(workshop, _dataset(workshop, context.asset_key), context.step_context.run_id)
+    step = context.step_context
+    batch = Batch(workshop, _dataset(workshop, context.asset_key), step.run_id, Purpose.of(step.run_tags))
     for claim in batch.held(context.asset_partition_keys):
         path = _path(workshop, context.asset_key, claim)
         yield Handoff(claim, partial(workshop.store.read, path))

@@ -25,14 +25,16 @@ class Claim:
     epoch: int
     attempts: int
     owner: str
+    replay: str | None = None  # the one it is taken for
 
 
 class Claims:
     """The claims of one owner, which is one run."""
 
-    def __init__(self, database: Database, owner: str, lease_seconds: int) -> None:
+    def __init__(self, database: Database, owner: str, lease_seconds: int, replay: str | None = None) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
+        self._replay = replay
         self.owner = owner
 
     def take(self, key: str) -> Claim:
@@ -49,14 +51,14 @@ class Claims:
         )
         if not rows:
             self._explain_refusal(key)
-        return Claim(key, rows[0]["epoch"], rows[0]["attempts"], self.owner)
+        return Claim(key, rows[0]["epoch"], rows[0]["attempts"], self.owner, self._replay)
 
     def held(self) -> dict[str, Claim]:
         """Every key this owner holds now, in the order of the keys."""
         rows = self._database.fetch(
             "SELECT key, epoch, attempts FROM kfm.keys WHERE owner = %(owner)s ORDER BY key", {"owner": self.owner}
         )
-        return {row["key"]: Claim(row["key"], row["epoch"], row["attempts"], self.owner) for row in rows}
+        return {row["key"]: Claim(row["key"], row["epoch"], row["attempts"], self.owner, self._replay) for row in rows}
 
     def renew(self) -> None:
         # A key locked by its own publication is in good hands; waiting for it would let the others run out.

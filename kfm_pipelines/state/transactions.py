@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 
 
 def begin(
-    database: Database, claim: Claim, describe: Callable[[Sequence[IngestEvent]], Mapping[str, object]]
+    database: Database,
+    claim: Claim,
+    describe: Callable[[Sequence[IngestEvent]], Mapping[str, object]],
+    *,
+    taking: bool = True,
 ) -> list[IngestEvent]:
-    """Open the key's transaction over every event known now; a later one makes the key due again."""
+    """Open the key's transaction over every event known now, or without `taking` them; a later one makes it due."""
     with database.transaction() as connection:
         events = events_of(connection, claim.key)
-        _open(connection, claim, describe(events), events)
+        _open(connection, claim, describe(events), events if taking else [])
     return events
 
 
@@ -90,13 +94,22 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
         _let_go(connection, claim, due_in=again_in if intended else None)
 
 
-def hand_back(database: Database, claim: Claim, *, delay: float, reason: str, count_attempt: bool = True) -> None:
-    """Undo the claim and make the key due again after `delay` seconds. After a publish intent the transaction stays
-    open, for the next worker to roll forward."""
+def hand_back(
+    database: Database,
+    claim: Claim,
+    *,
+    delay: float | None,
+    reason: str,
+    count_attempt: bool = True,
+    refused: bool = False,
+) -> None:
+    """Undo the claim and make the key due again after `delay` seconds; with none only if events wait. After a publish
+    intent the transaction stays open, for the next worker to roll forward."""
+    detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": delay})
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         if last and last.outcome is None and last.step is not Step.PUBLISH:
-            wal.append(connection, claim, Step.FAIL, {"reason": reason, "again_in_seconds": delay}, txn=last.txn)
+            wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
             _move_started(connection, claim.key, "received")
         _let_go(connection, claim, due_in=delay, attempts=claim.attempts if count_attempt else claim.attempts - 1)
 
@@ -237,13 +250,14 @@ def _open(
     detail: Mapping[str, object],
     events: Sequence[IngestEvent],
 ) -> None:
-    wal.append(connection, claim, Step.BEGIN, detail)
+    """What another key lends its events for is no business of theirs."""
+    wal.append(connection, claim, Step.BEGIN, {**detail, "replay": claim.replay} if claim.replay else detail)
     connection.execute(
         """
         UPDATE kfm.inbox SET state = 'started'
-        WHERE identity = ANY(%(identities)s) AND state IN ('received', 'failed')
+        WHERE identity = ANY(%(identities)s) AND key = %(key)s AND state IN ('received', 'failed')
         """,
-        {"identities": [event.identity for event in events]},
+        {"identities": [event.identity for event in events], "key": claim.key},
     )
 
 

@@ -1,0 +1,71 @@
+"""Backfills: people choose keys in Dagster, and only what is closed is touched."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from kfm_pipelines.operations.purposes import BACKFILL_TAG
+from kfm_pipelines.orchestration.build import build_definitions
+from kfm_pipelines.orchestration.dispatch import range_tags
+from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.naming import group_of, partitions_of
+from kfm_pipelines.state.wal import Outcome
+from kfm_pipelines_tests.publications import hear, told
+from kfm_pipelines_tests.site import START, Site
+
+
+def backfill(site: Site, keys: Sequence[str]) -> tuple[bool, str]:
+    """The run of one, in this process: whether it ended well, and what it ended with if not."""
+    job = build_definitions(site.workshop.settings.resources).resolve_job_def(group_of(site.dataset))
+    with opened_instance() as instance:
+        instance.add_dynamic_partitions(str(partitions_of(site.dataset).name), list(keys))
+        tags = {BACKFILL_TAG: "by-hand", **range_tags(keys)}
+        result = job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+    failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    said = [one.user_failure_data.description for one in failures if one.user_failure_data]
+    return result.success, "\n".join(str(one) for one in said)
+
+
+def close_until(site: Site, until: datetime) -> None:
+    site.workshop.database.execute(
+        "INSERT INTO kfm.checkpoints (dataset, partition, watermark) VALUES (%(dataset)s, '*', %(until)s)"
+        " ON CONFLICT (dataset, partition) DO UPDATE SET watermark = excluded.watermark",
+        {"dataset": site.dataset.dataset, "until": until},
+    )
+
+
+def outcomes(site: Site) -> list[tuple[str, str]]:
+    rows = site.fetch("SELECT key, outcome FROM kfm.wal WHERE outcome IS NOT NULL ORDER BY id")
+    return [(row["key"], row["outcome"]) for row in rows]
+
+
+@pytest.mark.slow
+def test_a_backfill_touches_closed_windows_only(site: Site) -> None:
+    keys = [site.key(hour) for hour in range(3)]
+    for hour in range(3):
+        hear(site.workshop, told(site, hour=hour))
+    before = site.fetch("SELECT * FROM kfm.keys ORDER BY key")
+
+    success, said = backfill(site, keys)
+    assert not success
+    assert said.startswith("3 keys were not published")
+    assert f"{keys[0]}: its window ends at 2025-12-04 01:00:00 UTC and is not closed: usgs/streamflow has no" in said
+    assert site.fetch("SELECT * FROM kfm.keys ORDER BY key") == before
+
+    close_until(site, START + timedelta(hours=2))
+    success, said = backfill(site, keys)
+    assert not success
+    assert said == (
+        f"1 keys were not published:\n{keys[2]}: its window ends at 2025-12-04 03:00:00 UTC and is not closed: the "
+        "watermark of usgs/streamflow stands at 2025-12-04 02:00:00 UTC"
+    )
+    assert outcomes(site) == [(keys[0], Outcome.APPLIED), (keys[1], Outcome.APPLIED)]
+    assert site.fetch("SELECT * FROM kfm.dead_letters") == []
+    assert site.fetch("SELECT * FROM kfm.keys ORDER BY key")[2] == before[2]
+
+    # What is published stays as it is, and that is no failure.
+    assert backfill(site, keys[:2]) == (True, "")
+    assert outcomes(site)[2:] == [(keys[0], Outcome.SKIPPED), (keys[1], Outcome.SKIPPED)]
+    # Events need no watermark.
+    assert site.work()["published"] == 1
