@@ -19,6 +19,7 @@ from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenance_schedule
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
+from kfm_pipelines.orchestration.replaying import replay_sensor
 from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
 from kfm_pipelines.orchestration.sensor import ingest_sensor
 from kfm_pipelines.orchestration.snapshots import snapshot_job, snapshot_schedule
@@ -49,7 +50,7 @@ def build_definitions(
             for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
         ],
         jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job],
-        sensors=[ingest_sensor(jobs)],
+        sensors=[ingest_sensor(jobs), replay_sensor()],
         schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule],
         resources={
             "workshop": workshop,

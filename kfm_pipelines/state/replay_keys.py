@@ -187,8 +187,7 @@ def end_batch(database: Database, batch: ReplayBatch) -> bool:
             left_over AS (
                 SELECT r.key, last.detail, last.txn,
                        k.owner IS NOT NULL AND k.lease_until > clock_timestamp() AS held,
-                       -- handed back at once, for no fault of its own
-                       coalesce((last.detail ->> 'again_in_seconds')::float = 0, false) AS spared
+                       last.detail ? 'spared' IS TRUE AS spared  -- handed back for no fault of its own
                 FROM kfm.replay_keys r JOIN kfm.keys k ON k.key = r.key LEFT JOIN last ON last.key = r.key
                 WHERE r.replay = %(replay)s AND r.batch = %(batch)s AND r.state = 'asked'
             )
@@ -201,6 +200,39 @@ def end_batch(database: Database, batch: ReplayBatch) -> bool:
             parameters,
         )
     return True
+
+
+def tried_keys(database: Database, replay: str) -> list[KeyState]:
+    """Those that have settled or failed, in the order of the plan."""
+    return [one for one in keys_of(database, replay, states=("done", "waiting")) if one.outcome or one.attempts]
+
+
+def failures_of(database: Database, replay: str) -> dict[str, str]:
+    """Why each key that has failed in this replay did so the last time."""
+    rows = database.fetch(
+        """
+        SELECT DISTINCT ON (b.key) b.key, f.detail ->> 'reason' AS reason
+        FROM kfm.wal b JOIN kfm.wal f ON f.key = b.key AND f.txn = b.txn AND f.step = 'fail'
+        WHERE b.step = 'begin' AND b.detail ? 'replay' AND b.detail ->> 'replay' = %(replay)s
+          AND NOT f.detail ? 'spared'
+        ORDER BY b.key, f.id DESC
+        """,
+        {"replay": replay},
+    )
+    return {row["key"]: row["reason"] for row in rows}
+
+
+def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:
+    import json
+
+    database.execute(
+        """
+        UPDATE kfm.replay_keys r SET telemetry = t.record::jsonb
+        FROM unnest(%(keys)s::text[], %(records)s::text[]) AS t (key, record)
+        WHERE r.replay = %(replay)s AND r.key = t.key
+        """,
+        {"replay": replay, "keys": list(records), "records": [json.dumps(one) for one in records.values()]},
+    )
 
 
 def quarantine(database: Database, replay: str, reasons: Mapping[str, str], actor: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.revisions import Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,16 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
     return [KnownKey(**{**row, "partitions": tuple(row["partitions"] or ())}) for row in rows]
 
 
-def watermark_of(database: Database, dataset: str) -> datetime | None:
-    """Up to where windows are closed; None when none is."""
+def declaration_that_made(database: Database, revision: Revision) -> str | None:
+    """The digest of the declaration of then; None where it was not kept."""
     rows = database.fetch(
-        "SELECT watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s AND partition = '*'", {"dataset": dataset}
+        """
+        SELECT detail #>> '{frozen,declaration}' AS digest FROM kfm.wal
+        WHERE key = %(key)s AND txn = %(txn)s AND step = 'compute'
+        """,
+        {"key": revision.key, "txn": revision.txn},
     )
-    return rows[0]["watermark"] if rows else None
+    return rows[0]["digest"] if rows else None
 
 
 def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:

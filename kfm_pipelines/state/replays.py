@@ -140,7 +140,6 @@ def move(
     to: str,
     only_from: Sequence[str],
     note: str = "",
-    detail: Mapping[str, object] | None = None,
     terms: Terms | None = None,
 ) -> bool:
     """Move a replay on, if it is still where it was; in the log, with whoever did it. False when it is not."""
@@ -166,8 +165,7 @@ def move(
             },
         ).rowcount
         if moved:
-            said = {"note": note} if note else {}
-            note_move(connection, replay, what, actor, {**said, **(detail or {})})
+            note_move(connection, replay, what, actor, {"note": note} if note else {})
     return moved == 1
 
 
@@ -177,7 +175,10 @@ def note_move(
     from psycopg.types.json import Jsonb
 
     connection.execute(
-        "INSERT INTO kfm.replay_moves (replay, what, actor, detail) VALUES (%(replay)s, %(what)s, %(actor)s, %(detail)s)",
+        """
+        INSERT INTO kfm.replay_moves (replay, what, actor, detail)
+        VALUES (%(replay)s, %(what)s, %(actor)s, %(detail)s)
+        """,
         {"replay": replay, "what": what, "actor": actor, "detail": Jsonb(dict(detail))},
     )
 

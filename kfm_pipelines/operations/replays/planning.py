@@ -14,8 +14,9 @@ from kfm_pipelines.operations.replays.configuration import frozen_config
 from kfm_pipelines.operations.replays.estimate import Estimate, estimate
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import kills, replays
+from kfm_pipelines.state.checkpoints import closed_until
 from kfm_pipelines.state.frozen import digest_of
-from kfm_pipelines.state.replayable import KnownKey, known_keys, make_keys, watermark_of
+from kfm_pipelines.state.replayable import KnownKey, known_keys, make_keys
 from kfm_pipelines.state.replays import Mode, NewReplay, PlannedKey
 
 
@@ -87,7 +88,7 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
 
 def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, wanted: Sequence[KnownKey]) -> list[PlannedKey]:
     stopped = kills.killed(workshop.database).get(wish.dataset)
-    bounds = Bounds(watermark_of(workshop.database, wish.dataset), str(stopped) if stopped else None)
+    bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
     if wish.mode == "reproduce":
         return choose_again(dataset, wanted, bounds)
     chosen, new = choose_upgrades(dataset, wanted, bounds)
