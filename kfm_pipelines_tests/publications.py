@@ -72,7 +72,7 @@ def hear(workshop: Workshop, one: Told) -> None:
         fold(notice, workshop.datasets) for notice in normalise(one.message) if isinstance(notice, ObjectNotice)
     )
     assert [event.key for event in events] == [one.key]
-    record(workshop.database, "by hand", [Delivery(one.message, events)])
+    record(workshop.database, "by hand", [Delivery(one.message, events)], workshop.datasets)
 
 
 def forget_leases(workshop: Workshop) -> None:

@@ -45,7 +45,7 @@ def _collected(workshop: Workshop, queue: Queue, messages: list[Message]) -> int
     moved = [message for message in messages if _letter_of(message) is None]
     for message in moved:
         source = message.moved_from or _likely_source(workshop, queue)
-        record_safely(workshop.database, source, [message], [_delivery(workshop, message)])
+        record_safely(workshop.database, source, [message], [_delivery(workshop, message)], workshop.datasets)
     queue.delete([*moved, *_settled(workshop, copies)])
     return len(moved)
 

@@ -8,6 +8,7 @@ from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, Unreachable
 from kfm_pipelines.messaging.queue import Message, Queue
 from kfm_pipelines.operations.reading import read_message, refused
+from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery, Tally, record
@@ -56,23 +57,27 @@ def drain(
         messages = _collect(queue, wait_seconds, deadline)
         if not messages:
             return total
-        total += record_safely(database, queue.name, messages, [read_message(one, datasets) for one in messages])
+        read = [read_message(one, datasets) for one in messages]
+        total += record_safely(database, queue.name, messages, read, datasets)
         queue.delete(messages)
+        keep_time(database, datasets)
         if time.monotonic() >= deadline:
             return total
 
 
-def record_safely(database: Database, queue: str, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> Tally:
+def record_safely(
+    database: Database, queue: str, messages: Sequence[Message], deliveries: Sequence[Delivery], datasets: Datasets
+) -> Tally:
     """Record a batch; should the database refuse it, each message alone, so that one cannot hold up the others."""
     try:
-        return record(database, queue, deliveries)
+        return record(database, queue, deliveries, datasets)
     except Terminal as error:
         if len(messages) > 1:
             pairs = zip(messages, deliveries, strict=True)
-            return sum((record_safely(database, queue, [one], [read]) for one, read in pairs), Tally())
+            return sum((record_safely(database, queue, [one], [read], datasets) for one, read in pairs), Tally())
         why = MessageRefused(f"the message could not be recorded: {error}")
         refusal = refused(messages[0], why)
-        return record(database, queue, [Delivery(refusal.body, refusal=refusal)])
+        return record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)
 
 
 def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Message]:

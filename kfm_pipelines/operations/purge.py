@@ -66,13 +66,17 @@ def _keys(workshop: Workshop) -> Iterator[str]:
 def _purge_key(workshop: Workshop, key: str) -> int:
     with workshop.database.transaction() as connection:
         connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": key})
-        return connection.execute(
+        own = [event for event in events_of(connection, key) if event.key == key]
+        past = connection.execute(
             """
-            DELETE FROM kfm.inbox WHERE identity = ANY(%(replaceable)s) AND state = 'succeeded'
+            SELECT identity FROM kfm.inbox WHERE identity = ANY(%(replaceable)s) AND state = 'succeeded'
               AND archived_at IS NOT NULL AND received_at < clock_timestamp() - make_interval(days => %(days)s)
             """,
-            {"replaceable": list(replaceable(events_of(connection, key))), "days": workshop.settings.inbox_days},
-        ).rowcount
+            {"replaceable": list(replaceable(own)), "days": workshop.settings.inbox_days},
+        ).fetchall()
+        identities = {"identities": [row["identity"] for row in past]}
+        connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s)", identities)
+        return connection.execute("DELETE FROM kfm.inbox WHERE identity = ANY(%(identities)s)", identities).rowcount
 
 
 def _purge_payloads(workshop: Workshop) -> int:

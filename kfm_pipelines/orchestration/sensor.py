@@ -10,6 +10,7 @@ from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.operations.kill_switch import complete_seen
+from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import Requests, dispatch
 from kfm_pipelines.orchestration.reaper import reap
@@ -37,6 +38,7 @@ def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
     """A queue that is away holds up no key that is already recorded, and says so."""
     try:
         drained = "; ".join([_drained(workshop), *complete_seen(workshop), *refresh_stale(workshop)])
+        keep_time(workshop.database, workshop.datasets)
         reap(instance, workshop)
         requests = dispatch(instance, workshop)
     except KfmError as error:

@@ -13,6 +13,7 @@ from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain_all
 from kfm_pipelines.operations.kill_switch import complete_seen
+from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import planned_runs, put_off, range_tags, run_tags, settle
@@ -61,6 +62,7 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
             drained = drain_all(workshop, budget_seconds=LONGEST_DRAIN_SECONDS)
             if not drained.unreachable:
                 tend_letters(workshop)
+            keep_time(workshop.database, workshop.datasets)
             settle(instance, workshop)
             reap(instance, workshop)
             problems = (*drained.problems, *complete_seen(workshop), *refresh_stale(workshop))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kfm_pipelines.state.claims import LOCK_HELD, LOCK_NAMED
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import PRIORITIES
+from kfm_pipelines.state.due import PRIORITIES
 
 HIGH = max(PRIORITIES.values())
 # Among keys that are not urgent the one due first is first; a low one counts as due this much later than it is.

@@ -1,20 +1,22 @@
 """The inbox: every event once, by identity, before its message is deleted from the queue."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import dead_letters, redrive_items
+from kfm_pipelines.state import dead_letters, due, late, redrive_items, streams, tellings
 from kfm_pipelines.state.claims import LOCK_NAMED
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dead_letters import Refusal
+from kfm_pipelines.state.due import PRIORITIES
+from kfm_pipelines.state.tellings import Told
 
 if TYPE_CHECKING:
     from psycopg import Connection
-
-PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +43,32 @@ class Tally:
         return Tally(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
-def record(database: Database, queue: str, deliveries: Sequence[Delivery]) -> Tally:
-    """Commit a batch of messages: new events make their keys due, known ones change nothing."""
+def record(
+    database: Database,
+    queue: str,
+    deliveries: Sequence[Delivery],
+    datasets: Datasets,
+    *,
+    now: datetime | None = None,
+) -> Tally:
+    """Commit a batch of messages: new events make their keys due, known ones change nothing. How far streams have come
+    is part of it, and what is late by that. `now` is the clock that watermarks and waits go by; the database's is."""
     with database.transaction() as connection:
         counted = redrive_items.first_arrivals(connection, deliveries)
-        told = _told_once(counted)
+        told = tellings.told_once(counted)
         refusals = [delivery.refusal for delivery in counted if delivery.refusal]
-        _ensure_keys(connection, [event for event, _ in told])
-        new, later = _what_is_new(connection, told)
+        _ensure_keys(connection, [one.event for one in told])
+        news = tellings.what_is_new(connection, told)
         # All locks on keys first, in one order. Inserting an event locks its key too, but weakly, and strengthening a
         # lock that others wait behind is how consumers and workers come to wait for each other in a circle.
-        connection.execute(LOCK_NAMED, {"keys": [event.key for event, _ in new] + [event.key for event in later]})
-        fresh = _insert_events(connection, queue, new)
-        raced = [event for event, _ in new if event not in fresh]  # another was quicker, perhaps with another place
-        _make_due(connection, fresh, _moved(connection, [*later, *raced]))
+        connection.execute(LOCK_NAMED, {"keys": news.keys})
+        fresh = tellings.insert(connection, queue, news.new)
+        raced = [one for one in news.new if one not in fresh]  # another was quicker, perhaps with another place
+        among_others = tellings.move(connection, [*news.later, *news.earlier, *raced])
+        moved = [one for one in (*news.later, *raced) if one.event.identity in among_others]
+        said = [event for delivery in counted for event in delivery.events]
+        _follow(connection, datasets, said, fresh, [*news.earlier, *raced], now)
+        due.make_due(connection, datasets, [one.event for one in fresh], [one.event for one in moved], now)
         dead_letters.record_messages(connection, queue, refusals)
         redrive_items.note_arrivals(connection, counted)
         events = sum(len(delivery.events) for delivery in deliveries)
@@ -70,10 +84,14 @@ def record(database: Database, queue: str, deliveries: Sequence[Delivery]) -> Ta
 
 
 def events_of(connection: "Connection[dict[str, Any]]", key: str) -> list[IngestEvent]:
+    """The events that go into a key: its own, and those of the key it takes its inputs from. What is held is no input
+    yet."""
     rows = connection.execute(
         """
-        SELECT i.*, k.window_start, k.window_end FROM kfm.inbox i JOIN kfm.keys k ON k.key = i.key
-        WHERE i.key = %(key)s ORDER BY i.identity
+        SELECT i.*, k.window_start, k.window_end, l.identity IS NOT NULL AS late
+        FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
+        LEFT JOIN kfm.late l ON l.identity = i.identity
+        WHERE k.key = %(key)s AND l.state IS DISTINCT FROM 'held' ORDER BY i.identity
         """,
         {"key": key},
     )
@@ -108,116 +126,24 @@ def _ensure_keys(connection: "Connection[dict[str, Any]]", events: Sequence[Inge
     )
 
 
-def _told_once(deliveries: Sequence[Delivery]) -> list[tuple[IngestEvent, str]]:
-    """The events of a batch, each identity once, in its last place; and the first message that told of it."""
-    told: dict[str, tuple[IngestEvent, str]] = {}
-    for delivery in deliveries:
-        for event in delivery.events:
-            first, body = told.get(event.identity, (event, delivery.body))
-            told[event.identity] = (_merged(first, event), body)
-    return [told[identity] for identity in sorted(told)]
-
-
-def _merged(one: IngestEvent, other: IngestEvent) -> IngestEvent:
-    """The same event told twice: its last place in the order of writes, whichever was told first."""
-    if one is other:
-        return one
-    sequencer = one.sequencer if _padded(one.sequencer) >= _padded(other.sequencer) else other.sequencer
-    return replace(one, sequencer=sequencer, event_time=max(one.event_time, other.event_time))
-
-
-def _padded(sequencer: str | None) -> str:
-    """Without trailing zeros, hexadecimal text compares as if the shorter one were padded with them."""
-    return (sequencer or "").lower().rstrip("0")
-
-
-def _what_is_new(
-    connection: "Connection[dict[str, Any]]", told: Sequence[tuple[IngestEvent, str]]
-) -> tuple[list[tuple[IngestEvent, str]], list[IngestEvent]]:
-    """Events not known yet, and known ones told with a later place: the same content was written again."""
-    rows = connection.execute(
-        "SELECT identity, sequencer, event_time FROM kfm.inbox WHERE identity = ANY(%(identities)s)",
-        {"identities": [event.identity for event, _ in told]},
-    )
-    known = {row["identity"]: row for row in rows}
-    new = [(event, body) for event, body in told if event.identity not in known]
-    later = [
-        event
-        for event, _ in told
-        if (row := known.get(event.identity))
-        and (_padded(event.sequencer) > _padded(row["sequencer"]) or event.event_time > row["event_time"])
-    ]
-    return new, later
-
-
-def _insert_events(
-    connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[tuple[IngestEvent, str]]
-) -> list[IngestEvent]:
-    """Record them; the ones that nobody else has recorded meanwhile."""
-    columns: dict[str, list[object]] = {
-        name: [getattr(event, name) for event, _ in new]
-        for name in ("identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer",
-                     "event_time", "priority", "change", "message_group", "group_sequence")
-    }  # fmt: skip
-    rows = connection.execute(
-        """
-        INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, version_id, size, sequencer,
-                               event_time, priority, change, message_group, group_sequence, body, queue)
-        SELECT *, %(queue)s
-        FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(shape)s::text[],
-                    %(asset_uri)s::text[], %(etag)s::text[], %(version_id)s::text[], %(size)s::bigint[],
-                    %(sequencer)s::text[], %(event_time)s::timestamptz[], %(priority)s::text[], %(change)s::text[],
-                    %(message_group)s::text[], %(group_sequence)s::numeric[], %(body)s::text[])
-        ON CONFLICT (identity) DO NOTHING RETURNING identity
-        """,
-        {**columns, "body": [body for _, body in new], "queue": queue},
-    ).fetchall()
-    fresh = {row["identity"] for row in rows}
-    return [event for event, _ in new if event.identity in fresh]
-
-
-def _moved(connection: "Connection[dict[str, Any]]", later: Sequence[IngestEvent]) -> list[IngestEvent]:
-    """Move events to their later place; those that moved past another event about their object. Alone in its object an
-    event changes nothing by moving."""
-    if not later:
-        return []
-    rows = connection.execute(
-        """
-        UPDATE kfm.inbox i SET event_time = greatest(i.event_time, told.event_time),
-            sequencer = CASE WHEN rtrim(lower(told.sequencer), '0') COLLATE "C"
-                                  > coalesce(rtrim(lower(i.sequencer), '0'), '') COLLATE "C"
-                             THEN told.sequencer ELSE i.sequencer END
-        FROM unnest(%(identities)s::text[], %(sequencers)s::text[], %(times)s::timestamptz[])
-             AS told (identity, sequencer, event_time)
-        WHERE told.identity = i.identity
-        RETURNING i.identity, EXISTS (
-            SELECT FROM kfm.inbox o WHERE o.key = i.key AND o.asset_uri = i.asset_uri AND o.identity <> i.identity
-        ) AS among_others
-        """,
-        {
-            "identities": [event.identity for event in later],
-            "sequencers": [event.sequencer for event in later],
-            "times": [event.event_time for event in later],
-        },
-    ).fetchall()
-    among_others = {row["identity"] for row in rows if row["among_others"]}
-    return [event for event in later if event.identity in among_others]
-
-
-def _make_due(
-    connection: "Connection[dict[str, Any]]", fresh: Sequence[IngestEvent], moved: Sequence[IngestEvent]
+def _follow(
+    connection: "Connection[dict[str, Any]]",
+    datasets: Datasets,
+    told: Sequence[IngestEvent],
+    fresh: Sequence[Told],
+    again: Sequence[Told],
+    now: datetime | None,
 ) -> None:
-    urgency: dict[str, int] = {}
-    for event in [*fresh, *moved]:
-        urgency[event.key] = max(urgency.get(event.key, 0), PRIORITIES[event.priority])
-    connection.execute(
-        """
-        UPDATE kfm.keys k SET due_at = least(k.due_at, clock_timestamp()), priority = greatest(k.priority, n.priority)
-        FROM unnest(%(keys)s::text[], %(priorities)s::smallint[]) AS n (key, priority)
-        WHERE k.key = n.key
-        """,
-        {"keys": list(urgency), "priorities": list(urgency.values())},
-    )
+    """Let streams advance by everything that was told, then judge by that what is new, or was made earlier than was
+    known. From here on no key may be locked."""
+    new = {one.event.identity for one in fresh}
+    judged = [*new, *(one.event.identity for one in again)]
+    if not judged and not streams.brings_progress(connection, datasets, told):
+        return
+    streams.hold_streams(connection, (event.dataset for event in told))
+    streams.advance(connection, datasets, told, judged, now)
+    changed = [one for one in late.judge(connection, datasets, judged) if one.is_new and one.identity not in new]
+    due.make_keys_due(connection, [one.key for one in changed])
 
 
 def _count(connection: "Connection[dict[str, Any]]", queue: str, tally: Tally) -> None:
@@ -252,6 +178,8 @@ def _event(row: dict[str, Any]) -> IngestEvent:
         window_start=row["window_start"],
         window_end=row["window_end"],
         change=row["change"],
+        partition=row["partition"],
+        late=row["late"],
         message_group=row["message_group"],
         group_sequence=None if row["group_sequence"] is None else int(row["group_sequence"]),
     )

@@ -21,6 +21,7 @@ from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dispatches import close_dispatch, record_dispatch
 from kfm_pipelines.state.inbox import Delivery, record
+from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.site import START, Put, Site
 
 KEYS = 100
@@ -30,7 +31,7 @@ SECONDS = 6.0
 @pytest.mark.slow
 def test_no_deadlock_between_drains_renewals_and_dispatches(site: Site) -> None:
     events = [_event(site, hour) for hour in range(KEYS)]
-    record(site.workshop.database, "q", [Delivery("", (event,)) for event in events])
+    record(site.workshop.database, "q", [Delivery("", (event,)) for event in events], site.workshop.datasets)
     claims = Claims(site.workshop.database, "a-run", 30)
     # In another order than that of the keys, as it is in a table that has been in use.
     for event in random.Random(1).sample(events, KEYS):
@@ -77,7 +78,7 @@ def _record_some(database: Database, events: list[IngestEvent], name: str) -> No
         replace(event, event_time=event.event_time + timedelta(seconds=random.Random(name).random()))
         for event in chosen
     ]
-    record(database, "q", [Delivery("", (event,)) for event in [*again, *fresh]])
+    record(database, "q", [Delivery("", (event,)) for event in [*again, *fresh]], declared())
 
 
 def _work_on_one(database: Database, claims: Claims, events: list[IngestEvent], turn: int) -> None:

@@ -159,7 +159,8 @@ def test_one_event_told_by_two_roads_has_one_place_whichever_came_first(site: Si
         for batches in ([order], [[one] for one in order]):
             site.workshop.database.execute("DELETE FROM kfm.inbox")
             for batch in batches:
-                record(site.workshop.database, "q", [read_message(Message(b), site.workshop.datasets) for b in batch])
+                read = [read_message(Message(body), site.workshop.datasets) for body in batch]
+                record(site.workshop.database, "q", read, site.workshop.datasets)
             with site.workshop.database.transaction() as connection:
                 [newest] = newest_per_object(events_of(connection, site.key(3)))
             winners.add(newest.etag)

@@ -11,7 +11,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery, Tally, record
-from kfm_pipelines_tests.events.given import event
+from kfm_pipelines_tests.events.given import declared, event
 from kfm_pipelines_tests.site import create_database
 
 QUEUE = "kfm-ingest"
@@ -35,7 +35,7 @@ def event_of_hour(hour: int = 3, **fields: Any) -> IngestEvent:
 
 def deliver(database: Database, *events: IngestEvent) -> Tally:
     """Each event as a message of its own, all in one batch."""
-    return record(database, QUEUE, [Delivery("{}", (one,)) for one in events])
+    return record(database, QUEUE, [Delivery("{}", (one,)) for one in events], declared())
 
 
 def known_key(database: Database, hour: int = 3) -> str:

@@ -1,0 +1,19 @@
+"""What time alone brings about: watermarks that follow the clock, lateness judged again, windows that close.
+
+Belongs here: doing all of it, again and again; nothing is lost if it is done once too often or stopped in between.
+"""
+
+from datetime import datetime
+
+from kfm_pipelines.datasets import Datasets
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.due import close_windows
+from kfm_pipelines.state.late import review_lateness
+from kfm_pipelines.state.streams import advance_watermarks
+
+
+def keep_time(database: Database, datasets: Datasets, *, now: datetime | None = None) -> None:
+    """To be done after events were recorded, and now and then when none come."""
+    advance_watermarks(database, datasets, now)
+    review_lateness(database, datasets)
+    close_windows(database, datasets)

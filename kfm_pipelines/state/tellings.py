@@ -1,0 +1,144 @@
+"""What messages tell of events: each event once, however often it is told, and what of it was not known before.
+
+An event told again may have a later place in the order of writes, because the same content was written again. When it
+was made is the earliest time it was ever told with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.events import IngestEvent
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from kfm_pipelines.state.inbox import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event in its last place, when it was made, and the first message that told of it."""
+
+    event: IngestEvent
+    made_at: datetime
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What of a batch was not known: events, later places of known ones, and that known ones were made earlier."""
+
+    new: list[Told]
+    later: list[Told]
+    earlier: list[Told]
+
+    @property
+    def keys(self) -> list[str]:
+        return [told.event.key for told in (*self.new, *self.later, *self.earlier)]
+
+
+def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
+    """The events of a batch, each identity once."""
+    told: dict[str, Told] = {}
+    for delivery in deliveries:
+        for event in delivery.events:
+            known = told.get(event.identity)
+            told[event.identity] = _merged(known, event) if known else Told(event, event.event_time, delivery.body)
+    return [told[identity] for identity in sorted(told)]
+
+
+def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) -> News:
+    rows = connection.execute(
+        """
+        SELECT identity, sequencer, event_time, coalesce(made_at, event_time) AS made_at
+        FROM kfm.inbox WHERE identity = ANY(%(identities)s)
+        """,
+        {"identities": [one.event.identity for one in told]},
+    )
+    known = {row["identity"]: row for row in rows}
+    again = [(one, known[one.event.identity]) for one in told if one.event.identity in known]
+    return News(
+        new=[one for one in told if one.event.identity not in known],
+        later=[
+            one
+            for one, row in again
+            if _padded(one.event.sequencer) > _padded(row["sequencer"]) or one.event.event_time > row["event_time"]
+        ],
+        earlier=[one for one, row in again if one.made_at < row["made_at"]],
+    )
+
+
+def insert(connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[Told]) -> list[Told]:
+    """Record them; the ones that nobody else has recorded meanwhile."""
+    columns: dict[str, list[object]] = {
+        name: [getattr(told.event, name) for told in new]
+        for name in ("identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer",
+                     "event_time", "priority", "change", "message_group", "group_sequence", "partition", "data_time")
+    }  # fmt: skip
+    rows = connection.execute(
+        """
+        INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, version_id, size, sequencer,
+                               event_time, priority, change, message_group, group_sequence, partition, data_time,
+                               made_at, body, queue)
+        SELECT *, %(queue)s
+        FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(shape)s::text[],
+                    %(asset_uri)s::text[], %(etag)s::text[], %(version_id)s::text[], %(size)s::bigint[],
+                    %(sequencer)s::text[], %(event_time)s::timestamptz[], %(priority)s::text[], %(change)s::text[],
+                    %(message_group)s::text[], %(group_sequence)s::numeric[], %(partition)s::text[],
+                    %(data_time)s::timestamptz[], %(made_at)s::timestamptz[], %(body)s::text[])
+        ON CONFLICT (identity) DO NOTHING RETURNING identity
+        """,
+        {
+            **columns,
+            "made_at": [told.made_at for told in new],
+            "body": [told.body for told in new],
+            "queue": queue,
+        },
+    ).fetchall()
+    fresh = {row["identity"] for row in rows}
+    return [told for told in new if told.event.identity in fresh]
+
+
+def move(connection: "Connection[dict[str, Any]]", again: Sequence[Told]) -> set[str]:
+    """Move known events to their later place and their earlier making; identities of those that are not the only event
+    about their object. Alone in its object an event changes nothing by moving."""
+    if not again:
+        return set()
+    once = {told.event.identity: told for told in again}
+    rows = connection.execute(
+        """
+        UPDATE kfm.inbox i SET event_time = greatest(i.event_time, told.event_time),
+            made_at = least(coalesce(i.made_at, i.event_time), told.made_at),
+            sequencer = CASE WHEN rtrim(lower(told.sequencer), '0') COLLATE "C"
+                                  > coalesce(rtrim(lower(i.sequencer), '0'), '') COLLATE "C"
+                             THEN told.sequencer ELSE i.sequencer END
+        FROM unnest(%(identities)s::text[], %(sequencers)s::text[], %(times)s::timestamptz[], %(made)s::timestamptz[])
+             AS told (identity, sequencer, event_time, made_at)
+        WHERE told.identity = i.identity
+        RETURNING i.identity, EXISTS (
+            SELECT FROM kfm.inbox o WHERE o.key = i.key AND o.asset_uri = i.asset_uri AND o.identity <> i.identity
+        ) AS among_others
+        """,
+        {
+            "identities": list(once),
+            "sequencers": [told.event.sequencer for told in once.values()],
+            "times": [told.event.event_time for told in once.values()],
+            "made": [told.made_at for told in once.values()],
+        },
+    ).fetchall()
+    return {row["identity"] for row in rows if row["among_others"]}
+
+
+def _merged(known: Told, event: IngestEvent) -> Told:
+    """The same event told twice: its last place in the order of writes, whichever was told first."""
+    first = known.event
+    sequencer = first.sequencer if _padded(first.sequencer) >= _padded(event.sequencer) else event.sequencer
+    latest = replace(first, sequencer=sequencer, event_time=max(first.event_time, event.event_time))
+    return Told(latest, min(known.made_at, event.event_time), known.body)
+
+
+def _padded(sequencer: str | None) -> str:
+    """Without trailing zeros, hexadecimal text compares as if the shorter one were padded with them."""
+    return (sequencer or "").lower().rstrip("0")
