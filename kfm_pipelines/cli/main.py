@@ -17,6 +17,7 @@ from kfm_pipelines.cli.gc import gc
 from kfm_pipelines.cli.kill import kill, unkill
 from kfm_pipelines.cli.lineage import lineage
 from kfm_pipelines.cli.qa import qa
+from kfm_pipelines.cli.replay import replay
 from kfm_pipelines.cli.review import review
 from kfm_pipelines.cli.status import status
 from kfm_pipelines.cli.up import up
@@ -36,7 +37,7 @@ def kfm() -> None:
 
 
 for command in (
-    demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, catalog, gc, lineage, datasets,
+    demo, up, doctor, emit, drain, work, status, dlq, replay, review, kill, unkill, qa, catalog, gc, lineage, datasets,
     verify,
 ):  # fmt: skip
     kfm.add_command(command)

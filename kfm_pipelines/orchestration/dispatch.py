@@ -21,7 +21,6 @@ from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import (
     AgainIn,
     Dispatch,
-    DueKey,
     close_dispatch,
     due_keys,
     open_dispatches,

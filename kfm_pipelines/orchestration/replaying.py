@@ -3,6 +3,7 @@ carries replays on."""
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -37,14 +38,14 @@ NO_DAEMON = (
 class ByDaemon:
     """Each batch is a backfill of the dataset's whole group of assets, as somebody in the UI would launch it."""
 
-    def __init__(self, instance: dg.DagsterInstance, asset_graph: Callable[[], BaseAssetGraph]) -> None:
-        self._instance = instance
+    def __init__(self, instance: dg.DagsterInstance, asset_graph: Callable[[], BaseAssetGraph[Any]]) -> None:
+        self.instance = instance
         self._asset_graph = asset_graph
 
     def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
-        if self._instance.get_backfill(batch.backfill) is not None:
+        if self.instance.get_backfill(batch.backfill) is not None:
             return
-        register_partitions(self._instance, dataset, batch.keys)
+        register_partitions(self.instance, dataset, batch.keys)
         stages = (*STAGES, *(("canary",) if dataset.canary else ()))
         backfill = PartitionBackfill.from_asset_partitions(
             backfill_id=batch.backfill,
@@ -53,26 +54,26 @@ class ByDaemon:
             asset_selection=[asset_key(dataset, stage) for stage in stages],
             backfill_timestamp=get_current_timestamp(),
             tags=_tags(dataset, batch),
-            dynamic_partitions_store=self._instance,
+            dynamic_partitions_store=self.instance,
             all_partitions=False,
             title=f"replay {batch.replay}, batch {batch.batch}",
             description=None,
             run_config=None,
         )
-        self._instance.add_backfill(backfill)
+        self.instance.add_backfill(backfill)
 
     def is_over(self, batch: ReplayBatch) -> bool:
-        backfill = self._instance.get_backfill(batch.backfill)
+        backfill = self.instance.get_backfill(batch.backfill)
         return backfill is not None and backfill.status in BULK_ACTION_TERMINAL_STATUSES
 
     def call_off(self, batch: ReplayBatch) -> None:
-        backfill = self._instance.get_backfill(batch.backfill)
+        backfill = self.instance.get_backfill(batch.backfill)
         if backfill is not None and backfill.status not in BULK_ACTION_TERMINAL_STATUSES:
-            self._instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELING))
+            self.instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELING))  # type: ignore[no-untyped-call]
 
 
 class InThisProcess:
-    """Each batch is a few runs of the dataset's job, here and now. One that Dagster was asked for before is left to it."""
+    """Each batch is a few runs of the dataset's job, here and now. One that is a backfill already stays one."""
 
     def __init__(self, instance: dg.DagsterInstance, workshop: Workshop, definitions: dg.Definitions) -> None:
         self._instance = instance
@@ -110,9 +111,7 @@ class InThisProcess:
         asked = keys_of(self._workshop.database, batch.replay, states=("asked",))
         left = [DueKey(one.key, one.attempts, 0, 0, 0) for one in asked if one.batch == batch.batch]
         partitions = register_partitions(self._instance, dataset, [one.key for one in left])
-        return plan_runs(
-            dataset.dataset, left, partitions, self._workshop.settings.batch_size, dataset.concurrency
-        )
+        return plan_runs(dataset.dataset, left, partitions, self._workshop.settings.batch_size, dataset.concurrency)
 
     def _room(self) -> Room:
         room = Room(self._workshop.datasets, slots=1)
@@ -135,9 +134,7 @@ def carry_out_here(
         time.sleep(0.5)
 
 
-def _to_the_end(
-    workshop: Workshop, replay: str, batches: InThisProcess, on_step: Callable[[Step], None]
-) -> Step:
+def _to_the_end(workshop: Workshop, replay: str, batches: InThisProcess, on_step: Callable[[Step], None]) -> Step:
     while not (step := take_step(workshop, replay, batches)).is_last:
         on_step(step)
         time.sleep(min(step.again_in, LONGEST_NAP_SECONDS))

@@ -15,7 +15,8 @@ from kfm_pipelines.state import audit, dead_letters, graph_marks, holdings, kill
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.claims import Claim, fenced
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import PRIORITIES, events_of
+from kfm_pipelines.state.due import PRIORITIES
+from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.ingest_state import record_processed
 from kfm_pipelines.state.ledger import Records
 from kfm_pipelines.state.pages import count_page
@@ -106,6 +107,8 @@ def hand_back(
     """Undo the claim and make the key due again after `delay` seconds; with none only if events wait. After a publish
     intent the transaction stays open, for the next worker to roll forward."""
     detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": delay})
+    if not count_attempt and not refused:  # for no fault of its own
+        detail["spared"] = True
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         if last and last.outcome is None and last.step is not Step.PUBLISH:
@@ -264,18 +267,21 @@ def _open(
 def _let_go(
     connection: "Connection[dict[str, Any]]", claim: Claim, *, due_in: float | None = None, attempts: int = 0
 ) -> None:
-    """Free the key, due in so many seconds, or at once if an event came that this transaction did not see. A key that
-    is settled has had what its events asked for: it is as urgent from now on as those that wait, or not at all."""
+    """Free the key, due in so many seconds, or when an event wants it that came and that this transaction did not see.
+    A key that is settled has had what its events asked for: it is as urgent from now on as those that wait, or not at
+    all. What is held in the late lane does not wait for anything."""
     freed = connection.execute(
         """
         WITH waiting AS (
-            SELECT max(array_position(%(ranked)s::text[], priority)) - 1 AS priority
-            FROM kfm.inbox WHERE key = %(key)s AND state = 'received'
+            SELECT max(array_position(%(ranked)s::text[], priority)) - 1 AS priority,
+                   min(coalesce(ready_at, clock_timestamp())) AS ready_at
+            FROM kfm.inbox
+            WHERE key = %(key)s AND state = 'received' AND ready_at IS DISTINCT FROM 'infinity'
         )
         UPDATE kfm.keys k
         SET owner = NULL, lease_until = NULL, dispatch = NULL, attempts = %(attempts)s,
-            due_at = least(due_at, clock_timestamp() + make_interval(secs => coalesce(%(due_in)s::float,
-                CASE WHEN w.priority IS NOT NULL THEN 0 END))),
+            due_at = least(due_at, coalesce(
+                clock_timestamp() + make_interval(secs => %(due_in)s::float), w.ready_at)),
             priority = CASE WHEN %(due_in)s::float IS NULL THEN coalesce(w.priority, 0) ELSE k.priority END
         FROM waiting w
         WHERE key = %(key)s AND epoch = %(epoch)s

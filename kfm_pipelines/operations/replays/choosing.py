@@ -57,34 +57,34 @@ class Bounds:
         return None
 
 
-def choose_again(dataset: Dataset, known: Sequence[KnownKey], bounds: Bounds) -> list[PlannedKey]:
+def choose_again(known: Sequence[KnownKey], bounds: Bounds) -> list[PlannedKey]:
     """For a reproduction: every key as it is."""
-    return [_again(dataset, one, bounds) for one in known]
+    return [_again(one, bounds) for one in known]
 
 
 def choose_upgrades(
     dataset: Dataset, known: Sequence[KnownKey], bounds: Bounds
 ) -> tuple[list[PlannedKey], list[NewKey]]:
-    """For an upgrade: each window that is published by another version, as a key of the declared one."""
+    """For an upgrade: each window that is published by another version, as a key of the declared one; and what is of
+    the declared version but was never published."""
     version = dataset.key.transform_version
     there = {one.key: one for one in known if one.version == version}
     sources: dict[str, KnownKey] = {}
     for one in known:
         target = str(key_of(dataset, window_of(one.window_start, dataset.key.window)))
-        if one.version != version and _is_newer(one, sources.get(target)):
+        if one.version != version and one.revision and _is_newer(one, sources.get(target)):
             sources[target] = one
-    chosen = [_upgraded(target, one, there.get(target), bounds) for target, one in sources.items()]
-    others = [PlannedKey(key, f"is of version {version} already", left_out=True) for key in there if key not in sources]
+    windows = {**there, **sources}
+    ordered = sorted(windows, key=lambda key: (windows[key].window_start, key))
+    chosen = [_upgraded(key, sources.get(key), there.get(key), bounds) for key in ordered]
     new = [NewKey(target, one.window_start, one.window_end, one.key) for target, one in sources.items()]
-    return [*chosen, *others], new
+    return chosen, new
 
 
-def _again(dataset: Dataset, one: KnownKey, bounds: Bounds) -> PlannedKey:
+def _again(one: KnownKey, bounds: Bounds) -> PlannedKey:
     left_out = bounds.why_not(one.window_end)
-    if left_out is None and one.revision is None and one.version != dataset.key.transform_version:
-        left_out = f"is of version {one.version}, which is not declared any more, and was never published"
-    if left_out is None and not one.events and one.revision is None:
-        left_out = "no object of its window is known"
+    if left_out is None and one.revision is None:
+        left_out = f"{_why(one)}: there is nothing to reproduce; --mode upgrade makes it with what is declared now"
     return PlannedKey(one.key, left_out or _why(one), left_out=left_out is not None)
 
 
@@ -95,15 +95,22 @@ def _why(one: KnownKey) -> str:
     return published if one.revision else "registered, not run"
 
 
-def _upgraded(target: str, one: KnownKey, there: KnownKey | None, bounds: Bounds) -> PlannedKey:
-    left_out = bounds.why_not(one.window_end)
-    if left_out is None and one.revision is None:
-        left_out = f"was never published by version {one.version}"
-    if left_out is None and there is not None and there.revision:
-        left_out = f"is published already, revision {there.revision}"
-    return PlannedKey(
-        target, left_out or f"of version {one.version}, revision {one.revision}", one.key, left_out is not None
-    )
+def _upgraded(key: str, source: KnownKey | None, there: KnownKey | None, bounds: Bounds) -> PlannedKey:
+    left_out = _why_not_upgraded(source, there, bounds)
+    if source is None:
+        why = _why(there) if there else ""
+    else:
+        why = f"of version {source.version}, revision {source.revision}"
+    return PlannedKey(key, left_out or why, source.key if source else None, left_out is not None)
+
+
+def _why_not_upgraded(source: KnownKey | None, there: KnownKey | None, bounds: Bounds) -> str | None:
+    one = source or there
+    if one is None or (there is not None and there.revision):
+        return f"is published already, revision {there.revision}" if there else "nothing is known of it"
+    if source is None and not one.events:
+        return "no object of its window is known"
+    return bounds.why_not(one.window_end)
 
 
 def _is_newer(one: KnownKey, other: KnownKey | None) -> bool:

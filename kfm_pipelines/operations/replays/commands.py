@@ -62,7 +62,9 @@ def cancel(workshop: Workshop, replay_id: str, actor: str, batches: Batches) -> 
     replay = replays.read(workshop.database, replay_id)
     only_from = ["planned", "canary", "running", "paused"]
     note = f"cancelled by {actor}"
-    if not replays.move(workshop.database, replay.id, "cancelled", actor, to="cancelled", only_from=only_from, note=note):
+    if not replays.move(
+        workshop.database, replay.id, "cancelled", actor, to="cancelled", only_from=only_from, note=note
+    ):
         raise _not_in_state(replay, "cancelled")
     if batch := replay_keys.open_batch(workshop.database, replay.id):
         batches.call_off(batch)

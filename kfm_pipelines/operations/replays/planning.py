@@ -90,7 +90,7 @@ def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, wanted: Sequence[K
     stopped = kills.killed(workshop.database).get(wish.dataset)
     bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
     if wish.mode == "reproduce":
-        return choose_again(dataset, wanted, bounds)
+        return choose_again(wanted, bounds)
     chosen, new = choose_upgrades(dataset, wanted, bounds)
     going = {one.key for one in chosen}
     make_keys(workshop.database, wish.dataset, [one for one in new if one.key in going])
