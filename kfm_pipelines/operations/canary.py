@@ -118,7 +118,7 @@ class CanaryRun:
         with self._workshop.database.transaction() as connection:
             events = newest_per_object(events_of(connection, key))
         limit = self._dataset.input.max_bytes
-        return tuple(SourceObject(event.asset_uri, fetch(event, limit).data) for event in events)
+        return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
 
     def _published(self, current: Revision) -> bytes:
         data = self._workshop.store.read(self._layout.content(current.content_hash))

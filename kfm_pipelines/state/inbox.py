@@ -72,8 +72,9 @@ def record(database: Database, queue: str, deliveries: Sequence[Delivery]) -> Ta
 def events_of(connection: "Connection[dict[str, Any]]", key: str) -> list[IngestEvent]:
     rows = connection.execute(
         """
-        SELECT i.*, k.window_start, k.window_end FROM kfm.inbox i JOIN kfm.keys k ON k.key = i.key
-        WHERE i.key = %(key)s ORDER BY i.identity
+        SELECT i.*, k.window_start, k.window_end, l.identity IS NOT NULL AS late
+        FROM kfm.inbox i JOIN kfm.keys k ON k.key = i.key LEFT JOIN kfm.late l ON l.identity = i.identity
+        WHERE i.key = %(key)s AND l.state IS DISTINCT FROM 'held' ORDER BY i.identity
         """,
         {"key": key},
     )
@@ -254,4 +255,5 @@ def _event(row: dict[str, Any]) -> IngestEvent:
         change=row["change"],
         message_group=row["message_group"],
         group_sequence=None if row["group_sequence"] is None else int(row["group_sequence"]),
+        late=row["late"],
     )
