@@ -65,7 +65,7 @@ class Trying:
         with self.workshop.database.transaction() as connection:
             events = newest_per_object(events_of(connection, key))
         limit = self.dataset.input.max_bytes
-        return tuple(SourceObject(event.asset_uri, fetch(event, limit).data) for event in events)
+        return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
 
     def trial(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
         """`published` is what it is compared with; without it only the gates judge."""

@@ -104,8 +104,8 @@ def hand_back(
     count_attempt: bool = True,
     refused: bool = False,
 ) -> None:
-    """Undo the claim and make the key due again after `delay` seconds; with none only if events wait. After a publish
-    intent the transaction stays open, for the next worker to roll forward."""
+    """Undo the claim; the key is due again after `delay` seconds, or if events wait. After a publish intent the
+    transaction stays open, for the next worker to roll forward."""
     detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": delay})
     if not count_attempt and not refused:  # for no fault of its own
         detail["spared"] = True
@@ -253,7 +253,6 @@ def _open(
     detail: Mapping[str, object],
     events: Sequence[IngestEvent],
 ) -> None:
-    """What another key lends its events for is no business of theirs."""
     wal.append(connection, claim, Step.BEGIN, {**detail, "replay": claim.replay} if claim.replay else detail)
     connection.execute(
         """
