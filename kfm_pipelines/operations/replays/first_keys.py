@@ -61,6 +61,8 @@ class FirstKeys:
 
     def trial(self, one: KeyState) -> Trial:
         current = current_revision(self._workshop.database, one.source or one.key)
+        if self._replay.mode == "reproduce" and (changes := what_changed(self._workshop, one.key)):
+            return Trial((f"it cannot be reproduced: {'; '.join(changes)}",))
         then = self._then(current)
         candidate = then if self._replay.mode == "reproduce" else self._now
         trying = self._trying(then, candidate)
@@ -69,16 +71,7 @@ class FirstKeys:
         trial = trying.trial(one.key, trying.objects(one.key), published, rules)
         if current is None or self._replay.mode == "upgrade":
             return trial
-        return self._reproduced(one.key, current, trial)
-
-    def _reproduced(self, key: str, current: Revision, trial: Trial) -> Trial:
-        """Byte for byte or not at all; the bytes are known by their digest also when the store has lost them."""
-        if trial.content_hash == current.content_hash:
-            return Trial(trial.faults, {"identical": True, **trial.compared}, trial.content_hash)
-        changes = what_changed(self._workshop, key)
-        why = f"; changed since: {'; '.join(changes)}" if changes else ""
-        other = f"it does not come out as revision {current.revision} did{why}"
-        return Trial((*trial.faults, other), {**trial.compared, "identical": False}, trial.content_hash)
+        return _reproduced(current, trial)
 
     def _then(self, current: Revision | None) -> Dataset:
         """The declaration that made what is published, or today's where that was not kept."""
@@ -108,3 +101,11 @@ class FirstKeys:
         if hashlib.sha256(data).hexdigest() != current.content_hash:
             raise IntegrityBroken(f"{current.key}: the published bytes are not what was published")
         return data
+
+
+def _reproduced(current: Revision, trial: Trial) -> Trial:
+    """Byte for byte or not at all; the bytes are known by their digest also when the store has lost them."""
+    if trial.content_hash == current.content_hash:
+        return Trial(trial.faults, {"identical": True, **trial.compared}, trial.content_hash)
+    other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
+    return Trial((*trial.faults, other), {**trial.compared, "identical": False}, trial.content_hash)

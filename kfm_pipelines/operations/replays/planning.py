@@ -1,7 +1,7 @@
 """A plan: which keys a replay is over and why, what it will cost, and the configuration it is for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -9,6 +9,7 @@ from uuid import uuid4
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.errors import ReplayRefused
+from kfm_pipelines.operations.configuration_changes import configuration_changes
 from kfm_pipelines.operations.replays.choosing import EVERY_KEY, Bounds, Where, choose_again, choose_upgrades
 from kfm_pipelines.operations.replays.configuration import frozen_config
 from kfm_pipelines.operations.replays.estimate import Estimate, estimate
@@ -90,11 +91,22 @@ def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, wanted: Sequence[K
     stopped = kills.killed(workshop.database).get(wish.dataset)
     bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
     if wish.mode == "reproduce":
-        return choose_again(wanted, bounds)
+        return _reproducible(workshop, dataset, choose_again(wanted, bounds))
     chosen, new = choose_upgrades(dataset, wanted, bounds)
     going = {one.key for one in chosen}
     make_keys(workshop.database, wish.dataset, [one for one in new if one.key in going])
     return chosen
+
+
+def _reproducible(workshop: Workshop, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
+    """Without those whose configuration has changed since: they could not come out the same."""
+    changes = configuration_changes(workshop, dataset, [one.key for one in keys if not one.left_out])
+    return [
+        replace(one, left_out=True, why=f"cannot be reproduced: {'; '.join(changes[one.key])}")
+        if changes.get(one.key)
+        else one
+        for one in keys
+    ]
 
 
 def _nothing(wish: Wish, known: Sequence[KnownKey], wanted: Sequence[KnownKey], keys: Sequence[PlannedKey]) -> str:

@@ -1,4 +1,4 @@
-"""What the tests of this folder start from: a site with published hours whose windows are closed, and plans over them."""
+"""What the tests of this folder start from: a site with published hours whose windows are closed, and plans of them."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,12 @@
 """A replay carried out: every key once, as often as it takes, and no more than was agreed."""
 
-from kfm_pipelines_tests.replays.given import (
-    carried_out, key_states, moves, outcomes, planned, published_hours,
+from kfm_pipelines_tests.replaying.given import (
+    carried_out,
+    key_states,
+    moves,
+    outcomes,
+    planned,
+    published_hours,
 )
 from kfm_pipelines_tests.site import Site
 
