@@ -12,7 +12,8 @@ FIRST_KEYS = 5
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How a key has fared in a replay so far: how often it failed, and whether it has an outcome."""
+    """How a key has fared in a replay so far: how often it failed, and whether it has an outcome. Neither, when it was
+    only handed back for another's sake."""
 
     key: str
     failures: int
@@ -34,15 +35,14 @@ class ReplayGate:
     quarantine_percent: float = 10.0
 
     def judge(self, tried: Iterable[Tried], already_quarantined: int, *, more_to_come: bool) -> Ruling:
-        """`tried` are the keys that have failed or settled, without those that were set aside before. With nothing
-        more to come there is nothing to stop."""
+        """`tried` are the keys that were in a batch, without those that were set aside before. With nothing more to
+        come there is nothing to stop."""
         looked_at = list(tried)
         aside = tuple(one for one in looked_at if not one.settled and one.failures >= self.max_attempts)
         if not more_to_come:
             return Ruling(aside)
-        settled = sum(one.settled for one in looked_at)
         total = len(looked_at) + already_quarantined
-        if total >= FIRST_KEYS and not settled:
+        if total >= FIRST_KEYS and all(one.failures and not one.settled for one in looked_at):
             why = next((one.reason for one in reversed(looked_at) if one.reason), "no reason was given")
             return Ruling(aside, f"none of the first {total} keys succeeded; the last one: {why}")
         quarantined = len(aside) + already_quarantined

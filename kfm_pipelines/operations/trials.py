@@ -14,6 +14,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table, Tolerance
 from kfm_pipelines.errors import KfmError, Retryable
 from kfm_pipelines.events import newest_per_object
+from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.comparison import Comparison, compare
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.comparison_report import full_report, withheld_faults, withheld_report
@@ -60,6 +61,7 @@ class Trying:
     tolerance: Tolerance
     shadow: str  # what the file in the shadow tier is called
     is_open: bool  # whether anybody may know how far apart the two are
+    approved: ApprovedSchema | None = None  # what readers were promised; a candidate's is approved when it is promoted
 
     def objects(self, key: str) -> tuple[SourceObject, ...]:
         with self.workshop.database.transaction() as connection:
@@ -119,4 +121,5 @@ class Trying:
             data=data,
             content_hash=hashlib.sha256(data).hexdigest(),
             window=window_of_key(self.workshop.database, key),
+            approved=self.approved,
         )

@@ -79,9 +79,10 @@ class InThisProcess:
         self._instance = instance
         self._workshop = workshop
         self._definitions = definitions
+        self._done: set[str] = set()  # what this process has carried out
 
     def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
-        if self._instance.get_backfill(batch.backfill) is not None:
+        if batch.backfill in self._done or self._instance.get_backfill(batch.backfill) is not None:
             return
         reap(self._instance, self._workshop)
         for run in self._runs(dataset, batch):
@@ -97,6 +98,7 @@ class InThisProcess:
                 },
                 raise_on_error=False,
             )
+        self._done.add(batch.backfill)
 
     def is_over(self, batch: ReplayBatch) -> bool:
         """What `ask` does is done when it returns."""

@@ -114,14 +114,17 @@ def seconds_since_batch(database: Database, replay: str) -> tuple[int, float] | 
 
 def ask_batch(database: Database, replay: str, limit: int, actor: str) -> ReplayBatch | None:
     """The next keys that nobody holds, bound to a batch of their own; None when there are none. Those that have failed
-    least come first. Committed before anything is asked of Dagster."""
+    come last and share no batch with others, which would be handed back because of them. Committed before anything is
+    asked of Dagster."""
     with database.transaction() as connection:
         rows = connection.execute(
             """
             SELECT r.key FROM kfm.replay_keys r JOIN kfm.keys k ON k.key = r.key
             WHERE r.replay = %(replay)s AND r.state = 'waiting'
               AND (k.owner IS NULL OR k.lease_until < clock_timestamp())
-            ORDER BY r.attempts, r.place LIMIT %(limit)s FOR NO KEY UPDATE OF r
+              AND r.attempts = (SELECT min(attempts) FROM kfm.replay_keys w
+                                WHERE w.replay = %(replay)s AND w.state = 'waiting')
+            ORDER BY r.place LIMIT %(limit)s FOR NO KEY UPDATE OF r
             """,
             {"replay": replay, "limit": limit},
         ).fetchall()
@@ -203,8 +206,8 @@ def end_batch(database: Database, batch: ReplayBatch) -> bool:
 
 
 def tried_keys(database: Database, replay: str) -> list[KeyState]:
-    """Those that have settled or failed, in the order of the plan."""
-    return [one for one in keys_of(database, replay, states=("done", "waiting")) if one.outcome or one.attempts]
+    """Those that were in a batch that is over, in the order of the plan."""
+    return [one for one in keys_of(database, replay, states=("done", "waiting")) if one.batch is not None]
 
 
 def failures_of(database: Database, replay: str) -> dict[str, str]:

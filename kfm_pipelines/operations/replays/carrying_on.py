@@ -100,9 +100,8 @@ def _ruling(workshop: Workshop, replay: Replay) -> Ruling:
         for one in replay_keys.tried_keys(database, replay.id)
     ]
     gate = ReplayGate(terms.max_attempts, terms.quarantine_percent)
-    untried = counts.get("waiting", 0) - sum(not one.settled for one in tried)
-    again = sum(not one.settled and one.failures < terms.max_attempts for one in tried)
-    return gate.judge(tried, counts.get("quarantined", 0), more_to_come=untried + again > 0)
+    spent = sum(not one.settled and one.failures >= terms.max_attempts for one in tried)
+    return gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
 
 
 def _batch_size(terms: Terms) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from kfm_pipelines.datasets import Dataset
@@ -14,7 +14,8 @@ from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, Terminal
 from kfm_pipelines.operations.frozen_config import declaration_of_then
 from kfm_pipelines.operations.governance import governance_of
-from kfm_pipelines.operations.reproduction import what_changed
+from kfm_pipelines.operations.reproduction import declaration_of, what_changed
+from kfm_pipelines.operations.terms import Terms, TermsOfKeys
 from kfm_pipelines.operations.trials import Trial, Trying
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.replay_keys import KeyState, choose_canary, record_canary
@@ -54,21 +55,22 @@ def _tried(workshop: Workshop, replay: Replay) -> Iterator[TriedFirst]:
 
 
 class FirstKeys:
+    """Each under the terms that its run would have."""
+
     def __init__(self, workshop: Workshop, replay: Replay) -> None:
         self._workshop = workshop
         self._replay = replay
         self._now: Dataset = workshop.datasets[replay.dataset]
+        of_then = partial(declaration_of, workshop.database) if replay.mode == "reproduce" else None
+        self._terms = TermsOfKeys(workshop, self._now, of_then)
 
     def trial(self, one: KeyState) -> Trial:
-        current = current_revision(self._workshop.database, one.source or one.key)
         if self._replay.mode == "reproduce" and (changes := what_changed(self._workshop, one.key)):
             return Trial((f"it cannot be reproduced: {'; '.join(changes)}",))
-        then = self._then(current)
-        candidate = then if self._replay.mode == "reproduce" else self._now
-        trying = self._trying(then, candidate)
-        rules = governance_of(self._workshop, candidate).of(one.key)
+        terms, current = self._terms.of(one.key), current_revision(self._workshop.database, one.source or one.key)
+        trying = self._trying(self._then(current), terms)
         published = self._published(current) if current else None
-        trial = trying.trial(one.key, trying.objects(one.key), published, rules)
+        trial = trying.trial(one.key, trying.objects(one.key), published, terms.rules(one.key))
         if current is None or self._replay.mode == "upgrade":
             return trial
         return _reproduced(current, trial)
@@ -78,11 +80,18 @@ class FirstKeys:
         digest = declaration_that_made(self._workshop.database, current) if current else None
         return declaration_of_then(self._workshop, digest) if digest else self._now
 
-    def _trying(self, then: Dataset, candidate: Dataset) -> Trying:
-        is_open = all(self._workshop.policy(one).is_open and one.review == "none" for one in (then, candidate))
-        governance = governance_of(self._workshop, then)
-        shadow = f"replay-{self._replay.id}"
-        return Trying(self._workshop, then, governance, candidate, self._tolerance, shadow, is_open)
+    def _trying(self, then: Dataset, terms: Terms) -> Trying:
+        is_open = all(self._workshop.policy(one).is_open and one.review == "none" for one in (then, terms.dataset))
+        return Trying(
+            workshop=self._workshop,
+            dataset=then,
+            governance=governance_of(self._workshop, then),
+            candidate=terms.dataset,
+            tolerance=self._tolerance,
+            shadow=f"replay-{self._replay.id}",
+            is_open=is_open,
+            approved=terms.approved,
+        )
 
     @cached_property
     def _tolerance(self) -> Tolerance:
