@@ -58,4 +58,5 @@ def _input(one: InputFacts) -> dict[str, Any]:
         "size": one.size,
         "digest": dict(one.digest),
         "event": one.event,
+        **({"late": True} if one.late else {}),
     }

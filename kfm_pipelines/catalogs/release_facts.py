@@ -30,6 +30,7 @@ class InputFacts:
     size: int | None  # None as well
     digest: Mapping[str, str]  # `sha256`, or `hmacSha256` where the plain one would tell
     event: str  # identity of the message, keyed where the plain one would tell
+    late: bool = False  # it was made after the window had closed
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,11 +102,11 @@ def _links(dataset: Dataset, facts: ReleaseFacts) -> list[dict[str, Any]]:
 
 def _origin(one: InputFacts) -> dict[str, Any]:
     version = {"kfm:object_version": one.version} if one.version else {}
-    return {"rel": "derived_from", "href": one.uri, **version}
+    return {"rel": "derived_from", "href": one.uri, **version, **({"kfm:late": True} if one.late else {})}
 
 
 def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
-    table = facts.table
+    table, late = facts.table, sum(one.late for one in facts.inputs)
     return {
         "title": f"{dataset.title}, {facts.key.split(':')[3]}",
         "license": dataset.licence.id,
@@ -116,6 +116,7 @@ def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
         "kfm:dataset": dataset.dataset,
         "kfm:transform_version": dataset.key.transform_version,
         "kfm:inputs_hash": facts.inputs_hash,
+        **({"kfm:late_inputs": late} if late else {}),
         "kfm:policy": facts.care.policy,
         "kfm:gates": dict.fromkeys(facts.gates, "green"),
         "table:row_count": facts.rows,

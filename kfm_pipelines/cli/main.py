@@ -15,12 +15,15 @@ from kfm_pipelines.cli.doctor import doctor
 from kfm_pipelines.cli.emit import emit
 from kfm_pipelines.cli.gc import gc
 from kfm_pipelines.cli.kill import kill, unkill
+from kfm_pipelines.cli.late import late
 from kfm_pipelines.cli.lineage import lineage
 from kfm_pipelines.cli.qa import qa
+from kfm_pipelines.cli.replay import replay
 from kfm_pipelines.cli.review import review
 from kfm_pipelines.cli.status import status
 from kfm_pipelines.cli.up import up
 from kfm_pipelines.cli.verify import verify
+from kfm_pipelines.cli.watermark import watermark
 from kfm_pipelines.cli.work import drain, work
 from kfm_pipelines.errors import KfmError
 
@@ -36,8 +39,8 @@ def kfm() -> None:
 
 
 for command in (
-    demo, up, doctor, emit, drain, work, status, dlq, review, kill, unkill, qa, catalog, gc, lineage, datasets,
-    verify,
+    demo, up, doctor, emit, drain, work, status, watermark, late, dlq, replay, review, kill, unkill, qa, catalog, gc,
+    lineage, datasets, verify,
 ):  # fmt: skip
     kfm.add_command(command)
 

@@ -93,6 +93,9 @@ def _show_whole(document: dict[str, Any]) -> None:
             console.print(f"  review     {one['awaiting_review']} await it; kfm review list")
         console.print(f"  DLQ        {one['dlq']}")
         console.print(f"  watermark  {shown_time(one['watermark'])}")
+        console.print(f"  published  without a gap until {shown_time(one['published_until'])}")
+        if one["late_held"]:
+            console.print(f"  late       {one['late_held']} held; kfm late list --dataset {name}")
     for queue in document["queues"]:
         _show_queue(queue)
     classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
@@ -126,7 +129,7 @@ def _show_key(history: dict[str, Any]) -> None:
     if history["awaiting"] and not history["owner"]:
         console.print(f"awaiting review of release {history['awaiting'][:16]}…; kfm review show {history['key']}")
     for title, columns, rows in (
-        ("events", ("received_at", "state", "change", "shape", "asset_uri"), history["events"]),
+        ("events", ("received_at", "state", "late", "change", "shape", "asset_uri"), history["events"]),
         ("transitions", ("at", "txn", "step", "outcome", "reason", "run_id"), _with_reason(history["transitions"])),
         ("revisions", ("revision", "rows", "bytes", "content_hash", "applied_at"), history["revisions"]),
         ("reviews", ("at", "decision", "holder", "release_digest", "reason"), history["reviews"]),

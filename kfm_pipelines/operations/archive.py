@@ -7,11 +7,16 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stores.layout import archived_event
 
 
-def archive_events(workshop: Workshop, key: str) -> int:
-    """Write the messages of the key's events that are not in the archive yet; once per identity."""
+def archive_events(workshop: Workshop, key: str, *, again: bool = False) -> int:
+    """Write the messages of the key's events that are not in the archive yet; once per identity. With `again` those
+    that are not in the store, whatever the log says: it may be another store, or have lost them."""
     rows = workshop.database.fetch(
-        "SELECT identity, body FROM kfm.inbox WHERE key = %(key)s AND archived_at IS NULL ORDER BY identity",
-        {"key": key},
+        """
+        SELECT identity, body FROM kfm.inbox
+        WHERE key IN (%(key)s, (SELECT inputs_from FROM kfm.keys WHERE key = %(key)s))
+          AND (archived_at IS NULL OR %(again)s) ORDER BY identity
+        """,
+        {"key": key, "again": again},
     )
     for row in rows:
         path = archived_event(row["identity"])

@@ -7,6 +7,7 @@ in the database, so every stage can run in a process of its own.
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 from kfm_pipelines.datasets import Dataset
@@ -14,7 +15,7 @@ from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import TABLE_GATES, Verdict
-from kfm_pipelines.operations import inputs, release
+from kfm_pipelines.operations import inputs, release, reproduction
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
 from kfm_pipelines.operations.governance import Rules
@@ -22,9 +23,10 @@ from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
 from kfm_pipelines.operations.judging import judge_before_masking, judge_table, refusal_of
 from kfm_pipelines.operations.key_work import KeyWork
 from kfm_pipelines.operations.published_maps import published_maps
-from kfm_pipelines.operations.purposes import EVENTS, Purpose, refused_keys
+from kfm_pipelines.operations.purposes import EVENTS, Purpose, refused_keys, reproduces
 from kfm_pipelines.operations.red_bytes import keep_red
 from kfm_pipelines.operations.release_gates import judge_release
+from kfm_pipelines.operations.reproduction import declaration_of
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.terms import TermsOfKeys
 from kfm_pipelines.operations.traces import trace_of
@@ -54,7 +56,9 @@ class Batch:
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
         self._purpose = purpose
-        self._terms = TermsOfKeys(workshop, dataset)
+        self._reproduces = reproduces(workshop.database, dataset.dataset, purpose)
+        declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
+        self._terms = TermsOfKeys(workshop, dataset, declaration)
         self._work = KeyWork(workshop, self._layout)
         self.claims = Claims(workshop.database, run_id, workshop.settings.lease_seconds, purpose.replay)
         self.notes = self._work.notes  # why a key dropped out in this stage
@@ -69,13 +73,12 @@ class Batch:
                 if claim is None:
                     continue
                 with self._work.on(claim, "compute"):
-                    terms = self._terms.of(key)
-                    config = terms.governance.config_digest(key)
-                    prepared = inputs.prepare(self._workshop, terms.dataset, claim, config)
+                    prepared = self._prepared(claim)
                     fetches += prepared.fetches
                     if isinstance(prepared, inputs.Settled):
                         self.notes[key] = prepared.note
                         continue
+                    terms = self._terms.of(key)
                     yield Handoff.of(claim, write_parquet(compute(terms.dataset, prepared.objects)))
                     detail = {**prepared.as_detail(), **terms.as_detail(key)}
                     transactions.advance(self.database, claim, Step.COMPUTE, detail)
@@ -126,6 +129,8 @@ class Batch:
             for claim in self.held(keys):
                 with self._work.on(claim, "stage"):
                     terms = self._terms.of(claim.key)
+                    if self._reproduces:
+                        reproduction.refuse_other_data(self.database, claim)
                     staged = release.stage_candidate(self._workshop, terms.dataset, claim, terms.governance)
                     transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
                     rules = terms.rules(claim.key)
@@ -142,6 +147,8 @@ class Batch:
         with self._under_way():
             for claim in self.held(keys):
                 with self._work.on(claim, "publish"):
+                    if self._reproduces and self._is_there(claim):
+                        continue
                     if self._waits(claim):
                         self.waiting.add(claim.key)
                         continue
@@ -209,6 +216,13 @@ class Batch:
             return claim
         return None
 
+    def _prepared(self, claim: Claim) -> inputs.Prepared | inputs.Settled:
+        if self._reproduces:
+            return reproduction.prepare_again(self._workshop, claim, self._terms)
+        terms = self._terms.of(claim.key)
+        config = terms.governance.config_digest(claim.key)
+        return inputs.prepare(self._workshop, terms.dataset, claim, config)
+
     def _masked(self, handoff: Handoff, dataset: Dataset, rules: Rules) -> Outcome:
         table = read_parquet(handoff.data, handoff.claim.key)
         if not rules.masks:
@@ -219,6 +233,17 @@ class Batch:
             path = self._layout.crosswalk(handoff.claim.key, handoff.claim.epoch)
             self._store.write(path, write_parquet(outcome.crosswalk))
         return outcome
+
+    def _is_there(self, claim: Claim) -> bool:
+        """Whether what was made again is what readers find; then nothing is published."""
+        staged = release.staged_release(self.database, claim)
+        if not reproduction.is_there(self._workshop, self._dataset, staged):
+            return False
+        self.notes[claim.key] = reproduction.REPRODUCED
+        self._work.clear(claim)
+        detail = {"revision": staged.revision, "reason": reproduction.REPRODUCED}
+        transactions.skip(self.database, claim, detail)
+        return True
 
     def _waits(self, claim: Claim) -> bool:
         """Whether the staged release has to be seen by somebody first; then the key is let go until it has been."""

@@ -8,53 +8,25 @@ surroundings can fail.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.candidates import chosen
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.declarations import Table
-from kfm_pipelines.errors import IntegrityBroken, KfmError, Retryable
-from kfm_pipelines.events import newest_per_object
-from kfm_pipelines.gates.comparison import Comparison, compare
-from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.errors import IntegrityBroken, KfmError
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
-from kfm_pipelines.operations.comparison_report import full_report, withheld_faults, withheld_report
-from kfm_pipelines.operations.governance import Governance, Rules, governance_of
-from kfm_pipelines.operations.inputs import window_of_key
-from kfm_pipelines.operations.judging import fitness_to_mask, table_verdicts, unfit_to_mask
+from kfm_pipelines.operations.governance import Governance, governance_of
 from kfm_pipelines.operations.traces import trace_of
+from kfm_pipelines.operations.trials import Trying
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.stages.compute import SourceObject, compute, inputs_hash
-from kfm_pipelines.stages.mask import mask
-from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_published
+from kfm_pipelines.stages.compute import inputs_hash
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.comparisons import Compared, find_comparison, record_comparison
-from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.sources import fetch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
-
-FAULTS_KEPT = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What came of trying the candidate on one key; no comparison when it made nothing to compare."""
-
-    faults: tuple[str, ...]
-    compared: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_report(self) -> dict[str, Any]:
-        return {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults), **self.compared}
 
 
 class CanaryRun:
@@ -94,13 +66,13 @@ class CanaryRun:
         if known is not None and known.good:
             yield known
             return
-        objects = self._objects(key)
+        objects = self._trying.objects(key)
         if inputs_hash(self._governance.config_digest(key), objects) != current.inputs_hash:
             self.skipped[key] = f"its objects are not those of revision {current.revision}; newer events wait"
             return
         # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
         rules = self._candidate_governance.of(key)
-        trial = self._trial(key, objects, self._published(current), rules)
+        trial = self._trying.trial(key, objects, self._published(current), rules)
         compared = Compared(
             dataset=self._dataset.dataset,
             key=key,
@@ -114,70 +86,23 @@ class CanaryRun:
         record_comparison(database, compared)
         yield compared
 
-    def _objects(self, key: str) -> tuple[SourceObject, ...]:
-        with self._workshop.database.transaction() as connection:
-            events = newest_per_object(events_of(connection, key))
-        limit = self._dataset.input.max_bytes
-        return tuple(SourceObject(event.asset_uri, fetch(event, limit).data) for event in events)
-
     def _published(self, current: Revision) -> bytes:
         data = self._workshop.store.read(self._layout.content(current.content_hash))
         if hashlib.sha256(data).hexdigest() != current.content_hash:
             raise IntegrityBroken(f"{current.key}: the published bytes are not what was published")
         return data
 
-    def _trial(self, key: str, objects: Sequence[SourceObject], published: bytes, rules: Rules) -> Trial:
-        try:
-            return self._tried(key, objects, published, rules)
-        except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
-            raise
-        except KfmError as error:
-            return Trial((str(error).removeprefix(f"{key}: "),))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the candidate is not good; it may quote the data
-            log.warning("the candidate failed on %s: %s\n%s", key, type(error).__name__, trace_of(error))
-            return Trial((f"the candidate failed with {type(error).__name__}",))
-
-    def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes, rules: Rules) -> Trial:
-        candidate, shadow = self._candidacy.candidate, self._layout.shadow(key, self._candidacy.version)
-        self._workshop.store.discard(shadow)  # what an earlier candidate of this version made
-        table = compute(candidate, objects)
-        if rules.masks:
-            fit = fitness_to_mask(self._workshop, candidate, key, table, write_parquet(table))
-            if not fit.passed:
-                raise unfit_to_mask(key, fit)
-            table = mask(table, candidate, rules.policy, rules.secret).table
-        declared = rules.published(candidate)
-        data = write_published(table, declared)
-        self._workshop.store.write(shadow, data)
-        subject = self._subject(key, declared, table, data)
-        verdicts = [verdict for verdict, _ in table_verdicts(self._workshop, subject) if not verdict.passed]
-        findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
-        comparison = compare(
-            read_parquet(published, key), read_parquet(data, key), published, data, self._dataset.table.primary_key
-        )
-        places = {*self._governance.of(key).published(self._dataset).place_columns, *declared.place_columns}
-        faults, report = self._told(comparison, places)
-        return Trial((*findings, *faults), report)
-
-    def _told(self, comparison: Comparison, places: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-        tolerance = self._candidacy.canary.tolerance
-        if self._candidacy.is_open:
-            return comparison.faults(tolerance), full_report(comparison)
-        return withheld_faults(comparison, tolerance, places), withheld_report(comparison, tolerance, places)
-
-    def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:
-        return TableSubject(
-            dataset=self._candidacy.candidate,
-            published=declared,
-            table=table,
-            data=data,
-            content_hash=hashlib.sha256(data).hexdigest(),
-            window=window_of_key(self._workshop.database, key),
-        )
-
     @cached_property
     def _candidacy(self) -> Candidacy:
         return candidacy_of(self._workshop, self._dataset)
+
+    @cached_property
+    def _trying(self) -> Trying:
+        one = self._candidacy
+        tolerance = one.canary.tolerance
+        return Trying(
+            self._workshop, self._dataset, self._governance, one.candidate, tolerance, one.version, one.is_open
+        )
 
     @cached_property
     def _governance(self) -> Governance:

@@ -69,16 +69,18 @@ def refresh_stale(workshop: Workshop) -> list[str]:
 def _write_pages(
     workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset, stale: list[StalePage]
 ) -> dict[str, Summary]:
-    """Every page that is behind, and those above a new one; what each of the former comes to now."""
-    names = {page.page for page in stale}
+    """Every page that is behind, and those above a new one, or above any where the store has lost them; what each of
+    the former comes to now."""
+    layout, names = Layout(dataset.pipeline), {page.page for page in stale}
     above = {name for page in stale if page.is_new for name in pages_above(page.page)}
+    above |= {name for one in names for name in pages_above(one) if not workshop.store.exists(layout.page(name))}
     summaries = {}
     for page in sorted(names | above, key=lambda page: (-len(page), page)):
         items = pages.items_of(connection, dataset.dataset, page)
         below = pages.pages_below(connection, dataset.dataset, page, names)
         document = page_document(dataset.pipeline, page, below, [item.key for item in items])
         write_page_dcat(workshop, dataset, page, items)
-        write_sealed(workshop, Layout(dataset.pipeline).page(page), document)
+        write_sealed(workshop, layout.page(page), document)
         summaries[page] = pages.summary_of(items)
     return {page: summaries[page] for page in names}
 

@@ -22,7 +22,7 @@ from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.state.withdrawals import was_exempted
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.sources import fetch, is_unchanged
+from kfm_pipelines.stores.sources import Fetched, fetch, is_unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +79,32 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> 
     if current and intact and _unchanged_at_source(workshop, claim, config, current, events):
         return _skip(workshop, claim, current, Fetches(hits=len(events)))
     fetched = {event.asset_uri: fetch(event, dataset.input.max_bytes) for event in events}
-    objects = tuple(SourceObject(uri, one.data) for uri, one in fetched.items())
-    content = inputs_hash(config, objects)
-    if current and intact and current.inputs_hash == content:
+    prepared = prepared_from(config, events, fetched)
+    if current and intact and current.inputs_hash == prepared.inputs_hash:
         return _skip(workshop, claim, current, Fetches(misses=len(events)))
-    etags = {uri: one.etag for uri, one in fetched.items()}
-    sizes = {source.asset_uri: len(source.data) for source in objects}
-    digests = {source.asset_uri: hashlib.sha256(source.data).hexdigest() for source in objects}
-    return Prepared(objects, config, promised, content, etags, sizes, digests)
+    return prepared
+
+
+def prepared_from(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, Fetched]) -> Prepared:
+    late = {event.asset_uri for event in events if event.late}
+    objects = tuple(SourceObject(uri, one.data, uri in late) for uri, one in fetched.items())
+    return Prepared(
+        objects=objects,
+        config=config,
+        fingerprint=fingerprint(events, config),
+        inputs_hash=inputs_hash(config, objects),
+        etags={uri: one.etag for uri, one in fetched.items()},
+        sizes={uri: len(one.data) for uri, one in fetched.items()},
+        sha256={uri: one.sha256 for uri, one in fetched.items()},
+    )
 
 
 def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
-    """What the events promise: location and ETag of every object, and the configuration."""
+    """What the events promise: location and ETag of every object, which are late, and the configuration."""
     promised = [[event.asset_uri, event.etag or event.identity] for event in events]
-    return hashlib.sha256(rfc8785.dumps(["kfm-fingerprint-1", config_digest, promised])).hexdigest()
+    late = [event.asset_uri for event in events if event.late]
+    parts = ["kfm-fingerprint-1", config_digest, promised, *([late] if late else [])]
+    return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
 
 def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
@@ -111,6 +123,7 @@ def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str
                 "size": event.size,
                 "sequencer": event.sequencer,
                 "event": event.identity,
+                "late": event.late,
             }
             for event in newest_per_object(events)
         ],
@@ -138,8 +151,11 @@ def _unchanged_at_source(
     if {event.asset_uri for event in events} != set(known):
         return False
     with workshop.database.transaction() as connection:
+        begun = wal.entry_of(connection, claim.key, current.txn, Step.BEGIN)
         computed = wal.entry_of(connection, claim.key, current.txn, Step.COMPUTE)
-    if computed is None or computed.detail["config"] != config:
+    if begun is None or computed is None or computed.detail["config"] != config:
+        return False
+    if {one["uri"] for one in begun.detail["inputs"] if one.get("late")} != {e.asset_uri for e in events if e.late}:
         return False
     return all(
         event.etag == known[event.asset_uri].etag

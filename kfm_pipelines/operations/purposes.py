@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kfm_pipelines.errors import AboveWatermark
+from kfm_pipelines.errors import AboveWatermark, ReplayRefused
 from kfm_pipelines.state.checkpoints import closed_until, ends_beyond
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.replay_modes import replay_of
 
 # On every run that a replay asks for: which replay.
 REPLAY_TAG = "kfm/replay"
@@ -44,6 +45,17 @@ def refused_keys(database: Database, dataset: str, purpose: Purpose, keys: Seque
         key: str(AboveWatermark(f"{key}: its window ends at {_told(end)} and is not closed: {stands}"))
         for key, end in ends_beyond(database, keys, until).items()
     }
+
+
+def reproduces(database: Database, dataset: str, purpose: Purpose) -> bool:
+    """Whether the run has to give the very bytes that are published. ReplayRefused when it belongs to no replay of the
+    dataset, though it says so."""
+    if purpose.replay is None:
+        return False
+    replay = replay_of(database, purpose.replay)
+    if replay.dataset != dataset:
+        raise ReplayRefused(f"replay {replay.id} is of {replay.dataset}, not of {dataset}")
+    return replay.mode == "reproduce"
 
 
 def _told(at: datetime) -> str:

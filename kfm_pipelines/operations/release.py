@@ -159,12 +159,13 @@ def _revision(release: Release, claim: Claim, txn: int) -> Revision:
 
 def _input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: Rules) -> InputFacts:
     """What may be told of an object: of one that is masked nothing that guesses could be tried against."""
-    uri, etag, sha256 = source["uri"], computed["etags"][source["uri"]], computed["sha256"][source["uri"]]
+    uri, version, late = source["uri"], source["version"], source.get("late", False)
+    etag, sha256 = computed["etags"][uri], computed["sha256"][uri]
     if not rules.secret:
         size = computed["sizes"][uri]
-        return InputFacts(uri, source["version"], etag, size, {"sha256": sha256}, source["event"])
+        return InputFacts(uri, version, etag, size, {"sha256": sha256}, source["event"], late)
     digest = {"hmacSha256": keyed(rules.secret, sha256)}
-    return InputFacts(uri, source["version"], None, None, digest, keyed(rules.secret, source["event"]))
+    return InputFacts(uri, version, None, None, digest, keyed(rules.secret, source["event"]), late)
 
 
 def _next_revision(database: Database, key: str, inputs_hash: str, content_hash: str) -> int:

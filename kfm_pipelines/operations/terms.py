@@ -59,16 +59,16 @@ class Terms:
 class TermsOfKeys:
     """The terms of each key of a run: all the same, or by the digest of the declaration that made what is published."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset, digest_of: Callable[[str], str] | None = None) -> None:
+    def __init__(self, workshop: Workshop, dataset: Dataset, declaration_of: Callable[[str], str] | None) -> None:
         self._workshop = workshop
         self._today = Terms(workshop, dataset)
-        self._digest_of = digest_of
+        self._declaration_of = declaration_of
         self._of_then: dict[str, Terms] = {}
 
     def of(self, key: str) -> Terms:
-        if self._digest_of is None:
+        if self._declaration_of is None:
             return self._today
-        digest = self._digest_of(key)
+        digest = self._declaration_of(key)
         if digest not in self._of_then:
             self._of_then[digest] = Terms(self._workshop, self._judged_as_today(digest), digest)
         return self._of_then[digest]

@@ -9,7 +9,9 @@ from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import close_windows
 from kfm_pipelines.state.late import review_lateness
+from kfm_pipelines.state.late_lane import held_late
 from kfm_pipelines.state.streams import advance_watermarks
+from kfm_pipelines.state.watermarks import checkpoints
 
 
 def keep_time(database: Database, datasets: Datasets, *, now: datetime | None = None) -> None:
@@ -17,3 +19,17 @@ def keep_time(database: Database, datasets: Datasets, *, now: datetime | None = 
     advance_watermarks(database, datasets, now)
     review_lateness(database, datasets)
     close_windows(database, datasets)
+
+
+def time_told(database: Database) -> list[str]:
+    """How far each dataset is complete and what is held late, in a few words; of datasets with anything to say."""
+    marks, held = checkpoints(database), held_late(database)
+    return [
+        ", ".join(
+            [
+                f"{dataset} complete until {marks[dataset]:%Y-%m-%dT%H:%MZ}" if dataset in marks else dataset,
+                *([f"{held[dataset]} late held"] if dataset in held else []),
+            ]
+        )
+        for dataset in sorted({*marks, *held})
+    ]

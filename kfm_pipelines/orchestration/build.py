@@ -16,9 +16,11 @@ from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
+from kfm_pipelines.orchestration.late_jobs import late_lane_job, late_lane_schedule
 from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenance_schedule
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
+from kfm_pipelines.orchestration.replaying import replay_sensor
 from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
 from kfm_pipelines.orchestration.sensor import ingest_sensor
 from kfm_pipelines.orchestration.snapshots import snapshot_job, snapshot_schedule
@@ -48,9 +50,9 @@ def build_definitions(
             for dataset in datasets.values()
             for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
         ],
-        jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job],
-        sensors=[ingest_sensor(jobs)],
-        schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule],
+        jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job, late_lane_job],
+        sensors=[ingest_sensor(jobs), replay_sensor()],
+        schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
         resources={
             "workshop": workshop,
             "handoffs": ParquetHandoffs(workshop=workshop),

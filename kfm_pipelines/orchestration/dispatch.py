@@ -21,7 +21,6 @@ from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import (
     AgainIn,
     Dispatch,
-    DueKey,
     close_dispatch,
     due_keys,
     open_dispatches,
@@ -118,16 +117,16 @@ def planned_runs(
         prefixes = [one.prefix for one in dataset.concurrency.limits]
         due = due_keys(workshop.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
         if due:
-            partitions = register_partitions(instance, dataset, due)
+            partitions = register_partitions(instance, dataset, [key.key for key in due])
             runs += plan_runs(dataset.dataset, due, partitions, workshop.settings.batch_size, dataset.concurrency)
     return runs
 
 
-def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, due: Sequence[DueKey]) -> list[str]:
-    """Make every due key a partition; new ones sorted and in one statement, so that they follow each other."""
+def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> list[str]:
+    """Make every key a partition; new ones sorted and in one statement, so that they follow each other."""
     name = group_of(dataset)
     known = instance.get_dynamic_partitions(name)
-    new = sorted({key.key for key in due} - set(known))
+    new = sorted(set(keys) - set(known))
     if new:
         instance.add_dynamic_partitions(name, new)
         known = instance.get_dynamic_partitions(name)

@@ -10,7 +10,7 @@ from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.operations.kill_switch import complete_seen
-from kfm_pipelines.operations.timekeeping import keep_time
+from kfm_pipelines.operations.timekeeping import keep_time, time_told
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import Requests, dispatch
 from kfm_pipelines.orchestration.reaper import reap
@@ -39,6 +39,7 @@ def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
     try:
         drained = "; ".join([_drained(workshop), *complete_seen(workshop), *refresh_stale(workshop)])
         keep_time(workshop.database, workshop.datasets)
+        drained = "; ".join([drained, *time_told(workshop.database)])
         reap(instance, workshop)
         requests = dispatch(instance, workshop)
     except KfmError as error:

@@ -31,6 +31,7 @@ class SourceObject:
 
     asset_uri: str
     data: bytes
+    late: bool = False  # its event was made after the window had closed
 
 
 def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
@@ -51,9 +52,12 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
-    """What went in: the content of every object, and the configuration."""
+    """What went in: the content of every object, which of them are late, and the configuration."""
     contents = sorted([source.asset_uri, hashlib.sha256(source.data).hexdigest()] for source in objects)
-    return hashlib.sha256(rfc8785.dumps(["kfm-inputs-1", config_digest, contents])).hexdigest()
+    late = sorted(source.asset_uri for source in objects if source.late)
+    # Where nothing is late, the digest is that of before anybody asked.
+    parts = ["kfm-inputs-1", config_digest, contents, *([late] if late else [])]
+    return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
 
 def _conformed(source: SourceObject, dataset: Dataset) -> "pa.Table":

@@ -22,6 +22,7 @@ class Action(StrEnum):
     REVIEW_APPROVED = "review-approved"
     REVIEW_REJECTED = "review-rejected"
     RESTRICTED_READ = "restricted-read"
+    LATE_RELEASED = "late-released"
 
 
 @dataclass(frozen=True, slots=True)

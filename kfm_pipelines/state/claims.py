@@ -38,16 +38,18 @@ class Claims:
         self.owner = owner
 
     def take(self, key: str) -> Claim:
-        """Take the key if it is free, ours, or its holder has gone silent."""
+        """Take the key if it is free, ours, or its holder has gone silent. A replay may not do what the key is due for,
+        so for one the key stays due."""
         rows = self._database.fetch(
             """
             UPDATE kfm.keys
-            SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1, due_at = NULL,
+            SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1,
+                due_at = CASE WHEN %(replay)s::text IS NOT NULL THEN due_at END,
                 lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key = %(key)s AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
             RETURNING epoch, attempts
             """,
-            {"key": key, "owner": self.owner, "lease": self._lease_seconds},
+            {"key": key, "owner": self.owner, "lease": self._lease_seconds, "replay": self._replay},
         )
         if not rows:
             self._explain_refusal(key)

@@ -8,22 +8,27 @@ from kfm_pipelines.state.kills import killed, killed_one
 
 
 def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
-    """Per dataset: inbox by state, keys by what happens to them, dead letters, how far it is complete, and who killed
-    it."""
+    """Per dataset: inbox by state, keys by what happens to them, dead letters, how far it is complete, up to where
+    every known window is published, what is held because it is late, and who killed it."""
     rows = database.fetch(
         """
         WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
         open_letters AS (
-            SELECT dataset, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY dataset)
+            SELECT dataset, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY dataset),
+        held AS (SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset)
         SELECT k.dataset,
                count(*) AS keys,
                count(p.key) AS published_keys,
                count(*) FILTER (WHERE k.due_at IS NOT NULL) AS due,
                count(*) FILTER (WHERE k.owner IS NOT NULL) AS in_flight,
                count(*) FILTER (WHERE k.awaiting IS NOT NULL AND k.owner IS NULL) AS awaiting_review,
-               coalesce(min(k.window_start) FILTER (WHERE p.key IS NULL), max(k.window_end)) AS watermark,
+               max(c.watermark) AS watermark,
+               coalesce(min(k.window_start) FILTER (WHERE p.key IS NULL), max(k.window_end)) AS published_until,
+               coalesce(max(h.n), 0) AS late_held,
                coalesce(max(l.n), 0) AS dlq
         FROM kfm.keys k LEFT JOIN published p ON p.key = k.key LEFT JOIN open_letters l ON l.dataset = k.dataset
+        LEFT JOIN held h ON h.dataset = k.dataset
+        LEFT JOIN kfm.checkpoints c ON c.dataset = k.dataset AND c.partition = '*'
         GROUP BY k.dataset ORDER BY k.dataset
         """
     )
@@ -44,7 +49,7 @@ def nothing_known() -> dict[str, Any]:
     inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
     return {
         "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "awaiting_review": 0,
-        "watermark": None, "dlq": 0, "killed": None,
+        "watermark": None, "published_until": None, "late_held": 0, "dlq": 0, "killed": None,
     }  # fmt: skip
 
 
@@ -115,8 +120,10 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
         "run_ids": list(dict.fromkeys(transition["run_id"] for transition in transitions)),
         "events": database.fetch(
             """
-            SELECT identity, shape, change, asset_uri, etag, version_id, size, event_time, received_at, state
-            FROM kfm.inbox WHERE key = %(key)s ORDER BY received_at, identity
+            SELECT i.identity, i.shape, i.change, i.asset_uri, i.etag, i.version_id, i.size, i.event_time,
+                   coalesce(i.made_at, i.event_time) AS made_at, i.received_at, i.state, l.state AS late
+            FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity
+            WHERE i.key = %(key)s ORDER BY i.received_at, i.identity
             """,
             parameters,
         ),

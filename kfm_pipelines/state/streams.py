@@ -41,7 +41,7 @@ _REACHED = """
     WHERE s.partition IS NOT NULL
 """
 _REACHED_BEFORE = _REACHED.format(comparison="<", time="%(since)s")
-_REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timestamptz, clock_timestamp())")
+REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timestamptz, clock_timestamp())")
 # What the checkpoints should be by now and are not.
 _BEHIND = f"""
     SELECT due.partition, due.watermark
@@ -50,7 +50,7 @@ _BEHIND = f"""
          WHERE dataset = %(dataset)s AND at <= coalesce(%(now)s::timestamptz, clock_timestamp())
          ORDER BY at DESC LIMIT 1)
         UNION ALL
-        SELECT partition, reached - %(out_of_order)s FROM ({_REACHED_BY_NOW}) AS reached
+        SELECT partition, reached - %(out_of_order)s FROM ({REACHED_BY_NOW}) AS reached
     ) AS due
     LEFT JOIN kfm.checkpoints c ON c.dataset = %(dataset)s AND c.partition = due.partition
     WHERE c.watermark IS NULL OR c.watermark < due.watermark

@@ -104,9 +104,11 @@ def hand_back(
     count_attempt: bool = True,
     refused: bool = False,
 ) -> None:
-    """Undo the claim and make the key due again after `delay` seconds; with none only if events wait. After a publish
-    intent the transaction stays open, for the next worker to roll forward."""
+    """Undo the claim; the key is due again after `delay` seconds, or if events wait. After a publish intent the
+    transaction stays open, for the next worker to roll forward."""
     detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": delay})
+    if not count_attempt and not refused:  # for no fault of its own
+        detail["spared"] = True
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         if last and last.outcome is None and last.step is not Step.PUBLISH:

@@ -137,6 +137,11 @@ def archived_event(identity: str) -> str:
     return f"ingest/events/{identity}.json"
 
 
+def replay_records(replay: str) -> str:
+    """What each key of a replay has cost and come to, one line each."""
+    return f"telemetry/replays/{replay}.jsonl"
+
+
 def dead_letter(pipeline: str, day: date, name: str) -> str:
     """The record of what failed: `name` is the key, or the identity of a refused message."""
     return f"dlq/{pipeline}/{day.isoformat()}/{name}.json"

@@ -1,6 +1,8 @@
 """Source objects: the bytes an event points at, taken only if they are what the event promised."""
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
@@ -12,12 +14,16 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fetched:
     """An object's bytes, and the ETag S3 gave them."""
 
     data: bytes
     etag: str
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
 
 
 def fetch(event: IngestEvent, max_bytes: int) -> Fetched:

@@ -179,3 +179,7 @@ def test_a_manifest_keeps_to_its_schema() -> None:
         assert not judge.is_valid({key: value for key, value in manifest.items() if key != name}), name
     assert not judge.is_valid(manifest | {"host": "kfm-1"})
     assert not judge.is_valid(manifest | {"revision": 0})
+    [on_time] = manifest["inputs"]
+    assert "late" not in on_time
+    assert judge.is_valid(manifest | {"inputs": [on_time | {"late": True}]})
+    assert not judge.is_valid(manifest | {"inputs": [on_time | {"late": False}]})

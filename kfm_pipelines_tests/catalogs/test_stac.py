@@ -26,6 +26,7 @@ from kfm_pipelines_tests.catalogs.given import (
     COLLECTION,
     DATA_HREF,
     FACTS,
+    INPUT,
     KANSAS,
     OPEN,
     PROVENANCE,
@@ -57,6 +58,9 @@ EXEMPTED = dataclasses.replace(
 )
 NOWHERE = dataclasses.replace(COLLECTION, bbox=None)
 IN_A_BUCKET = dataclasses.replace(FACTS, storage=StorageFacts("kfm-published", "us-east-2"))
+WITH_A_LATE_ONE = dataclasses.replace(
+    FACTS, inputs=(*FACTS.inputs, dataclasses.replace(INPUT, uri=f"{INPUT.uri}.2", late=True))
+)
 MEMBERS = [
     Member(f"key-{hour}", START + timedelta(hours=hour), START + timedelta(hours=hour + 1), box)
     for hour, box in enumerate([KANSAS, None, (-103.0, 38.0, -100.0, 41.0)])
@@ -64,6 +68,8 @@ MEMBERS = [
 DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "item": lambda: item_of(DATASET, FACTS),
     "item of an empty table": lambda: item_of(DATASET, EMPTY),
+    "item with a late input": lambda: item_of(DATASET, WITH_A_LATE_ONE),
+    "revision with a late input": lambda: revised(item_of(DATASET, WITH_A_LATE_ONE)),
     "item in a bucket": lambda: item_of(DATASET, IN_A_BUCKET),
     "collection": lambda: collection_document(DATASET, COLLECTION),
     "collection with a snapshot": lambda: collection_document(
@@ -186,6 +192,14 @@ def test_an_item_says_what_when_where_and_from_what() -> None:
     assert item["properties"]["kfm:gates"] == {"schema": "green"}
     assert [column["name"] for column in item["properties"]["table:columns"]] == [c.name for c in DATASET.table.columns]
     assert [link["href"] for link in item["links"] if link["rel"] == "derived_from"] == [FACTS.inputs[0].uri]
+
+
+def test_an_item_says_which_inputs_were_late() -> None:
+    item = json.loads(item_of(DATASET, WITH_A_LATE_ONE))
+    assert item["properties"]["kfm:late_inputs"] == 1
+    origins = [link for link in item["links"] if link["rel"] == "derived_from"]
+    assert [link.get("kfm:late") for link in origins] == [None, True]
+    assert "kfm:late" not in item_of(DATASET, FACTS).decode()
 
 
 def test_an_empty_table_has_no_geometry_and_no_box() -> None:

@@ -83,6 +83,8 @@ WRONG: list[tuple[Document, Place, object]] = [
     (ITEM, ("properties", "kfm:key"), "no key"),
     (ITEM, ("properties", "kfm:dataset"), "nothing"),
     (ITEM, ("properties", "kfm:inputs_hash"), "ab"),
+    (ITEM, ("properties", "kfm:late_inputs"), 0),
+    (ITEM, ("links", -1, "kfm:late"), False),
     (ITEM, ("properties", "kfm:policy"), "unversioned"),
     (ITEM, ("properties", "kfm:gates"), {"schema": "red"}),
     (ITEM, ("properties", "anon:size"), 0),

@@ -21,7 +21,7 @@ def test_from_emit_to_published(site: Site) -> None:
 
     whole = kfm(site.environment, "status", "--json").json["datasets"]["usgs/streamflow"]
     assert whole["inbox"] == {"received": 0, "started": 0, "succeeded": 3, "failed": 0}
-    assert (whole["published_keys"], whole["dlq"], whole["watermark"]) == (3, 0, "2025-12-04T03:00:00+00:00")
+    assert (whole["published_keys"], whole["dlq"], whole["published_until"]) == (3, 0, "2025-12-04T03:00:00+00:00")
 
 
 @pytest.mark.slow

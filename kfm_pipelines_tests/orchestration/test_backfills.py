@@ -1,7 +1,7 @@
 """Backfills: people choose keys in Dagster, and only what is closed is touched."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +12,7 @@ from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.naming import group_of, partitions_of
 from kfm_pipelines.state.wal import Outcome
 from kfm_pipelines_tests.publications import hear, told
+from kfm_pipelines_tests.replays import close_until
 from kfm_pipelines_tests.site import START, Site
 
 
@@ -25,14 +26,6 @@ def backfill(site: Site, keys: Sequence[str]) -> tuple[bool, str]:
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     said = [one.user_failure_data.description for one in failures if one.user_failure_data]
     return result.success, "\n".join(str(one) for one in said)
-
-
-def close_until(site: Site, until: datetime) -> None:
-    site.workshop.database.execute(
-        "INSERT INTO kfm.checkpoints (dataset, partition, watermark) VALUES (%(dataset)s, '*', %(until)s)"
-        " ON CONFLICT (dataset, partition) DO UPDATE SET watermark = excluded.watermark",
-        {"dataset": site.dataset.dataset, "until": until},
-    )
 
 
 def outcomes(site: Site) -> list[tuple[str, str]]:
@@ -53,7 +46,7 @@ def test_a_backfill_touches_closed_windows_only(site: Site) -> None:
     assert f"{keys[0]}: its window ends at 2025-12-04 01:00:00 UTC and is not closed: usgs/streamflow has no" in said
     assert site.fetch("SELECT * FROM kfm.keys ORDER BY key") == before
 
-    close_until(site, START + timedelta(hours=2))
+    close_until(site.workshop, site.dataset.dataset, START + timedelta(hours=2))
     success, said = backfill(site, keys)
     assert not success
     assert said == (

@@ -185,6 +185,7 @@ def test_what_is_published_is_looked_at_by_the_clock(definitions: dg.Definitions
         "kfm_purge_nightly",
         "kfm_provenance_nightly",
         "kfm_snapshots_nightly",
+        "kfm_late_lane_nightly",
     )
     schedules = [definitions.resolve_schedule_def(name) for name in names]
     assert [(one.job_name, one.cron_schedule, one.execution_timezone) for one in schedules] == [
@@ -194,6 +195,7 @@ def test_what_is_published_is_looked_at_by_the_clock(definitions: dg.Definitions
         ("kfm_purge", "30 3 * * *", "UTC"),
         ("kfm_provenance", "15 4 * * *", "UTC"),
         ("kfm_snapshots", "0 3 * * *", "UTC"),
+        ("kfm_late_lane", "15 2 * * *", "UTC"),
     ]
     assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.RUNNING}
     assert all(definitions.resolve_job_def(one.job_name).description for one in schedules)

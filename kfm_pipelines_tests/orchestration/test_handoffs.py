@@ -16,7 +16,8 @@ from kfm_pipelines_tests.site import Site
 
 def run_up_to(site: Site, instance: dg.DagsterInstance, *stages: str) -> dg.ExecuteInProcessResult:
     site.drain()
-    register_partitions(instance, site.dataset, due_keys(site.workshop.database, site.dataset.dataset, 10))
+    due = due_keys(site.workshop.database, site.dataset.dataset, 10)
+    register_partitions(instance, site.dataset, [key.key for key in due])
     job = build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow")
     return job.execute_in_process(
         instance=instance,

@@ -308,8 +308,9 @@ def test_the_inputs_hash_is_about_content_location_and_configuration() -> None:
         inputs_hash("other config", [one, other]),
         inputs_hash("config", [one, SourceObject("s3://b/other", b"3")]),
         inputs_hash("config", [one, SourceObject("s3://b/moved", b"2")]),
+        inputs_hash("config", [one, SourceObject("s3://b/other", b"2", late=True)]),
         inputs_hash("config", [SourceObject("s3://b/one", b"2"), SourceObject("s3://b/other", b"1")]),
-    }) == 7  # fmt: skip
+    }) == 8  # fmt: skip
 
 
 def test_the_inputs_hash_is_pinned() -> None:

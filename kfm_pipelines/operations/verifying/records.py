@@ -61,6 +61,14 @@ def manifest_agrees(
         "policy": (manifest["policy"]["name"], properties["kfm:policy"], policy["name"]),
         "policy digest": (manifest["policy"]["sha256"], policy["sha256"]),
         "inputs hash": (manifest["inputs_hash"], properties["kfm:inputs_hash"]),
+        "late inputs": (
+            [one["uri"] for one in manifest["inputs"] if one.get("late")],
+            [link["href"] for link in item["links"] if link.get("kfm:late")],
+        ),
+        "number of late inputs": (
+            sum(one.get("late", False) for one in manifest["inputs"]),
+            properties.get("kfm:late_inputs", 0),
+        ),
         "rows": (output["rows"], properties["table:row_count"]),
         "size": (output["size"], asset["file:size"]),
         "inputs": (

@@ -89,6 +89,13 @@ COMMENT ON TABLE kfm.late_again IS
     'an event was delivered after later ones: what was made since then may be late now, or not any more';
 """
 
+AUDIT = """
+ALTER TABLE kfm.audit DROP CONSTRAINT audit_action_check;
+ALTER TABLE kfm.audit ADD CONSTRAINT audit_action_check CHECK (action IN (
+    'policy-used', 'masked', 'left-open', 'exempted', 'exemption-given', 'exemption-ended', 'review-asked',
+    'review-approved', 'review-rejected', 'restricted-read'{more})) NOT VALID;
+"""
+
 CONFIGURATIONS = r"""
 CREATE TABLE kfm.frozen (
     digest   text PRIMARY KEY CHECK (digest ~ '^[0-9a-f]{64}$'),
@@ -170,12 +177,13 @@ CREATE INDEX wal_of_replay ON kfm.wal ((detail ->> 'replay'), key) WHERE step = 
 
 
 def upgrade() -> None:
-    for statements in (EVENTS, STREAMS, CONFIGURATIONS, REPLAYS):
+    for statements in (EVENTS, STREAMS, AUDIT.format(more=", 'late-released'"), CONFIGURATIONS, REPLAYS):
         op.execute(statements)
 
 
 def downgrade() -> None:
     op.execute("DROP INDEX kfm.wal_of_replay")
+    op.execute(AUDIT.format(more=""))
     op.execute("DROP TABLE kfm.replay_moves, kfm.replay_batches, kfm.replay_keys, kfm.replays")
     op.execute("DELETE FROM kfm.wal_moves WHERE previous = 'stage_atomic' AND next = 'skip'")
     op.execute("DROP TABLE kfm.frozen, kfm.late_again, kfm.late, kfm.checkpoints, kfm.watermark_steps, kfm.advances")

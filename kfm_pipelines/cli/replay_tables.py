@@ -1,0 +1,116 @@
+"""What `kfm replay` shows: plans, first keys, how far a replay is."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from kfm_pipelines.cli.output import console, shown_time
+from kfm_pipelines.events.quoting import printable
+from kfm_pipelines.operations.replays.first_keys import TriedFirst
+from kfm_pipelines.operations.replays.planning import Plan
+from kfm_pipelines.operations.replays.registering import Registered
+from kfm_pipelines.operations.replays.status import Standing
+from kfm_pipelines.state.replays import PlannedKey
+
+SHOWN = 10
+BAR = 30
+
+
+def plan_document(plan: Plan, registered: Registered | None) -> dict[str, Any]:
+    return {
+        "replay": plan.id,
+        "dataset": plan.dataset,
+        "mode": plan.mode,
+        "keys": [{"key": one.key, "why": one.why, "source": one.source} for one in plan.chosen],
+        "left_out": [{"key": one.key, "why": one.why} for one in plan.left_out],
+        "estimate": plan.estimate.as_document(),
+        "config_digest": plan.config_digest,
+        "config": dict(plan.config),
+        "registered": {"objects": registered.objects, "events": registered.events, "windows": len(registered.keys),
+                       "new_keys": registered.new_keys} if registered else None,
+    }  # fmt: skip
+
+
+def show_plan(plan: Plan, registered: Registered | None) -> None:
+    if registered:
+        console.print(
+            f"registered {registered.objects} objects, {registered.events} of them new, and {len(registered.keys)} "
+            f"windows, {registered.new_keys} of them new"
+        )
+    console.print(f"replay {plan.id}: {plan.mode} {len(plan.chosen)} keys of {plan.dataset}", style="bold")
+    _show_keys(plan.chosen, "why")
+    if plan.left_out:
+        console.print(f"left out: {len(plan.left_out)} keys")
+        _show_keys(plan.left_out, "why not")
+    one = plan.estimate
+    console.print(
+        f"estimated cost: {_amount(one.cpu_seconds, 'CPU s')}, {_amount(one.wall_seconds, 's in one process')}, "
+        f"{_amount(one.bytes, 'bytes')}, {_amount(one.energy_ws, 'Ws')}, {_amount(one.carbon_grams, 'g CO2e')}"
+        f" (from {one.measured_keys} measured keys)"
+    )
+    console.print(f"configuration: {plan.config_digest}")
+    console.print(f"carry it out with: kfm replay run {plan.id}")
+
+
+def show_first_keys(tried: Sequence[TriedFirst]) -> None:
+    if not tried:
+        return
+    table = Table("first keys", "compared", "what is not good", box=SIMPLE_HEAD, pad_edge=False)
+    for one in tried:
+        table.add_row(one.key, _compared(one.report), printable("; ".join(one.faults[:3])) or "good")
+    console.print(table)
+
+
+def show_standing(standing: Standing, details: dict[str, Any]) -> None:
+    one = standing.replay
+    console.print(f"replay {one.id}: {one.mode} {one.dataset}, {one.plan['from']} to {one.plan['to']}", style="bold")
+    done = BAR * standing.decided // standing.total if standing.total else 0
+    console.print(f"  [{'#' * done}{'.' * (BAR - done)}] {standing.decided} of {standing.total} keys")
+    console.print(f"  state      {one.state}" + (f": {printable(one.note)}" if one.note else ""))
+    outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in standing.outcomes.items())
+    console.print(f"  outcomes   {outcomes or 'none yet'}")
+    console.print(
+        f"  cost       {_amount(details['cpu_seconds'], 'CPU s')}; estimated "
+        f"{_amount(details['energy_ws_estimated'], 'Ws')}, {_amount(details['carbon_grams_estimated'], 'g CO2e')}"
+    )
+    for key in details["quarantined"][:SHOWN]:
+        console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {printable(key['reason'])}")
+    for move in details["moves"][-SHOWN:]:
+        said = ", ".join(f"{name} {value}" for name, value in move["detail"].items())
+        console.print(
+            f"  {shown_time(move['at'])}  {move['what']} by {move['actor']}" + (f": {printable(said)}" if said else "")
+        )
+
+
+def show_list(latest: Sequence[Standing]) -> None:
+    table = Table("replay", "dataset", "mode", "state", "keys", "planned", "note", box=SIMPLE_HEAD, pad_edge=False)
+    for one in latest:
+        row = one.replay
+        keys = f"{one.decided} of {one.total}"
+        table.add_row(row.id, row.dataset, row.mode, row.state, keys, shown_time(row.created_at), printable(row.note))
+    console.print(table if latest else "no replay was planned yet")
+
+
+def _show_keys(keys: Sequence[PlannedKey], heading: str) -> None:
+    table = Table("key", heading, box=SIMPLE_HEAD, pad_edge=False)
+    for one in keys[:SHOWN]:
+        table.add_row(one.key, one.why)
+    console.print(table)
+    if len(keys) > SHOWN:
+        reasons = Counter(one.why for one in keys).most_common(5)
+        console.print("  in all: " + "; ".join(f"{number} {why}" for why, number in reasons))
+
+
+def _compared(report: dict[str, Any]) -> str:
+    if report.get("identical"):
+        return "identical"
+    if "published_rows" in report:
+        return f"rows {report['published_rows']} → {report['candidate_rows']}"
+    return "compared" if "rows" in report else "nothing to compare with"
+
+
+def _amount(value: float | None, unit: str) -> str:
+    return f"{value:,.4g} {unit}" if value is not None else f"unknown {unit}"

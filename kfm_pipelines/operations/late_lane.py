@@ -1,0 +1,44 @@
+"""The late lane as operators use it: what is held is let go of by night, or by somebody who says why."""
+
+from collections.abc import Sequence
+
+from kfm_pipelines.errors import LateRefused
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state import late_lane
+from kfm_pipelines.state.late_lane import LateEvent, LateFilter
+
+NIGHT_WATCH = "kfm_late_lane"
+
+
+def held(workshop: Workshop, chosen: LateFilter) -> list[LateEvent]:
+    """What would be released; LateRefused when something was named that is not held."""
+    found = late_lane.late_events(workshop.database, chosen)
+    for digits in chosen.identities:
+        _refuse_unless_one(workshop, digits, [event for event in found if event.identity.startswith(digits)])
+    return found
+
+
+def release(workshop: Workshop, events: Sequence[LateEvent], *, actor: str, reason: str) -> list[str]:
+    """Let these events into their keys; identities of those that nobody else has released meanwhile."""
+    if not actor.strip() or not reason.strip():
+        raise LateRefused("a release needs who asked for it, and why")
+    return late_lane.release(workshop.database, workshop.datasets, events, actor=actor, reason=reason)
+
+
+def release_by_rule(workshop: Workshop) -> list[str]:
+    """What rule `replay` holds, as every night."""
+    events = late_lane.late_events(workshop.database, LateFilter(rule="replay"))
+    return release(workshop, events, actor=NIGHT_WATCH, reason="held until the night by rule replay")
+
+
+def _refuse_unless_one(workshop: Workshop, digits: str, found: Sequence[LateEvent]) -> None:
+    if len(found) > 1:
+        raise LateRefused(f"{digits}: {len(found)} held events begin with that; give more of the identity")
+    if found:
+        return
+    known = late_lane.late_events(workshop.database, LateFilter(identities=(digits,), state=None), limit=1)
+    if known:
+        one = known[0]
+        by = f" by {one.changed_by}" if one.state == "released" else f" by rule {one.rule}"
+        raise LateRefused(f"{digits}: is not held among the chosen; it is {one.state}{by} (key {one.key})")
+    raise LateRefused(f"{digits}: no late event has this identity; see kfm late list")

@@ -1,0 +1,120 @@
+"""The canary of a replay: a few of its keys are tried in the shadow tier, without claims, and compared with what is
+published. Nothing is published by it, and nothing is asked of Dagster before it is good.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations import Tolerance
+from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, Terminal
+from kfm_pipelines.operations.frozen_config import declaration_of_then
+from kfm_pipelines.operations.governance import governance_of
+from kfm_pipelines.operations.reproduction import declaration_of, what_changed
+from kfm_pipelines.operations.terms import Terms, TermsOfKeys
+from kfm_pipelines.operations.trials import Trial, Trying
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.replay_keys import KeyState, choose_canary, record_canary
+from kfm_pipelines.state.replayable import declaration_that_made
+from kfm_pipelines.state.replays import Replay
+from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.stores import Layout
+
+EXACT_ROWS = Tolerance(columns="additive")
+
+
+@dataclass(frozen=True, slots=True)
+class TriedFirst:
+    """What came of one key."""
+
+    key: str
+    faults: tuple[str, ...]
+    report: dict[str, Any]
+
+
+def try_first(workshop: Workshop, replay: Replay) -> list[TriedFirst]:
+    """Try as many keys as the terms say; each result is kept with its key."""
+    return list(_tried(workshop, replay))
+
+
+def _tried(workshop: Workshop, replay: Replay) -> Iterator[TriedFirst]:
+    canary = FirstKeys(workshop, replay)
+    for one in choose_canary(workshop.database, replay.id, replay.terms.canary):
+        begun = time.process_time()
+        try:
+            trial = canary.trial(one)
+        except Terminal as error:  # of its inputs, say: it would stop the key in its run as well
+            trial = Trial((str(error).removeprefix(f"{one.key}: "),))
+        report = trial.as_report()
+        record_canary(workshop.database, replay.id, one.key, report, time.process_time() - begun)
+        yield TriedFirst(one.key, trial.faults, report)
+
+
+class FirstKeys:
+    """Each under the terms that its run would have."""
+
+    def __init__(self, workshop: Workshop, replay: Replay) -> None:
+        self._workshop = workshop
+        self._replay = replay
+        self._now: Dataset = workshop.datasets[replay.dataset]
+        of_then = partial(declaration_of, workshop.database) if replay.mode == "reproduce" else None
+        self._terms = TermsOfKeys(workshop, self._now, of_then)
+
+    def trial(self, one: KeyState) -> Trial:
+        if self._replay.mode == "reproduce" and (changes := what_changed(self._workshop, one.key)):
+            return Trial((f"it cannot be reproduced: {'; '.join(changes)}",))
+        terms, current = self._terms.of(one.key), current_revision(self._workshop.database, one.source or one.key)
+        trying = self._trying(self._then(current), terms)
+        published = self._published(current) if current else None
+        trial = trying.trial(one.key, trying.objects(one.key), published, terms.rules(one.key))
+        if current is None or self._replay.mode == "upgrade":
+            return trial
+        return _reproduced(current, trial)
+
+    def _then(self, current: Revision | None) -> Dataset:
+        """The declaration that made what is published, or today's where that was not kept."""
+        digest = declaration_that_made(self._workshop.database, current) if current else None
+        return declaration_of_then(self._workshop, digest) if digest else self._now
+
+    def _trying(self, then: Dataset, terms: Terms) -> Trying:
+        is_open = all(self._workshop.policy(one).is_open and one.review == "none" for one in (then, terms.dataset))
+        return Trying(
+            workshop=self._workshop,
+            dataset=then,
+            governance=governance_of(self._workshop, then),
+            candidate=terms.dataset,
+            tolerance=self._tolerance,
+            shadow=f"replay-{self._replay.id}",
+            is_open=is_open,
+            approved=terms.approved,
+        )
+
+    @cached_property
+    def _tolerance(self) -> Tolerance:
+        if self._replay.mode == "reproduce":
+            return Tolerance()
+        if wished := self._replay.plan.get("tolerance"):
+            return Tolerance.model_validate(wished)
+        return self._now.canary.tolerance if self._now.canary else EXACT_ROWS
+
+    def _published(self, current: Revision) -> bytes | None:
+        """None when the store has lost them: then only their digest is left to compare with."""
+        try:
+            data = self._workshop.store.read(Layout(self._now.pipeline).content(current.content_hash))
+        except ObjectMissing:
+            return None
+        if hashlib.sha256(data).hexdigest() != current.content_hash:
+            raise IntegrityBroken(f"{current.key}: the published bytes are not what was published")
+        return data
+
+
+def _reproduced(current: Revision, trial: Trial) -> Trial:
+    """Byte for byte or not at all; the bytes are known by their digest also when the store has lost them."""
+    if trial.content_hash == current.content_hash:
+        return Trial(trial.faults, {"identical": True, **trial.compared}, trial.content_hash)
+    other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
+    return Trial((*trial.faults, other), {**trial.compared, "identical": False}, trial.content_hash)

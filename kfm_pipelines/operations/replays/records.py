@@ -1,0 +1,37 @@
+"""What a replay has cost and come to, one record for each key: in the database, and as lines in the store."""
+
+import json
+from typing import Any
+
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.replay_keys import KeyState, failures_of, keys_of, record_telemetry
+from kfm_pipelines.state.replays import Replay
+from kfm_pipelines.stores.layout import replay_records
+from kfm_pipelines.telemetry.energy import Coefficients, estimated, load_coefficients
+
+TOLD = ("done", "quarantined", "asked", "waiting")
+
+
+def write_records(workshop: Workshop, replay: Replay) -> None:
+    """Of every key that was tried; written anew whenever a replay ends or pauses."""
+    coefficients = load_coefficients(workshop.settings.resources)
+    failures = failures_of(workshop.database, replay.id)
+    tried = [one for one in keys_of(workshop.database, replay.id, states=TOLD) if one.batch is not None or one.canary]
+    records = {one.key: _record(replay, one, failures.get(one.key), coefficients) for one in tried}
+    record_telemetry(workshop.database, replay.id, records)
+    lines = [json.dumps(record, sort_keys=True) + "\n" for record in records.values()]
+    workshop.store.write(replay_records(replay.id), "".join(lines).encode())
+
+
+def _record(replay: Replay, one: KeyState, failure: str | None, coefficients: Coefficients) -> dict[str, Any]:
+    energy = estimated(coefficients, one.cpu_seconds)
+    return {
+        "replay_id": replay.id,
+        "key": one.key,
+        "outcome": one.outcome,
+        "previous_attempts": one.attempts,
+        "validation_fail_reason": failure or (one.why if one.attempts else None),
+        "cpu_seconds": one.cpu_seconds or None,
+        "energy_cost_ws": energy.watt_seconds if energy else None,
+        "carbon_grams_estimated": energy.carbon_grams if energy else None,
+    }

@@ -1,0 +1,187 @@
+"""Batches of replays, carried out: as backfills by Dagster's daemon, or as runs in this process; and the sensor that
+carries replays on."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus, PartitionBackfill
+from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
+from dagster._time import get_current_timestamp
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import KfmError, ReplayRefused
+from kfm_pipelines.operations.purposes import BACKFILL_TAG, REPLAY_TAG
+from kfm_pipelines.operations.replays.carrying_on import Step, advance, take_step
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, run_tags
+from kfm_pipelines.orchestration.naming import STAGES, asset_key, group_of
+from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
+from kfm_pipelines.orchestration.reaper import reap
+from kfm_pipelines.orchestration.room import Room
+from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.state import replays
+from kfm_pipelines.state.dispatches import DueKey
+from kfm_pipelines.state.replay_keys import ReplayBatch, keys_of
+
+DAEMONS = ("BACKFILL", "SENSOR")
+LONGEST_NAP_SECONDS = 5.0
+PATIENCE_SECONDS = 15.0  # a sensor's tick holds a replay for a moment only
+NO_DAEMON = (
+    "no Dagster daemon is at work, so nobody would carry out its backfills; start one with `kfm up`, or carry it out "
+    "in this process with --here"
+)
+
+
+class ByDaemon:
+    """Each batch is a backfill of the dataset's whole group of assets, as somebody in the UI would launch it."""
+
+    def __init__(self, instance: dg.DagsterInstance, asset_graph: Callable[[], BaseAssetGraph[Any]]) -> None:
+        self.instance = instance
+        self._asset_graph = asset_graph
+
+    def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
+        if self.instance.get_backfill(batch.backfill) is not None:
+            return
+        register_partitions(self.instance, dataset, batch.keys)
+        stages = (*STAGES, *(("canary",) if dataset.canary else ()))
+        backfill = PartitionBackfill.from_asset_partitions(
+            backfill_id=batch.backfill,
+            asset_graph=self._asset_graph(),
+            partition_names=list(batch.keys),
+            asset_selection=[asset_key(dataset, stage) for stage in stages],
+            backfill_timestamp=get_current_timestamp(),
+            tags=_tags(dataset, batch),
+            dynamic_partitions_store=self.instance,
+            all_partitions=False,
+            title=f"replay {batch.replay}, batch {batch.batch}",
+            description=None,
+            run_config=None,
+        )
+        self.instance.add_backfill(backfill)
+
+    def is_over(self, batch: ReplayBatch) -> bool:
+        backfill = self.instance.get_backfill(batch.backfill)
+        return backfill is not None and backfill.status in BULK_ACTION_TERMINAL_STATUSES
+
+    def call_off(self, batch: ReplayBatch) -> None:
+        backfill = self.instance.get_backfill(batch.backfill)
+        if backfill is not None and backfill.status not in BULK_ACTION_TERMINAL_STATUSES:
+            self.instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELING))  # type: ignore[no-untyped-call]
+
+
+class InThisProcess:
+    """Each batch is a few runs of the dataset's job, here and now. One that is a backfill already stays one."""
+
+    def __init__(self, instance: dg.DagsterInstance, workshop: Workshop, definitions: dg.Definitions) -> None:
+        self._instance = instance
+        self._workshop = workshop
+        self._definitions = definitions
+        self._done: set[str] = set()  # what this process has carried out
+
+    def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
+        if batch.backfill in self._done or self._instance.get_backfill(batch.backfill) is not None:
+            return
+        reap(self._instance, self._workshop)
+        for run in self._runs(dataset, batch):
+            while not self._room().fits(run):
+                time.sleep(1.0)
+            self._definitions.resolve_job_def(group_of(dataset)).execute_in_process(
+                instance=self._instance,
+                tags={
+                    **run_tags(dataset, run.names),
+                    **range_tags(run.names),
+                    **_tags(dataset, batch),
+                    BACKFILL_TAG: batch.backfill,
+                },
+                raise_on_error=False,
+            )
+        self._done.add(batch.backfill)
+
+    def is_over(self, batch: ReplayBatch) -> bool:
+        """What `ask` does is done when it returns."""
+        backfill = self._instance.get_backfill(batch.backfill)
+        return backfill is None or backfill.status in BULK_ACTION_TERMINAL_STATUSES
+
+    def call_off(self, batch: ReplayBatch) -> None:
+        """Whoever carries it out notices after the batch."""
+
+    def _runs(self, dataset: Dataset, batch: ReplayBatch) -> list[PlannedRun]:
+        """Over what has no outcome yet: the batch may have been begun before."""
+        asked = keys_of(self._workshop.database, batch.replay, states=("asked",))
+        left = [DueKey(one.key, one.attempts, 0, 0, 0) for one in asked if one.batch == batch.batch]
+        partitions = register_partitions(self._instance, dataset, [one.key for one in left])
+        return plan_runs(dataset.dataset, left, partitions, self._workshop.settings.batch_size, dataset.concurrency)
+
+    def _room(self) -> Room:
+        room = Room(self._workshop.datasets, slots=1)
+        for run in self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
+            room.notice(run)
+        return room
+
+
+def carry_out_here(
+    workshop: Workshop, replay: str, batches: InThisProcess, on_step: Callable[[Step], None] = lambda _: None
+) -> Step:
+    """Carry it on in this process until it is over or paused; nobody else does meanwhile."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        with replays.driving(workshop.database, replay) as mine:
+            if mine:
+                return _to_the_end(workshop, replay, batches, on_step)
+        if time.monotonic() > deadline:
+            raise ReplayRefused(f"another process carries out replay {replay}; `kfm replay status {replay}` shows it")
+        time.sleep(0.5)
+
+
+def _to_the_end(workshop: Workshop, replay: str, batches: InThisProcess, on_step: Callable[[Step], None]) -> Step:
+    while not (step := take_step(workshop, replay, batches)).is_last:
+        on_step(step)
+        time.sleep(min(step.again_in, LONGEST_NAP_SECONDS))
+    on_step(step)
+    return step
+
+
+def refuse_without_daemon(instance: dg.DagsterInstance) -> None:
+    statuses = instance.get_daemon_statuses(DAEMONS)
+    if not all(status.healthy for status in statuses.values()):
+        raise ReplayRefused(NO_DAEMON)
+
+
+def replay_sensor() -> dg.SensorDefinition:
+    @dg.sensor(
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Carries on the replays under way: asks for the next batch as a backfill when the last is over.",
+    )
+    def kfm_replays(context: dg.SensorEvaluationContext, workshop: WorkshopResource) -> dg.SkipReason:
+        repository = context.repository_def
+        assert repository is not None  # noqa: S101 - the daemon always gives it
+        return dg.SkipReason(tick(ByDaemon(context.instance, lambda: repository.asset_graph), workshop.open()))
+
+    return kfm_replays
+
+
+def tick(batches: ByDaemon, workshop: Workshop) -> str:
+    """One step of every replay under way, and what came of it; what is wrong with one holds up no other."""
+    try:
+        going = replays.under_way(workshop.database)
+    except KfmError as error:
+        return str(error)
+    return "; ".join(_told(workshop, one.id, batches) for one in going) or "no replay is under way"
+
+
+def _told(workshop: Workshop, replay: str, batches: ByDaemon) -> str:
+    try:
+        step = advance(workshop, replay, batches)
+    except KfmError as error:
+        return f"replay {replay}: {error}"
+    if step is None:
+        return f"replay {replay}: another process is at it"
+    return f"replay {replay} is {step.replay.state}" + (f": {step.replay.note}" if step.replay.note else "")
+
+
+def _tags(dataset: Dataset, batch: ReplayBatch) -> dict[str, str]:
+    return {REPLAY_TAG: batch.replay, "kfm/dataset": dataset.dataset}

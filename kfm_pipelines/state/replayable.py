@@ -1,0 +1,149 @@
+"""What a plan of a replay is made from: what is known of each key of a stretch of time, in a few statements for all of
+them together; and making keys for windows that have none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.revisions import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """What is known of one key. `declaration` is the digest of the one that made its current revision."""
+
+    key: str
+    window_start: datetime
+    window_end: datetime
+    revision: int | None
+    published_at: datetime | None
+    declaration: str | None
+    failed: bool
+    events: int
+    late: int
+    partitions: tuple[str, ...]
+
+    @property
+    def version(self) -> str:
+        return CanonicalKey.parse(self.key).transform_version
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key to make: `inputs_from` is the key of another version whose events are also its own."""
+
+    key: str
+    window_start: datetime
+    window_end: datetime
+    inputs_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What keys of a dataset have taken so far, on average; None where nothing was measured."""
+
+    keys: int
+    cpu_seconds: float | None
+    wall_seconds: float | None
+    bytes: float | None
+
+
+def known_keys(database: Database, dataset: str, start: datetime, end: datetime) -> list[KnownKey]:
+    """Those whose window begins in [start, end), in the order of time."""
+    rows = database.fetch(
+        """
+        WITH chosen AS (
+            SELECT key, window_start, window_end FROM kfm.keys
+            WHERE dataset = %(dataset)s AND window_start >= %(start)s AND window_start < %(end)s
+        ), told AS (
+            SELECT i.key, count(*) AS events, count(l.identity) AS late, array_agg(DISTINCT i.partition) AS partitions
+            FROM kfm.inbox i JOIN chosen c ON c.key = i.key LEFT JOIN kfm.late l ON l.identity = i.identity
+            GROUP BY i.key
+        ), failed AS (
+            SELECT DISTINCT key FROM kfm.dead_letters
+            WHERE dataset = %(dataset)s AND key IS NOT NULL AND state IN ('open', 'redriving')
+        ), published AS (
+            SELECT DISTINCT ON (r.key) r.key, r.revision, r.txn
+            FROM kfm.revisions r JOIN chosen c ON c.key = r.key ORDER BY r.key, r.revision DESC
+        )
+        SELECT c.*, p.revision, w.at AS published_at, w.detail #>> '{frozen,declaration}' AS declaration,
+               f.key IS NOT NULL AS failed, coalesce(t.events, 0) AS events, coalesce(t.late, 0) AS late, t.partitions
+        FROM chosen c LEFT JOIN published p ON p.key = c.key LEFT JOIN failed f ON f.key = c.key
+             LEFT JOIN told t ON t.key = c.key
+             LEFT JOIN kfm.wal w ON w.key = p.key AND w.txn = p.txn AND w.step = 'compute'
+        ORDER BY c.window_start, c.key
+        """,
+        {"dataset": dataset, "start": start, "end": end},
+    )
+    return [KnownKey(**{**row, "partitions": tuple(row["partitions"] or ())}) for row in rows]
+
+
+def declaration_that_made(database: Database, revision: Revision) -> str | None:
+    """The digest of the declaration of then; None where it was not kept."""
+    rows = database.fetch(
+        """
+        SELECT detail #>> '{frozen,declaration}' AS digest FROM kfm.wal
+        WHERE key = %(key)s AND txn = %(txn)s AND step = 'compute'
+        """,
+        {"key": revision.key, "txn": revision.txn},
+    )
+    return rows[0]["digest"] if rows else None
+
+
+def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:
+    """Make them, not due; how many there were none of before. One that exists learns where its inputs come from."""
+    ordered = sorted(new, key=lambda one: one.key)
+    parameters: dict[str, Any] = {
+        "dataset": dataset,
+        "keys": [one.key for one in ordered],
+        "starts": [one.window_start for one in ordered],
+        "ends": [one.window_end for one in ordered],
+        "sources": [one.inputs_from for one in ordered],
+    }
+    with database.transaction() as connection:
+        made = connection.execute(
+            """
+            INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority, inputs_from)
+            SELECT key, %(dataset)s, window_start, window_end, 0, source
+            FROM unnest(%(keys)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[], %(sources)s::text[])
+                 AS n (key, window_start, window_end, source)
+            ON CONFLICT DO NOTHING
+            """,
+            parameters,
+        ).rowcount
+        if any(one.inputs_from for one in ordered):
+            connection.execute(
+                """
+                UPDATE kfm.keys k SET inputs_from = n.source
+                FROM unnest(%(keys)s::text[], %(sources)s::text[]) AS n (key, source)
+                WHERE k.key = n.key AND k.inputs_from IS NULL AND n.source IS NOT NULL
+                """,
+                parameters,
+            )
+    return made
+
+
+def measured(database: Database, dataset: str) -> Measured:
+    """Processor time is measured in replays; how long a key took from its beginning to its end, of the latest ones."""
+    [row] = database.fetch(
+        """
+        WITH replayed AS (
+            SELECT count(*) AS n, avg(k.cpu_seconds) AS cpu FROM kfm.replay_keys k JOIN kfm.replays r ON r.id = k.replay
+            WHERE r.dataset = %(dataset)s AND k.state = 'done' AND k.cpu_seconds > 0
+        ), latest AS (
+            SELECT r.key, r.txn, r.bytes FROM kfm.revisions r JOIN kfm.keys k ON k.key = r.key
+            WHERE k.dataset = %(dataset)s ORDER BY k.window_start DESC LIMIT 200
+        ), runs AS (
+            SELECT w.run_id, count(DISTINCT w.key) AS keys, extract(epoch FROM max(w.at) - min(w.at))::float AS seconds
+            FROM kfm.wal w JOIN latest l ON l.key = w.key AND l.txn = w.txn GROUP BY w.run_id
+        )
+        SELECT (SELECT n FROM replayed) AS keys, (SELECT cpu FROM replayed) AS cpu_seconds,
+               (SELECT sum(seconds) / nullif(sum(keys), 0) FROM runs) AS wall_seconds,
+               (SELECT avg(bytes)::float FROM latest) AS bytes
+        """,
+        {"dataset": dataset},
+    )
+    return Measured(**row)

@@ -1,0 +1,221 @@
+"""Replays: what was planned, where each stands, and who did what to it.
+
+Belongs here: a replay as a whole. Does not: its keys and batches (`replay_keys`), or what to do next (operations').
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from kfm_pipelines.errors import ReplayRefused
+from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+Mode = Literal["reproduce", "upgrade"]
+OVER = ("stopped", "cancelled", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a replay is carried out: chosen when it is started, and again when it is resumed."""
+
+    canary: int = 3  # keys that are tried first
+    batch: int = 200
+    rate: float | None = None  # keys a minute
+    time_box_seconds: float | None = None
+    max_attempts: int = 3
+    quarantine_percent: float = 10.0
+    here: bool = False  # by whoever started it, not by Dagster's daemon
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    id: str
+    dataset: str
+    mode: Mode
+    plan: Mapping[str, Any]
+    config: Mapping[str, Any]
+    config_digest: str
+    state: str
+    note: str
+    created_at: datetime
+    started_at: datetime | None
+    changed_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(**self.plan.get("terms", {}))
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+
+@dataclass(frozen=True, slots=True)
+class NewReplay:
+    id: str
+    dataset: str
+    mode: Mode
+    plan: Mapping[str, Any]
+    config: Mapping[str, Any]
+    config_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedKey:
+    """A key of a plan: `source` is where the release is that it is compared with, if that is another; `left_out` says
+    that it is named only for the reason why it is not replayed."""
+
+    key: str
+    why: str
+    source: str | None = None
+    left_out: bool = False
+
+
+def create(database: Database, new: NewReplay, keys: Sequence[PlannedKey], actor: str) -> None:
+    """Keep a plan. The keys are replayed in the given order."""
+    from psycopg.types.json import Jsonb
+
+    with database.transaction() as connection:
+        connection.execute(
+            """
+            INSERT INTO kfm.replays (id, dataset, mode, plan, config, config_digest)
+            VALUES (%(id)s, %(dataset)s, %(mode)s, %(plan)s, %(config)s, %(config_digest)s)
+            """,
+            {**asdict(new), "plan": Jsonb(dict(new.plan)), "config": Jsonb(dict(new.config))},
+        )
+        connection.execute(
+            """
+            INSERT INTO kfm.replay_keys (replay, key, source, why, state, place)
+            SELECT %(replay)s, k.key, k.source, k.why, CASE WHEN k.left_out THEN 'left_out' ELSE 'waiting' END, k.place
+            FROM unnest(%(keys)s::text[], %(sources)s::text[], %(why)s::text[], %(left_out)s::boolean[])
+                 WITH ORDINALITY AS k (key, source, why, left_out, place)
+            """,
+            {
+                "replay": new.id,
+                "keys": [one.key for one in keys],
+                "sources": [one.source for one in keys],
+                "why": [one.why for one in keys],
+                "left_out": [one.left_out for one in keys],
+            },
+        )
+        note_move(connection, new.id, "planned", actor, {"keys": len(keys), "config": new.config_digest})
+
+
+def read(database: Database, replay: str) -> Replay:
+    rows = database.fetch("SELECT * FROM kfm.replays WHERE id = %(id)s", {"id": replay})
+    if not rows:
+        raise ReplayRefused(f"there is no replay {replay[:60]!r}; `kfm replay status` lists them")
+    return _replay(rows[0])
+
+
+def latest(database: Database, limit: int) -> list[Replay]:
+    rows = database.fetch("SELECT * FROM kfm.replays ORDER BY created_at DESC LIMIT %(limit)s", {"limit": limit})
+    return [_replay(row) for row in rows]
+
+
+def under_way(database: Database) -> list[Replay]:
+    """Those that Dagster's daemon carries out now."""
+    rows = database.fetch(
+        """
+        SELECT * FROM kfm.replays
+        WHERE state = 'running' AND NOT coalesce((plan #>> '{terms,here}')::boolean, false)
+        ORDER BY created_at
+        """
+    )
+    return [_replay(row) for row in rows]
+
+
+def move(
+    database: Database,
+    replay: str,
+    what: str,
+    actor: str,
+    *,
+    to: str,
+    only_from: Sequence[str],
+    note: str = "",
+    terms: Terms | None = None,
+) -> bool:
+    """Move a replay on, if it is still where it was; in the log, with whoever did it. False when it is not."""
+    from psycopg.types.json import Jsonb
+
+    with database.transaction() as connection:
+        moved = connection.execute(
+            """
+            UPDATE kfm.replays SET state = %(to)s, note = %(note)s, changed_at = clock_timestamp(),
+                plan = plan || coalesce(%(terms)s::jsonb, '{}'),
+                started_at = CASE WHEN %(to)s IN ('canary', 'running')
+                                  THEN coalesce(started_at, clock_timestamp()) ELSE started_at END,
+                ended_at = CASE WHEN %(to)s = ANY(%(over)s) THEN clock_timestamp() END
+            WHERE id = %(id)s AND state = ANY(%(only_from)s)
+            """,
+            {
+                "id": replay,
+                "to": to,
+                "note": note,
+                "over": list(OVER),
+                "only_from": list(only_from),
+                "terms": Jsonb({"terms": asdict(terms)}) if terms else None,
+            },
+        ).rowcount
+        if moved:
+            note_move(connection, replay, what, actor, {"note": note} if note else {})
+    return moved == 1
+
+
+def note_move(
+    connection: "Connection[dict[str, Any]]", replay: str, what: str, actor: str, detail: Mapping[str, object]
+) -> None:
+    from psycopg.types.json import Jsonb
+
+    connection.execute(
+        """
+        INSERT INTO kfm.replay_moves (replay, what, actor, detail)
+        VALUES (%(replay)s, %(what)s, %(actor)s, %(detail)s)
+        """,
+        {"replay": replay, "what": what, "actor": actor, "detail": Jsonb(dict(detail))},
+    )
+
+
+def moves_of(database: Database, replay: str) -> list[dict[str, Any]]:
+    return database.fetch(
+        "SELECT what, actor, detail, at FROM kfm.replay_moves WHERE replay = %(replay)s ORDER BY id", {"replay": replay}
+    )
+
+
+def seconds_since_start(database: Database, replay: str) -> float:
+    """Since it was last started or resumed."""
+    rows = database.fetch(
+        """
+        SELECT extract(epoch FROM clock_timestamp() - max(at))::float AS seconds FROM kfm.replay_moves
+        WHERE replay = %(replay)s AND what IN ('started', 'resumed')
+        """,
+        {"replay": replay},
+    )
+    return float(rows[0]["seconds"] or 0.0)
+
+
+@contextmanager
+def driving(database: Database, replay: str) -> Iterator[bool]:
+    """Whether this process may carry the replay on: one does at a time. Dies with the process, however that ends."""
+    name = {"name": f"kfm replay {replay}"}
+    with database.transaction() as connection:
+        [row] = connection.execute(
+            "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS mine", name
+        ).fetchall()
+        connection.commit()  # the lock is the connection's; a transaction left open would be ended after a while
+        try:
+            yield bool(row["mine"])
+        finally:
+            if row["mine"]:
+                connection.execute("SELECT pg_advisory_unlock(hashtextextended(%(name)s, 0))", name)
+
+
+def _replay(row: Mapping[str, Any]) -> Replay:
+    return Replay(**{name: row[name] for name in Replay.__dataclass_fields__})

@@ -1,0 +1,1 @@
+"""What work costs, as far as that can be known."""

@@ -1,0 +1,79 @@
+"""What came after its window had closed says so wherever a release tells what it was made of."""
+
+import io
+import json
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+from click.testing import CliRunner
+
+from kfm_pipelines.cli.main import kfm
+from kfm_pipelines.local.samples import streamflow_object
+from kfm_pipelines.operations.inputs import fingerprint
+from kfm_pipelines.operations.verifying import trust_from, verify_key
+from kfm_pipelines.operations.verifying.release import Release
+from kfm_pipelines.operations.verifying.shelf import Shelf
+from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.orchestration.given import parquet
+from kfm_pipelines_tests.publications import Told, hear, publish
+from kfm_pipelines_tests.replays import last_of
+from kfm_pipelines_tests.site import START, Site
+from kfm_pipelines_tests.state.given import event_of_hour
+
+SECOND = "second.parquet"
+
+
+def note_late(site: Site, state: str) -> None:
+    """As the inbox does with an event that was made after its window had closed: here that of the second object."""
+    site.workshop.database.execute(
+        "INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark) SELECT identity, key, dataset, 'replay',"
+        " %(state)s, clock_timestamp() FROM kfm.inbox WHERE asset_uri LIKE '%%/' || %(name)s"
+        " ON CONFLICT (identity) DO UPDATE SET state = excluded.state",
+        {"state": state, "name": SECOND},
+    )
+
+
+def published(site: Site, run_id: str) -> Release:
+    """What there is after a run, with everything it leads to."""
+    publish(site.workshop, site.dataset, [site.key()], run_id)
+    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, site.workshop.settings.signing_key, None))
+    return Release(shelf, Layout(site.dataset.pipeline).item(site.key()), of_history=False)
+
+
+def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
+    table = pq.read_table(io.BytesIO(streamflow_object(START)[1]))
+    for put in (site.put(data=parquet(table[:40])), site.put(data=parquet(table[40:]), name=SECOND)):
+        hear(site.workshop, Told(site.key(), site.s3_message(put)))
+    note_late(site, "held")
+    held = published(site, "while it is held")
+    assert (held.manifest["revision"], len(held.manifest["inputs"])) == (1, 1)
+    assert "late" not in json.dumps([held.item, held.manifest])
+
+    note_late(site, "released")
+    released = published(site, "when it is released")
+    assert released.manifest["revision"] == 2
+    assert {one["uri"].rsplit("/", 1)[-1] for one in released.manifest["inputs"] if one.get("late")} == {SECOND}
+    assert released.item["properties"]["kfm:late_inputs"] == 1
+    marked = [link["href"] for link in released.item["links"] if link.get("kfm:late")]
+    assert [href.rsplit("/", 1)[-1] for href in marked] == [SECOND]
+    assert verify_key(site.workshop.store, released.shelf.trust, site.key()).failed == ()
+    told = CliRunner().invoke(kfm, ["verify", site.key()])
+    assert told.exit_code == 0, told.output
+    begun = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'begin' ORDER BY id DESC LIMIT 1")
+    assert [one["late"] for one in begun[0]["detail"]["inputs"]].count(True) == 1
+    published(site, "again")
+    assert last_of(site.workshop, site.key()).detail["reason"] == "nothing changed since revision 2"
+
+    # An event that was delivered after others may show that it was not late.
+    site.workshop.database.execute("DELETE FROM kfm.late")
+    on_time = published(site, "when it turns out that it is not late")
+    assert (on_time.manifest["revision"], len(on_time.manifest["inputs"])) == (3, 2)
+    assert "late" not in json.dumps([on_time.item, on_time.manifest])
+
+
+def test_a_fingerprint_says_what_is_late_and_is_the_old_one_where_nothing_is() -> None:
+    one, other = event_of_hour(0), event_of_hour(1)
+    known = fingerprint([one, other], "config")
+    late = fingerprint([one, replace(other, late=True)], "config")
+    assert len({known, late, fingerprint([replace(one, late=True), other], "config")}) == 3
+    assert known == "086736700f2fcc478d76ab617c0b86bc98585f0cb49cde05d74b864eb975dee8"

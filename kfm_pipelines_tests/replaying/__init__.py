@@ -1,0 +1,1 @@
+"""Replays, from the plan to the last key."""

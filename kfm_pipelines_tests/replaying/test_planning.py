@@ -1,0 +1,164 @@
+"""A plan says which keys, why, and for which configuration; and the bucket's history becomes keys."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from kfm_pipelines.errors import ReplayRefused
+from kfm_pipelines.operations import environment
+from kfm_pipelines.operations.kill_switch import kill
+from kfm_pipelines.operations.replays import configuration
+from kfm_pipelines.operations.replays.choosing import Where
+from kfm_pipelines.operations.replays.configuration import frozen_config
+from kfm_pipelines.operations.replays.registering import register_windows
+from kfm_pipelines.state.frozen import digest_of
+from kfm_pipelines_tests.candidates import change
+from kfm_pipelines_tests.orchestration.given import spoiled
+from kfm_pipelines_tests.replaying.given import close_windows, declare, planned, published_hours, read_again
+from kfm_pipelines_tests.site import START, Site
+
+
+def test_every_key_is_in_or_out_for_a_reason(site: Site) -> None:
+    for hour in range(3):
+        site.put(hour)
+    site.put(3, spoiled(3))
+    assert site.work() == {"keys": 4, "published": 3, "skipped": 0, "failed": 1}
+    site.put(5)
+    site.drain()  # known, not run
+    site.workshop.database.execute("DELETE FROM kfm.checkpoints")
+    with pytest.raises(ReplayRefused, match="no window of the dataset is closed yet"):
+        planned(site, 6)
+    close_windows(site, START + timedelta(hours=2))
+
+    plan = planned(site, 6)
+
+    assert {one.key: one.why for one in plan.chosen} == dict.fromkeys(
+        [site.key(0), site.key(1)], "published, revision 1"
+    )
+    assert {one.key: one.why for one in plan.left_out} == dict.fromkeys(
+        [site.key(hour) for hour in (2, 3, 5)], "its window is not closed: the watermark is 2025-12-04T02:00:00Z"
+    )
+    close_windows(site)
+    plan = planned(site, 6)
+    assert [one.key for one in plan.chosen] == [site.key(hour) for hour in range(3)]
+    assert [one.why.partition(":")[0] for one in plan.left_out] == [
+        "dead-lettered; never published",
+        "registered, not run",
+    ]
+    made_anew = planned(site, 6, "upgrade")
+    assert {one.key: one.why for one in made_anew.chosen} == {
+        site.key(3): "dead-lettered; never published",
+        site.key(5): "registered, not run",
+    }
+    assert plan.estimate.cpu_seconds is None
+    assert plan.estimate.energy_ws is None
+    assert plan.estimate.wall_seconds is not None
+    _conditions_choose(site)
+
+    kill(site.workshop, "usgs/streamflow", "ana", "a leak")
+    with pytest.raises(ReplayRefused, match="is killed by ana: a leak"):
+        planned(site, 6)
+
+
+def _conditions_choose(site: Site) -> None:
+    def chosen(*where: str) -> list[str]:
+        plan = planned(site, 6, "upgrade", *where)
+        return [one.key for one in plan.keys]
+
+    every = [site.key(hour) for hour in (0, 1, 2, 3, 5)]
+    assert chosen() == every
+    assert chosen("state=failed") == [site.key(3)]
+    assert chosen("state=unpublished") == [site.key(3), site.key(5)]
+    assert chosen("version=v1-0-0", "late=no") == every
+    assert [one.key for one in planned(site, 6, "reproduce", "state=published").keys] == every[:3]
+    with pytest.raises(ReplayRefused, match=r"none of the 5 keys .* is one that --where asks for"):
+        chosen("version=v9")
+    for wrong in ("colour=red", "state", "state=lost", "late=maybe"):
+        with pytest.raises(ReplayRefused):
+            Where.parse([wrong])
+
+
+def test_partition_and_lateness_can_be_asked_for(site: Site) -> None:
+    pattern = site.dataset.input.object_pattern.replace("[A-Za-z0-9_.-]+", "(?P<gauge>[a-z]+)")
+    declare(site, watermark={"partition": "gauge"}, input={"object_pattern": pattern})
+    site.put(0, name="one.parquet")
+    site.put(1, name="two.parquet")
+    site.drain()
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark)
+        SELECT identity, key, dataset, 'patch', 'applied', clock_timestamp() FROM kfm.inbox WHERE partition = 'two'
+        """
+    )
+    close_windows(site)
+    assert [one.key for one in planned(site, 3, "upgrade", "partition=one").chosen] == [site.key(0)]
+    assert [one.key for one in planned(site, 3, "upgrade", "late=yes").chosen] == [site.key(1)]
+    assert [one.key for one in planned(site, 3, "upgrade", "late=no").chosen] == [site.key(0)]
+
+
+def test_the_configuration_is_that_of_the_plan(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    published_hours(site, 1)
+
+    def digest() -> str:
+        read_again(site)
+        return digest_of(frozen_config(site.workshop, site.dataset, "reproduce", ()))
+
+    first = planned(site, 1)
+    again = planned(site, 1)
+    assert (first.config_digest, first.config) == (again.config_digest, again.config)
+    assert first.config["declarations"] == [first.config["declaration"]]
+    seen = {digest()}
+    declare(site, title="Another title")
+    seen.add(digest())
+    resources = site.workshop.settings.resources
+    change(resources / "policies/not-sensitive.yaml", version=3)
+    seen.add(digest())
+    other = replace(environment.environment_facts(), python="3.99.0")
+    monkeypatch.setattr(configuration, "environment_facts", lambda: other)
+    seen.add(digest())
+    assert len(seen) == 4
+    with pytest.raises(ReplayRefused, match="reproduced: the declaration's title has changed; the policy was"):
+        planned(site, 1)
+
+
+def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Site) -> None:
+    """Hour 0 is told by its notification before it is registered, hour 1 after."""
+    site.put(0)
+    site.drain()
+    site.put(1)
+    site.put(2, name="old.parquet")
+    site.put(2, name="old.parquet")  # only the version that is current counts
+    told_of = site.fetch("SELECT identity FROM kfm.inbox")
+
+    found = register_windows(site.workshop, site.dataset, START, START + timedelta(hours=5), "ana")
+
+    assert (found.objects, found.events, found.new_keys) == (3, 2, 4)
+    assert list(found.keys) == [site.key(hour) for hour in range(5)]
+    shapes = site.fetch("SELECT shape, count(*) AS n FROM kfm.inbox GROUP BY shape ORDER BY shape")
+    assert [(row["shape"], row["n"]) for row in shapes] == [("s3-listing", 2), (shapes[1]["shape"], 1)]
+    assert {row["key"] for row in site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL")} == {site.key(0)}
+    again = register_windows(site.workshop, site.dataset, START, START + timedelta(hours=5), "ana")
+    assert (again.objects, again.events, again.new_keys) == (3, 0, 0)
+    before = site.fetch("SELECT identity FROM kfm.inbox ORDER BY identity")
+    assert told_of[0] in before
+    site.drain()  # the notifications of hours 1 and 2, and of the version that is replaced
+    after = site.fetch("SELECT identity FROM kfm.inbox ORDER BY identity")
+    assert len(after) == len(before) + 1
+    assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE key LIKE '%T01Z%'") == [{"n": 1}]
+    close_windows(site)
+    plan = planned(site, 5, "upgrade")
+    assert [one.key for one in plan.chosen] == [site.key(hour) for hour in range(3)]
+    assert {one.why for one in plan.left_out} == {"no object of its window is known"}
+
+
+def test_what_is_registered_late_is_released_by_whoever_registers_it(site: Site) -> None:
+    declare(site, late="quarantine", watermark={"out_of_order": "1 h"})
+    site.put(0)
+    site.put(10)
+    site.drain()
+    site.put(1)
+    register_windows(site.workshop, site.dataset, START, START + timedelta(hours=3), "ana")
+    rows = site.fetch("SELECT key, state, changed_by FROM kfm.late")
+    assert rows == [{"key": site.key(1), "state": "released", "changed_by": "ana"}]
+    assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL AND key LIKE '%T01Z%'") == []
