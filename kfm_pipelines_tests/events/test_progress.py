@@ -13,7 +13,9 @@ from kfm_pipelines.events.progress import Advance, Step, envelope, is_active, is
 
 START = datetime(2025, 12, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-RULE = Watermark(partition="site", out_of_order="2 h", idle_after="3 h", skew="1 h")
+RULE = Watermark(
+    partition="site", out_of_order=timedelta(hours=2), idle_after=timedelta(hours=3), skew=timedelta(hours=1)
+)
 
 Point = tuple[str, Advance]
 

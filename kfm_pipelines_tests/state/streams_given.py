@@ -18,7 +18,9 @@ from kfm_pipelines_tests.events.given import declared, notice
 DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-RULE = Watermark(partition="site", out_of_order="2 h", idle_after="3 h", skew="1 h")
+RULE = Watermark(
+    partition="site", out_of_order=timedelta(hours=2), idle_after=timedelta(hours=3), skew=timedelta(hours=1)
+)
 PATTERN = (
     r"usgs/streamflow/(?P<year>\d{4})/(?P<month>\d{2})/(?P<day>\d{2})/(?P<hour>\d{2})/(?P<site>[a-z]+)-?[0-9]*\.parquet"
 )

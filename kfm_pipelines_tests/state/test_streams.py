@@ -168,7 +168,7 @@ def test_only_what_changed_is_reckoned_again(database: Database) -> None:
 @pytest.mark.slow
 def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Database) -> None:
     """In transactions of their own: none waits for another in a circle, the watermark only rises, nothing is missed."""
-    datasets = streams(late="replay", due=Due(when="on_close", wait="900 d"))
+    datasets = streams(late="replay", due=Due(when="on_close", wait=timedelta(days=900)))
     all_events = [
         told(about, about + delay, site, part)
         for site in ("a", "b", "c")
