@@ -43,6 +43,16 @@ def is_progress(made_at: datetime, data_time: datetime, rule: Watermark) -> bool
     return known and data_time <= made_at + rule.skew
 
 
+def envelope(advances: Iterable[Advance]) -> list[Advance]:
+    """Those of one stream that got further than all before them."""
+    furthest: list[Advance] = []
+    # Of those at the same time the furthest comes first, and the others are behind it.
+    for one in sorted(sorted(advances, key=lambda one: one.reached, reverse=True), key=lambda one: one.at):
+        if not furthest or one.reached > furthest[-1].reached:
+            furthest.append(one)
+    return furthest
+
+
 def sweep(
     before: Mapping[str, Advance],
     watermark: datetime | None,
