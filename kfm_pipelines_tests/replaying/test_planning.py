@@ -13,7 +13,7 @@ from kfm_pipelines.operations.replays.choosing import Where
 from kfm_pipelines.operations.replays.configuration import frozen_config
 from kfm_pipelines.operations.replays.registering import register_windows
 from kfm_pipelines.state.frozen import digest_of
-from kfm_pipelines_tests.candidates import change
+from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.replaying.given import close_windows, declare, planned, published_hours, read_again
 from kfm_pipelines_tests.site import START, Site
