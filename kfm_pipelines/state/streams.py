@@ -7,6 +7,7 @@ Advances and steps follow from the events alone, so they may change in the past 
 ones. A checkpoint is what was promised at some time by the clock, and never goes back.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.events.progress import Advance, Step, is_progress, sweep
+from kfm_pipelines.events.progress import Advance, Step, envelope, is_progress, sweep
 from kfm_pipelines.state.database import Database
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def advance(
     what is known besides them may have to be judged again."""
     for dataset in sorted({event.dataset for event in told}):
         declared = datasets[dataset]
-        signs = _envelopes((event for event in told if event.dataset == dataset), declared.watermark)
+        signs = _signs((event for event in told if event.dataset == dataset), declared.watermark)
         since = _insert_advances(connection, dataset, signs)
         if since is not None:
             _sweep_again(connection, declared, since, judged)
@@ -91,7 +92,7 @@ def brings_progress(
     """The datasets that would advance. What is no progress now never will be: streams only come further."""
     found = set()
     for dataset in {event.dataset for event in told}:
-        signs = _envelopes((event for event in told if event.dataset == dataset), datasets[dataset].watermark)
+        signs = _signs((event for event in told if event.dataset == dataset), datasets[dataset].watermark)
         if _not_surpassed(connection, dataset, signs):
             found.add(dataset)
     return found
@@ -109,22 +110,13 @@ def advance_watermarks(database: Database, datasets: Datasets, now: datetime | N
     return moved
 
 
-def _envelopes(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Advance]]:
+def _signs(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Advance]]:
     """Of each stream the events that got further than all made before them."""
-    points = sorted(
-        (event.partition, event.event_time, event.data_time)
-        for event in events
-        if event.change == "created" and is_progress(event.event_time, event.data_time, rule)
-    )
-    signs: list[tuple[str, Advance]] = []
-    for partition, at, reached in points:
-        last = signs[-1] if signs and signs[-1][0] == partition else None
-        if last and last[1].reached >= reached:
-            continue
-        if last and last[1].at == at:
-            signs.pop()
-        signs.append((partition, Advance(at, reached)))
-    return signs
+    points: defaultdict[str, list[Advance]] = defaultdict(list)
+    for event in events:
+        if event.change == "created" and is_progress(event.event_time, event.data_time, rule):
+            points[event.partition].append(Advance(event.event_time, event.data_time))
+    return [(partition, one) for partition in sorted(points) for one in envelope(points[partition])]
 
 
 _UNNESTED = """

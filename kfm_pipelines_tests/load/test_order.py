@@ -137,12 +137,14 @@ def test_drains_at_once_record_each_event_once(site: Site, bucket: Bucket) -> No
 def _upload(site: Site) -> list[Put]:
     """Every hour in parts; then the first part of some hours once more, with one reading less."""
     puts = [
-        site.put(hour, _part(hour, part), name=f"part-{part}.parquet") for hour in range(HOURS) for part in range(PARTS)
+        site.put(hour, part_of_hour(hour, part), name=f"part-{part}.parquet")
+        for hour in range(HOURS)
+        for part in range(PARTS)
     ]
-    return puts + [site.put(hour, _part(hour, 0, fewer=1), name="part-0.parquet") for hour in range(REWRITTEN)]
+    return puts + [site.put(hour, part_of_hour(hour, 0, fewer=1), name="part-0.parquet") for hour in range(REWRITTEN)]
 
 
-def _part(hour: int, part: int, fewer: int = 0) -> bytes:
+def part_of_hour(hour: int, part: int, fewer: int = 0) -> bytes:
     table = streamflow_table(START + timedelta(hours=hour))
     size = table.num_rows // PARTS
     sink = io.BytesIO()
