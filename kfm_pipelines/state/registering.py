@@ -1,7 +1,7 @@
 """Registering what is in a bucket: events that no notification told of, recorded as if one had, but due only when
 somebody asks for their keys.
 
-A notification of the same object, before or after, is the same event.
+A notification of the same object, before or after, is the same event; after, it makes its key due as it always does.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from kfm_pipelines.state.claims import LOCK_NAMED
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
 
-QUEUE = "s3-listing"  # in the place of a queue's name
 REASON = "registered for a replay"
 
 
@@ -23,7 +22,7 @@ def register(database: Database, datasets: Datasets, told: Sequence[tuple[Ingest
     with database.transaction() as connection:
         news = tellings.what_is_new(connection, tellings.told_once([Delivery(body, (event,)) for event, body in told]))
         connection.execute(LOCK_NAMED, {"keys": [one.event.key for one in news.new]})
-        fresh = tellings.insert(connection, QUEUE, news.new)
+        fresh = tellings.insert(connection, tellings.LISTING, news.new)
         if not fresh:
             return 0
         identities = [one.event.identity for one in fresh]
