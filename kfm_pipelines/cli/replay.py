@@ -109,7 +109,7 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
                 if not as_json:
                     tables.show_first_keys(tried)
             standing = _carried_out(workshop, replay_id, hands, quiet=as_json)
-    _tell(workshop, standing, as_json)
+        _tell(workshop, standing, as_json)
 
 
 @replay.command()
@@ -119,9 +119,11 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
 @json_option
 def resume(replay_id: str, here: bool, by: str, as_json: bool) -> None:
     """Go on with a replay that was paused or interrupted, under its own terms."""
-    with opened_workshop() as workshop, _hands(workshop, here=here) as hands:
-        commands.resume(workshop, replay_id, by, here=here)
-        standing = _carried_out(workshop, replay_id, hands, quiet=as_json)
+    with opened_workshop() as workshop:
+        replays.read(workshop.database, replay_id)
+        with _hands(workshop, here=here) as hands:
+            commands.resume(workshop, replay_id, by, here=here)
+            standing = _carried_out(workshop, replay_id, hands, quiet=as_json)
         _tell(workshop, standing, as_json)
 
 

@@ -12,6 +12,7 @@ what is late: an event made after the watermark had passed the end of its window
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import heappop, heappush
 from itertools import groupby
 
 from kfm_pipelines.declarations import Watermark
@@ -61,16 +62,27 @@ def sweep(
 ) -> list[Step]:
     """The steps that follow from what each stream had reached, the watermark of then, and every later advance; to the
     end, which is when all streams have been idle."""
-    streams = dict(before)
+    streams = _Streams(rule)
     steps: list[Step] = []
+
+    def look(at: datetime) -> None:
+        nonlocal watermark
+        reached = streams.reached_by_all(at)
+        if reached is not None and (watermark is None or reached - rule.out_of_order > watermark):
+            watermark = reached - rule.out_of_order
+            steps.append(Step(at, watermark))
+
+    for partition, advance in before.items():
+        streams.advance(partition, advance)
     ordered = sorted(advances, key=lambda one: (one[1].at, one[0]))
     for at, moved in groupby(ordered, key=lambda one: one[1].at):
-        for idle_at in _idle_times(streams, at, rule):
-            watermark = _stepped(steps, idle_at, watermark, streams, rule)
-        streams |= dict(moved)
-        watermark = _stepped(steps, at, watermark, streams, rule)
-    for idle_at in _idle_times(streams, None, rule):
-        watermark = _stepped(steps, idle_at, watermark, streams, rule)
+        for idle_at in streams.idle_times(at):
+            look(idle_at)
+        for partition, advance in moved:
+            streams.advance(partition, advance)
+        look(at)
+    for idle_at in streams.idle_times(None):
+        look(idle_at)
     return steps
 
 
@@ -78,20 +90,39 @@ def is_active(advance: Advance, at: datetime, rule: Watermark) -> bool:
     return at < advance.at + rule.idle_after
 
 
-def _idle_times(streams: Mapping[str, Advance], until: datetime | None, rule: Watermark) -> Iterator[datetime]:
-    """When streams fall idle one after the other, if nothing happens before `until`."""
-    since = max((one.at for one in streams.values()), default=None)
-    times = {one.at + rule.idle_after for one in streams.values()}
-    return (at for at in sorted(times) if since is not None and at > since and (until is None or at < until))
+class _Streams:
+    """What each stream has reached as time goes on. There may be thousands, and each look must not visit them all: the
+    least of the active ones and the next to fall idle are on top of heaps, under entries that are out of date."""
 
+    def __init__(self, rule: Watermark) -> None:
+        self._rule = rule
+        self._last: dict[str, Advance] = {}
+        self._by_reached: list[tuple[datetime, str, Advance]] = []
+        self._by_idle_time: list[tuple[datetime, str, Advance]] = []
+        self._furthest: datetime | None = None
+        self._since: datetime | None = None
 
-def _stepped(
-    steps: list[Step], at: datetime, watermark: datetime | None, streams: Mapping[str, Advance], rule: Watermark
-) -> datetime | None:
-    """The watermark at this time; a step if it is a new one."""
-    active = [one.reached for one in streams.values() if is_active(one, at, rule)]
-    reached = min(active) if active else max((one.reached for one in streams.values()), default=None)
-    if reached is None or (watermark is not None and reached - rule.out_of_order <= watermark):
-        return watermark
-    steps.append(Step(at, reached - rule.out_of_order))
-    return steps[-1].watermark
+    def advance(self, partition: str, one: Advance) -> None:
+        self._last[partition] = one
+        heappush(self._by_reached, (one.reached, partition, one))
+        heappush(self._by_idle_time, (one.at + self._rule.idle_after, partition, one))
+        self._furthest = max(self._furthest or one.reached, one.reached)
+        self._since = max(self._since or one.at, one.at)
+
+    def reached_by_all(self, at: datetime) -> datetime | None:
+        """What the slowest active stream has reached, or the furthest if all are idle. Time only goes on: an entry that
+        does not count now will not count later."""
+        while self._by_reached:
+            reached, partition, one = self._by_reached[0]
+            if self._last[partition] is one and is_active(one, at, self._rule):
+                return reached
+            heappop(self._by_reached)
+        return self._furthest
+
+    def idle_times(self, until: datetime | None) -> Iterator[datetime]:
+        """When streams fall idle one after the other, if nothing happens before `until`."""
+        while self._by_idle_time and (until is None or self._by_idle_time[0][0] <= until):
+            idle_at, partition, one = heappop(self._by_idle_time)
+            happens = self._since is not None and idle_at > self._since and (until is None or idle_at < until)
+            if happens and self._last[partition] is one:
+                yield idle_at

@@ -7,7 +7,11 @@ from kfm_pipelines.orchestration.schedules import schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 
-@dg.op(description="Lets late events into their keys that rule `replay` holds; the next tick asks for runs over them.")
+@dg.op(
+    description="Lets late events into their keys that rule `replay` holds; the next tick asks for runs over them.",
+    # A key may be locked by its own publication.
+    retry_policy=dg.RetryPolicy(max_retries=3, delay=60),
+)
 def release_late_events(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
     context.log.info("%d late events released", len(release_by_rule(workshop.open())))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state.claims import LOCK_NAMED
+from kfm_pipelines.state.claims import LOCK_FREE
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.streams import WHOLE
 
@@ -65,13 +65,14 @@ def make_keys_due(connection: "Connection[dict[str, Any]]", keys: Sequence[str])
 
 
 def close_windows(database: Database, datasets: Datasets) -> int:
-    """Make the keys due that wait for a watermark which has passed the end of their window; how many."""
+    """Make the keys due that wait for a watermark which has passed the end of their window; how many. One that somebody
+    has locked is due another time."""
     return sum(_close(database, dataset) for dataset in datasets.values() if dataset.due.when == "on_close")
 
 
 def _close(database: Database, dataset: Dataset) -> int:
     parameters = {"dataset": dataset.dataset, "whole": WHOLE, "limit": KEYS_AT_ONCE}
-    closed = 0
+    count = 0
     while True:
         with database.transaction() as connection:
             rows = connection.execute(
@@ -85,8 +86,8 @@ def _close(database: Database, dataset: Dataset) -> int:
                 """,
                 parameters,
             ).fetchall()
-            keys = [row["key"] for row in rows]
-            connection.execute(LOCK_NAMED, {"keys": keys})
+            closed = [row["key"] for row in rows]
+            keys = [row["key"] for row in connection.execute(LOCK_FREE, {"keys": closed})]
             _ready_now(connection, keys)
             connection.execute(
                 """
@@ -95,9 +96,9 @@ def _close(database: Database, dataset: Dataset) -> int:
                 """,
                 {"keys": keys},
             )
-        closed += len(keys)
-        if len(keys) < KEYS_AT_ONCE:
-            return closed
+        count += len(keys)
+        if len(closed) < KEYS_AT_ONCE or not keys:
+            return count
 
 
 def _unready(connection: "Connection[dict[str, Any]]", events: Sequence[IngestEvent]) -> set[str]:

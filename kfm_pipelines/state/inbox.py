@@ -66,6 +66,7 @@ def record(
         raced = [one for one in news.new if one not in fresh]  # another was quicker, perhaps with another place
         among_others = tellings.move(connection, [*news.later, *news.earlier, *raced])
         moved = [one for one in (*news.later, *raced) if one.event.identity in among_others]
+        moved += tellings.take_over(connection, queue, news.found)
         said = [event for delivery in counted for event in delivery.events]
         _follow(connection, datasets, said, fresh, [*news.earlier, *raced], now)
         due.make_due(connection, datasets, [one.event for one in fresh], [one.event for one in moved], now)
@@ -88,7 +89,9 @@ def events_of(connection: "Connection[dict[str, Any]]", key: str) -> list[Ingest
     yet."""
     rows = connection.execute(
         """
-        SELECT i.*, k.window_start, k.window_end, l.identity IS NOT NULL AS late
+        SELECT i.identity, i.key, i.dataset, i.shape, i.asset_uri, i.etag, i.version_id, i.size, i.sequencer,
+               i.event_time, i.priority, i.change, i.partition, i.message_group, i.group_sequence,
+               k.window_start, k.window_end, l.identity IS NOT NULL AS late
         FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
         LEFT JOIN kfm.late l ON l.identity = i.identity
         WHERE k.key = %(key)s AND l.state IS DISTINCT FROM 'held' ORDER BY i.identity

@@ -4,14 +4,14 @@ Belongs here: judging what is late, again when an event is delivered after later
 Does not: how far streams have come (`streams`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.declarations import LateRule
-from kfm_pipelines.state.claims import LOCK_NAMED
+from kfm_pipelines.state.claims import LOCK_FREE
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import make_keys_due
 from kfm_pipelines.state.streams import hold_streams
@@ -19,10 +19,10 @@ from kfm_pipelines.state.streams import hold_streams
 if TYPE_CHECKING:
     from psycopg import Connection
 
-KEYS_AT_ONCE = 500
+KEYS_AT_ONCE = 1000
 # Each round judges as many keys as it could lock; with that many, a stream in which events keep changing places is left
 # to the next tick.
-ROUNDS_AT_ONCE = 50
+ROUNDS_AT_ONCE = 20
 
 # Events for which the record of lateness is not what the steps say; by the watermark, which is null for one in time.
 _MISJUDGED = """
@@ -66,28 +66,38 @@ def judge(connection: "Connection[dict[str, Any]]", datasets: Datasets, identiti
 
 def review_lateness(database: Database, datasets: Datasets) -> int:
     """Judge again what was made after an event that was delivered late; how many events changed sides. Their keys are
-    due: what goes into them, or what is said of it, is not the same any more."""
+    due: what goes into them, or what is said of it, is not the same any more. A key that somebody has locked is judged
+    another time."""
     changed = 0
-    for dataset in datasets:
+    for mark in database.fetch("SELECT dataset FROM kfm.late_again ORDER BY dataset"):
+        if mark["dataset"] not in datasets:
+            continue
         for _ in range(ROUNDS_AT_ONCE):
-            found, done = _review(database, datasets, dataset)
-            changed += found
-            if done:
+            review = _review(database, datasets, mark["dataset"])
+            changed += review.changed
+            if review.done or not review.judged:
                 break
     return changed
 
 
-def _review(database: Database, datasets: Datasets, dataset: str) -> tuple[int, bool]:
+@dataclass(frozen=True, slots=True)
+class _Review:
+    judged: int
+    changed: int
+    done: bool
+
+
+def _review(database: Database, datasets: Datasets, dataset: str) -> _Review:
     with database.transaction() as connection:
         mark = connection.execute(
             "SELECT since FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
         ).fetchone()
         if mark is None:
-            return 0, True
+            return _Review(0, 0, done=True)
         parameters = {"dataset": dataset, **mark}
-        seen = connection.execute(_MISJUDGED_SINCE.encode() + b"ORDER BY i.key", parameters).fetchall()
-        keys = set(list(dict.fromkeys(row["key"] for row in seen))[:KEYS_AT_ONCE])
-        connection.execute(LOCK_NAMED, {"keys": list(keys)})
+        seen = connection.execute(_MISJUDGED_SINCE.encode(), parameters).fetchall()
+        some = sorted({row["key"] for row in seen})[:KEYS_AT_ONCE]
+        keys = {row["key"] for row in connection.execute(LOCK_FREE, {"keys": some})}
         hold_streams(connection, [dataset])
         # What is seen now stays so until the end of this transaction; what came meanwhile has to wait for the next.
         now = [Judgement(**row) for row in connection.execute(_MISJUDGED_SINCE.encode(), parameters)]
@@ -95,13 +105,14 @@ def _review(database: Database, datasets: Datasets, dataset: str) -> tuple[int, 
         _record(connection, datasets, ours)
         changed = [one for one in ours if one.is_new]
         make_keys_due(connection, [one.key for one in changed])
-        if len(ours) < len(now):
-            return len(changed), False
-        # An earlier mark has been left since: somebody judges from there.
-        gone = connection.execute(
-            "DELETE FROM kfm.late_again WHERE dataset = %(dataset)s AND since = %(since)s", parameters
-        ).rowcount
-        return len(changed), gone == 1
+        done = len(ours) == len(now) and _unmark(connection, parameters)
+        return _Review(len(ours), len(changed), done)
+
+
+def _unmark(connection: "Connection[dict[str, Any]]", mark: Mapping[str, object]) -> bool:
+    """Unless an earlier mark was left meanwhile."""
+    statement = "DELETE FROM kfm.late_again WHERE dataset = %(dataset)s AND since = %(since)s"
+    return connection.execute(statement, mark).rowcount == 1
 
 
 def _record(connection: "Connection[dict[str, Any]]", datasets: Datasets, found: Sequence[Judgement]) -> None:
@@ -109,12 +120,14 @@ def _record(connection: "Connection[dict[str, Any]]", datasets: Datasets, found:
         return
     late = [one for one in found if one.watermark is not None]
     rules: list[LateRule] = [datasets[one.dataset].late for one in late]
+    # What was taken away at its source does not stay published because it was taken away late.
     connection.execute(
         """
         INSERT INTO kfm.late AS l (identity, key, dataset, rule, watermark, state)
-        SELECT n.*, CASE n.rule WHEN 'patch' THEN 'applied' ELSE 'held' END
+        SELECT n.*, CASE WHEN n.rule = 'patch' OR i.change <> 'created' THEN 'applied' ELSE 'held' END
         FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[],
                     %(watermarks)s::timestamptz[]) AS n (identity, key, dataset, rule, watermark)
+        JOIN kfm.inbox i ON i.identity = n.identity
         ON CONFLICT (identity) DO UPDATE SET watermark = excluded.watermark
         """,
         {

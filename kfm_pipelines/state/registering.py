@@ -1,7 +1,7 @@
 """Registering what is in a bucket: events that no notification told of, recorded as if one had, but due only when
 somebody asks for their keys.
 
-A notification of the same object, before or after, is the same event.
+A notification of the same object, before or after, is the same event; after, it makes its key due as it always does.
 """
 
 from collections.abc import Sequence
@@ -12,23 +12,17 @@ from kfm_pipelines.state import late, streams, tellings
 from kfm_pipelines.state.claims import LOCK_NAMED
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
-from kfm_pipelines.state.replayable import NewKey, make_keys
 
-QUEUE = "s3-listing"  # in the place of a queue's name
 REASON = "registered for a replay"
 
 
 def register(database: Database, datasets: Datasets, told: Sequence[tuple[IngestEvent, str]], actor: str) -> int:
-    """Record the events, each with what was read of it; how many were new. Streams advance by them as by any other.
-    What is late is released at once: whoever registers it wants it counted."""
-    keys = {event.key: NewKey(event.key, event.window_start, event.window_end) for event, _ in told}
-    for dataset in sorted({event.dataset for event, _ in told}):
-        mine = {event.key for event, _ in told if event.dataset == dataset}
-        make_keys(database, dataset, [keys[key] for key in mine])
+    """Record the events, whose keys are there, each with what was read of it; how many were new. Streams advance by
+    them as by any other. What is late is released at once: whoever registers it wants it counted."""
     with database.transaction() as connection:
         news = tellings.what_is_new(connection, tellings.told_once([Delivery(body, (event,)) for event, body in told]))
         connection.execute(LOCK_NAMED, {"keys": [one.event.key for one in news.new]})
-        fresh = tellings.insert(connection, QUEUE, news.new)
+        fresh = tellings.insert(connection, tellings.LISTING, news.new)
         if not fresh:
             return 0
         identities = [one.event.identity for one in fresh]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kfm_pipelines.state.inbox import Delivery
 
 
+LISTING = "s3-listing"  # in the place of a queue's name: found in a bucket, not told by anybody
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """An event in its last place, when it was made, and the first message that told of it."""
@@ -28,15 +31,17 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What of a batch was not known: events, later places of known ones, and that known ones were made earlier."""
+    """What of a batch was not known: events, later places of known ones, that known ones were made earlier, and that
+    somebody tells of those that were only found in a bucket."""
 
     new: list[Told]
     later: list[Told]
     earlier: list[Told]
+    found: list[Told]
 
     @property
     def keys(self) -> list[str]:
-        return [told.event.key for told in (*self.new, *self.later, *self.earlier)]
+        return [told.event.key for told in (*self.new, *self.later, *self.earlier, *self.found)]
 
 
 def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
@@ -52,10 +57,11 @@ def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
 def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) -> News:
     rows = connection.execute(
         """
-        SELECT identity, sequencer, event_time, coalesce(made_at, event_time) AS made_at
+        SELECT identity, sequencer, event_time, coalesce(made_at, event_time) AS made_at,
+               queue = %(listing)s AND state = 'received' AS found
         FROM kfm.inbox WHERE identity = ANY(%(identities)s)
         """,
-        {"identities": [one.event.identity for one in told]},
+        {"identities": [one.event.identity for one in told], "listing": LISTING},
     )
     known = {row["identity"]: row for row in rows}
     again = [(one, known[one.event.identity]) for one in told if one.event.identity in known]
@@ -67,7 +73,23 @@ def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) 
             if _padded(one.event.sequencer) > _padded(row["sequencer"]) or one.event.event_time > row["event_time"]
         ],
         earlier=[one for one, row in again if one.made_at < row["made_at"]],
+        found=[one for one, row in again if row["found"]],
     )
+
+
+def take_over(connection: "Connection[dict[str, Any]]", queue: str, found: Sequence[Told]) -> list[Told]:
+    """Events that were only found in a bucket, and so were due for nobody, are the queue's from now on; those of them
+    that no run has begun with."""
+    rows = connection.execute(
+        """
+        UPDATE kfm.inbox SET queue = %(queue)s, ready_at = NULL
+        WHERE identity = ANY(%(identities)s) AND queue = %(listing)s AND state = 'received'
+        RETURNING identity
+        """,
+        {"identities": [one.event.identity for one in found], "queue": queue, "listing": LISTING},
+    ).fetchall()
+    taken = {row["identity"] for row in rows}
+    return [one for one in found if one.event.identity in taken]
 
 
 def insert(connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[Told]) -> list[Told]:

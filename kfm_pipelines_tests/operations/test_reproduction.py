@@ -11,7 +11,6 @@ import pytest
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.catalogs import stac
 from kfm_pipelines.errors import ReplayRefused, ServiceUnavailable
-from kfm_pipelines.local.samples import streamflow_object
 from kfm_pipelines.operations import batch, configuration_changes, frozen_config, inputs
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.purposes import Purpose
@@ -151,22 +150,20 @@ def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.Mo
 
 def test_an_object_that_has_changed_is_named(site: Site) -> None:
     """S3 keeps versions: what was overwritten is still there for whoever names its version."""
-    first = site.put()
-    events = {"pinned": first.version_id, "unpinned": None}
-    for hour, version in enumerate(events.values()):
-        put = site.put(hour)
-        hear(site.workshop, Told(site.key(hour), site.s3_message(put, version_id=version and put.version_id)))
+    pinned, unpinned = site.put(0), site.put(1)
+    hear(site.workshop, Told(site.key(0), site.s3_message(pinned)))
+    hear(site.workshop, Told(site.key(1), site.s3_message(unpinned, version_id=None)))
     keys = [site.key(hour) for hour in range(2)]
     publish(site.workshop, site.dataset, keys, "first")
     close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
-    site.put(0, streamflow_object(START, seed=1)[1])
-    other = site.put(1, streamflow_object(START + timedelta(hours=1), seed=1)[1])
+    site.put(0, b"something else")
+    site.put(1, b"x" * unpinned.size)
 
     reproduce(site.workshop, keys)
     assert last_of(site.workshop, keys[0]).detail["reason"] == REPRODUCED
     reason = last_of(site.workshop, keys[1]).detail["reason"]
-    assert f"s3://{site.bucket}/{other.object_key} has " in reason
-    assert "the event promised" in reason
+    assert f"s3://{site.bucket}/{unpinned.object_key} has ETag " in reason
+    assert f"; the event promised {unpinned.etag}" in reason
 
     # Heard of, it is an input that waits; what was published is not what would be made now.
     hear(site.workshop, told(site, turn=2))
@@ -176,6 +173,13 @@ def test_an_object_that_has_changed_is_named(site: Site) -> None:
     [row] = site.fetch(f"SELECT due_at IS NOT NULL AS due FROM kfm.keys WHERE key = '{keys[0]}'")
     assert row["due"]
     assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE state = 'received'") == [{"n": 1}]
+    # One that has failed is not tried again because of a replay.
+    for state in ("started", "failed"):
+        site.workshop.database.execute(
+            "UPDATE kfm.inbox SET state = %(state)s WHERE state IN ('received', 'started')", {"state": state}
+        )
+    reproduce(site.workshop, keys[:1], "fourth")
+    assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE state = 'failed'") == [{"n": 1}]
 
 
 def test_an_older_version_is_reproduced_after_another_was_declared(published: Site, tmp_path: Path) -> None:

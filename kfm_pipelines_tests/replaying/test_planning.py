@@ -146,6 +146,9 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
     after = site.fetch("SELECT identity FROM kfm.inbox ORDER BY identity")
     assert len(after) == len(before) + 1
     assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE key LIKE '%T01Z%'") == [{"n": 1}]
+    assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL ORDER BY key") == [
+        {"key": site.key(hour)} for hour in range(3)
+    ]
     close_windows(site)
     plan = planned(site, 5, "upgrade")
     assert [one.key for one in plan.chosen] == [site.key(hour) for hour in range(3)]

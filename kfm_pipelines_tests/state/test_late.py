@@ -1,15 +1,18 @@
 """The late lane: what a late event does under each rule, what is judged again, and who lets go of what is held."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from kfm_pipelines.declarations import Due
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.operations.timekeeping import keep_time, time_told
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.audit import entries_of_key
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.due import close_windows
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.late import review_lateness
 from kfm_pipelines.state.late_lane import LateFilter, count_late, held_late, late_events, release
@@ -163,3 +166,29 @@ def test_inputs_taken_from_another_key_do_not_change_there(database: Database) -
     transactions.skip(database, claim, {})
     assert is_due(database, IN_TIME)
     assert row_of_key(database, target)["due_at"] is None
+
+
+def test_what_is_taken_away_late_is_not_held(database: Database) -> None:
+    """Or it would stay published against the will of whoever took it away."""
+    hear(database, streams("quarantine"), IN_TIME, NEWEST)
+    settled(database, IN_TIME)
+    gone = told(1, 10, change="deleted")
+    hear(database, streams("quarantine"), gone)
+    assert held_late(database) == {}
+    assert is_due(database, gone)
+    assert (gone.identity, True) in inputs(database, gone.key)
+
+
+def test_a_review_does_not_wait_for_a_key_that_is_being_published(database: Database) -> None:
+    datasets = streams("quarantine", due=Due(when="on_close", wait=timedelta(days=9)))
+    other = told(2, 10, part=1)
+    hear(database, datasets, LATE, other)
+    hear(database, datasets, NEWEST)
+    with database.transaction() as connection:
+        connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": LATE.key})
+        assert review_lateness(database, datasets) == 1
+        assert close_windows(database, datasets) == 0
+    assert held_late(database) == {DATASET: 1}
+    assert review_lateness(database, datasets) == 1
+    assert held_late(database) == {DATASET: 2}
+    assert database.fetch("SELECT * FROM kfm.late_again") == []

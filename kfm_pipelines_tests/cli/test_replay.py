@@ -1,0 +1,100 @@
+"""`kfm replay` as people and programs use it."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from kfm_pipelines_tests.cli.command import kfm
+from kfm_pipelines_tests.replaying.given import close_windows, published_hours
+from kfm_pipelines_tests.site import START, Site
+
+RANGE = ("--dataset", "usgs/streamflow", "--from", "2025-12-04", "--to", "2025-12-04T06:00Z")
+
+
+def refused(site: Site, *arguments: str) -> str:
+    said = kfm(site.environment, "replay", *arguments)
+    assert said.code in (1, 2), said.out
+    assert "Traceback" not in said.err
+    return " ".join(said.err.split())
+
+
+@pytest.mark.slow
+def test_a_replay_from_the_plan_to_its_end(site: Site) -> None:
+    published_hours(site, 3)
+    shown = kfm(site.environment, "replay", "plan", *RANGE, "--by", "ana").out
+    assert "reproduce 3 keys of usgs/streamflow" in shown
+    assert "published, revision 1" in shown
+    assert "unknown CPU s" in shown
+    assert "configuration: " in shown
+    plan = kfm(site.environment, "replay", "plan", *RANGE, "--by", "ana", "--json").json
+    assert [one["key"] for one in plan["keys"]] == [site.key(hour) for hour in range(3)]
+    assert (plan["estimate"]["cpu_seconds"], plan["estimate"]["energy_ws"]) == (None, None)
+    name = plan["replay"]
+    assert f"configuration: {plan['config_digest']}" in shown
+
+    assert "no Dagster daemon is at work" in refused(site, "run", name)
+    assert "is planned, so it cannot be paused" in refused(site, "pause", name)
+    boxed = kfm(site.environment, "replay", "run", name, "--here", "--time-box", "0s", "--by", "bo", "--json").json
+    assert (boxed["state"], boxed["decided"]) == ("paused", 0)
+    assert [one["identical"] for one in boxed["canary"]] == [True, True, True]
+    assert "is paused (its time box of 0 s is over), so it cannot be started" in refused(site, "run", name, "--here")
+    site.workshop.database.execute("UPDATE kfm.replays SET plan = jsonb_set(plan, '{terms,time_box_seconds}', 'null')")
+
+    done = kfm(site.environment, "replay", "resume", name, "--here", "--by", "bo")
+
+    assert done.code == 0, done.err
+    assert "[##############################] 3 of 3 keys" in done.out
+    assert "3 skipped" in done.out
+    assert f"replay {name}: 3 of 3" in done.err
+    status = kfm(site.environment, "replay", "status", name, "--json").json
+    assert (status["state"], status["outcomes"]) == ("done", {"SKIPPED": 3})
+    assert status["energy_ws_estimated"] > 0
+    assert [(one["what"], one["actor"]) for one in status["moves"]][:3] == [
+        ("planned", "ana"), ("started", "bo"), ("canary-good", "kfm"),
+    ]  # fmt: skip
+    listed = kfm(site.environment, "replay", "status").out
+    assert name in listed
+    assert "3 of 3" in listed
+    assert "is done (3 keys done), so it cannot be cancelled" in refused(site, "cancel", name)
+
+
+@pytest.mark.slow
+def test_history_in_the_bucket_is_registered_and_what_is_red_is_told(site: Site) -> None:
+    site.put(0)
+    site.put(1, b"not a table")
+    close_windows(site, START + timedelta(hours=6))
+    registered = kfm(site.environment, "replay", "plan", *RANGE, "--register", "--by", "ana", "--json").json
+    assert registered["registered"] == {"objects": 2, "events": 2, "windows": 6, "new_keys": 6}
+    assert registered["mode"] == "upgrade"
+    plan = registered
+    assert {one["why"] for one in plan["keys"]} == {"registered, not run"}
+    assert len(plan["left_out"]) == 4
+    run = kfm(site.environment, "replay", "run", plan["replay"], "--here", "--json", "--by", "ana")
+    assert run.code == 1
+    stopped = json.loads(run.out)
+    assert stopped["state"] == "stopped"
+    assert f"1 of the first 2 keys are not good: {site.key(1)}: " in stopped["note"]
+    assert site.fetch("SELECT * FROM kfm.revisions") == []
+
+    plan = kfm(site.environment, "replay", "plan", *RANGE, "--mode", "upgrade", "--by", "ana", "--json").json
+    run = kfm(site.environment, "replay", "run", plan["replay"], "--here", "--canary", "0", "--max-attempts", "1",
+              "--by", "ana")  # fmt: skip
+    assert run.code == 1
+    assert "1 applied, 1 failed" in run.out
+    assert f"quarantine {site.key(1)} after 1 attempts" in run.out
+
+
+def test_what_makes_no_sense_is_refused_in_one_sentence(untouched: Site) -> None:
+    site = untouched
+    assert "no key of usgs/streamflow is known" in refused(site, "plan", *RANGE)
+    assert "is not declared" in refused(site, "plan", "--dataset", "no/such", *RANGE[2:])
+    assert "is no time" in refused(site, "plan", "--dataset", "usgs/streamflow", "--from", "now", "--to", "2025-01-01")
+    backwards = ("--dataset", "usgs/streamflow", "--from", "2025-12-05", "--to", "2025-12-04")
+    assert "nothing begins from" in refused(site, "plan", *backwards)
+    assert "is no condition" in refused(site, "plan", *RANGE, "--where", "colour=red")
+    assert "tolerances are for --mode upgrade" in refused(site, "plan", *RANGE, "--rows-percent", "1")
+    for command in ("run", "status", "pause", "resume", "cancel"):
+        assert "there is no replay 'r0'" in refused(site, command, "r0")
+    assert "neither a number of keys nor a share" in refused(site, "run", "r0", "--canary", "some")
+    assert kfm(site.environment, "replay", "status", "--json").json == {"replays": []}
