@@ -80,9 +80,10 @@ def advance(
     for dataset in sorted({event.dataset for event in told}):
         declared = datasets[dataset]
         signs = _signs((event for event in told if event.dataset == dataset), declared.watermark)
-        since = _insert_advances(connection, dataset, signs)
-        if since is not None:
-            _sweep_again(connection, declared, since, judged)
+        new = _not_surpassed(connection, dataset, signs)
+        if new:
+            since = min(one.at for _, one in new)
+            _sweep_again(connection, declared, since, _insert_advances(connection, dataset, since, new), judged)
             _advance_checkpoints(connection, declared, now)
 
 
@@ -152,31 +153,40 @@ def _not_surpassed(
 
 
 def _insert_advances(
-    connection: "Connection[dict[str, Any]]", dataset: str, signs: Sequence[tuple[str, Advance]]
-) -> datetime | None:
-    """Since when the advances are others than before, if they are."""
-    new = _not_surpassed(connection, dataset, signs)
-    if not new:
-        return None
-    since = min(one.at for _, one in new)
-    parameters = {**_parameters(dataset, new), "since": since}
-    connection.execute(
-        f"""
-        DELETE FROM kfm.advances a USING {_UNNESTED}
-        WHERE a.dataset = %(dataset)s AND a.at >= %(since)s
-          AND a.partition = n.partition AND a.at >= n.at AND a.reached <= n.reached
-        """,  # noqa: S608
-        parameters,
+    connection: "Connection[dict[str, Any]]", dataset: str, since: datetime, new: Sequence[tuple[str, Advance]]
+) -> list[tuple[str, Advance]]:
+    """All advances since then; those that the new ones surpass are none any more."""
+    rows = connection.execute(
+        "SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s AND at >= %(since)s",
+        {"dataset": dataset, "since": since},
     )
+    known = [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
+    by_stream: defaultdict[str, list[Advance]] = defaultdict(list)
+    for partition, one in (*known, *new):
+        by_stream[partition].append(one)
+    kept = [(partition, one) for partition, several in by_stream.items() for one in envelope(several)]
+    surpassed = [*(set(known) - set(kept))]
+    if surpassed:
+        connection.execute(
+            f"""
+            DELETE FROM kfm.advances a USING {_UNNESTED}
+            WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at = n.at
+            """,  # noqa: S608
+            _parameters(dataset, surpassed),
+        )
     connection.execute(
         f"INSERT INTO kfm.advances (dataset, partition, at, reached) SELECT %(dataset)s, n.* FROM {_UNNESTED}",  # noqa: S608
-        parameters,
+        _parameters(dataset, new),
     )
-    return since
+    return kept
 
 
 def _sweep_again(
-    connection: "Connection[dict[str, Any]]", dataset: Dataset, since: datetime, judged: Sequence[str]
+    connection: "Connection[dict[str, Any]]",
+    dataset: Dataset,
+    since: datetime,
+    advances: Sequence[tuple[str, Advance]],
+    judged: Sequence[str],
 ) -> None:
     """The steps from this time on, anew; events made after the first that is another may be late now, or no more."""
     parameters = {"dataset": dataset.dataset, "since": since}
@@ -184,13 +194,6 @@ def _sweep_again(
         row["partition"]: Advance(row["at"], row["reached"])
         for row in connection.execute(_REACHED_BEFORE.encode(), parameters)
     }
-    advances = [
-        (row["partition"], Advance(row["at"], row["reached"]))
-        for row in connection.execute(
-            "SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s AND at >= %(since)s",
-            parameters,
-        )
-    ]
     last = connection.execute(
         """
         SELECT watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at < %(since)s
@@ -205,8 +208,8 @@ def _sweep_again(
             "SELECT at, watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at >= %(since)s", parameters
         )
     }
-    _replace_steps(connection, dataset.dataset, known - steps, steps - known)
     if steps != known:
+        _replace_steps(connection, dataset.dataset, known - steps, steps - known)
         _judge_again(connection, dataset.dataset, min(step.at for step in steps ^ known), judged)
 
 
@@ -252,6 +255,8 @@ def _behind(
 
 def _advance_checkpoints(connection: "Connection[dict[str, Any]]", dataset: Dataset, now: datetime | None) -> None:
     behind = _behind(connection, dataset, now)
+    if not behind:
+        return
     connection.execute(
         """
         INSERT INTO kfm.checkpoints AS c (dataset, partition, watermark)

@@ -6,6 +6,7 @@ from kfm_pipelines.operations import validation_report
 from kfm_pipelines.operations.purge import purge
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.state.streams_given import hear, streams, told
 
 OLD, YOUNG = 401, 399
 
@@ -52,3 +53,14 @@ def test_old_findings_and_reports_are_forgotten(site: Site, monkeypatch: pytest.
     assert purge(site.workshop).reports == 0
     assert [store.exists(path) for path in (*paths, undeclared, young)] == [False, False, False, False, True]
     assert len(site.fetch("SELECT FROM kfm.verdicts")) == 10
+
+
+def test_a_replaced_event_is_forgotten_with_what_is_known_of_its_lateness(site: Site) -> None:
+    database = site.workshop.database
+    replaced, newer = told(1, 10), told(1, 11, identity="e" * 64)
+    hear(database, streams("patch"), told(9, 9), replaced, newer)
+    for state in ("started", "succeeded"):
+        database.execute("UPDATE kfm.inbox SET state = %(state)s", {"state": state})
+    database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
+    assert purge(site.workshop).events == 1
+    assert site.fetch("SELECT identity FROM kfm.late") == [{"identity": newer.identity}]
