@@ -3,7 +3,7 @@
 For many keys at once: they mostly share what made them, so each document is compared once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from kfm_pipelines.datasets import Dataset
@@ -18,7 +18,7 @@ from kfm_pipelines.operations.frozen_config import (
 from kfm_pipelines.operations.governance import Governance, governance_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.frozen import thawed
-from kfm_pipelines.state.makings import Making, makings_of
+from kfm_pipelines.state.makings import Configured, configured_of
 
 UNPUBLISHED = "nothing of it is published, so there is nothing to reproduce"
 UNKEPT = "it was published before configurations were kept"
@@ -27,9 +27,9 @@ UNKEPT = "it was published before configurations were kept"
 def configuration_changes(workshop: Workshop, dataset: Dataset, keys: Sequence[str]) -> dict[str, list[str]]:
     """For each of the keys why it cannot be reproduced now, one phrase each; none when its configuration is as it was.
     `dataset` is as declared now."""
-    makings = makings_of(workshop.database, keys)
+    known = configured_of(workshop.database, keys)
     comparison = _Comparison(workshop, dataset)
-    return {key: comparison.of(makings[key]) if key in makings else [UNPUBLISHED] for key in keys}
+    return {key: comparison.of(known[key]) if key in known else [UNPUBLISHED] for key in keys}
 
 
 class _Comparison:
@@ -40,15 +40,14 @@ class _Comparison:
         self._dataset = dataset
         self._known: dict[str, list[str]] = {}  # by digest of the document of then
 
-    def of(self, making: Making) -> list[str]:
-        frozen = making.computed.get("frozen")
-        if frozen is None:
+    def of(self, then: Configured) -> list[str]:
+        if then.frozen is None or then.policy is None:
             return [UNKEPT]
         return [
-            *self._declaration(frozen[DECLARATION]),
-            *self._governed(making),
-            *self._environment(frozen[ENVIRONMENT]),
-            *self._signed(making),
+            *self._declaration(then.frozen[DECLARATION]),
+            *self._governed(then.key, then.policy, then.exemption),
+            *self._environment(then.frozen[ENVIRONMENT]),
+            *self._signed(then.signed_by),
         ]
 
     def _declaration(self, digest: str) -> list[str]:
@@ -63,18 +62,17 @@ class _Comparison:
             self._known[digest] = environment_changes(thawed(self._workshop.database, digest), now)
         return self._known[digest]
 
-    def _governed(self, making: Making) -> Iterator[str]:
-        then, now = making.computed["policy"], self._governance.policy
+    def _governed(self, key: str, then: Mapping[str, str], exempted: str | None) -> Iterator[str]:
+        now, exemption = self._governance.policy, self._governance.exemption_of(key)
         if then["name"] != now.name:
             yield f"the policy was {then['name']} and is {now.name}"
         elif then["sha256"] != now.digest:
             yield f"policy {now.name} is not what it was"
-        exempted, exemption = making.computed["exemption"], self._governance.exemption_of(making.key)
         if exempted != (exemption.id if exemption else None):
             yield f"it was made under {_named(exempted)} and is under {_named(exemption.id if exemption else None)}"
 
-    def _signed(self, making: Making) -> Iterator[str]:
-        then, now = making.published["signed_by"], self._workshop.signer.public.key_id
+    def _signed(self, then: str) -> Iterator[str]:
+        now = self._workshop.signer.public.key_id
         if then != now:
             yield f"it was signed with key {then[:12]}, and releases are signed with {now[:12]} now"
 

@@ -13,34 +13,58 @@ class Making:
     by whoever restored it last."""
 
     key: str
-    revision: int
     begun: Mapping[str, Any]
     computed: Mapping[str, Any]
     published: Mapping[str, Any]
+
+    @property
+    def revision(self) -> int:
+        return int(self.published["revision"])
 
     @property
     def inputs(self) -> list[Mapping[str, Any]]:
         return list(self.begun.get("inputs", []))
 
 
-def makings_of(database: Database, keys: Sequence[str]) -> dict[str, Making]:
-    """Of those of the keys of which something is published."""
-    rows = database.fetch(
-        """
-        WITH applied AS (
-            SELECT DISTINCT ON (key) key, txn FROM kfm.wal
-            WHERE key = ANY(%(keys)s) AND step = 'commit' ORDER BY key, id DESC
-        )
-        SELECT a.key, p.detail AS published, b.detail AS begun, c.detail AS computed
-        FROM applied a
-        JOIN kfm.wal b ON b.key = a.key AND b.txn = a.txn AND b.step = 'begin'
-        JOIN kfm.wal c ON c.key = a.key AND c.txn = a.txn AND c.step = 'compute'
-        JOIN kfm.wal p ON p.key = a.key AND p.txn = a.txn AND p.step = 'publish'
-        """,
-        {"keys": list(keys)},
-    )
-    return {row["key"]: Making(revision=row["published"]["revision"], **row) for row in rows}
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """Under which configuration that was. Nothing is kept of what was published before configurations were."""
+
+    key: str
+    frozen: Mapping[str, str] | None
+    policy: Mapping[str, str] | None
+    exemption: str | None
+    signed_by: str
+
+
+_APPLIED = """
+    FROM unnest(%(keys)s::text[]) AS asked (key)
+    JOIN LATERAL (SELECT txn FROM kfm.wal w WHERE w.key = asked.key AND w.step = 'commit' ORDER BY id DESC LIMIT 1) a
+         ON true
+    JOIN kfm.wal c ON c.key = asked.key AND c.txn = a.txn AND c.step = 'compute'
+    JOIN kfm.wal p ON p.key = asked.key AND p.txn = a.txn AND p.step = 'publish'
+"""
 
 
 def making_of(database: Database, key: str) -> Making | None:
-    return makings_of(database, [key]).get(key)
+    """None when nothing of the key is published."""
+    rows = database.fetch(
+        f"""
+        SELECT asked.key, b.detail AS begun, c.detail AS computed, p.detail AS published {_APPLIED}
+        JOIN kfm.wal b ON b.key = asked.key AND b.txn = a.txn AND b.step = 'begin'
+        """,
+        {"keys": [key]},
+    )
+    return Making(**rows[0]) if rows else None
+
+
+def configured_of(database: Database, keys: Sequence[str]) -> dict[str, Configured]:
+    """Of those of the keys of which something is published; thousands at once."""
+    rows = database.fetch(
+        f"""
+        SELECT asked.key, c.detail -> 'frozen' AS frozen, c.detail -> 'policy' AS policy,
+               c.detail ->> 'exemption' AS exemption, p.detail ->> 'signed_by' AS signed_by {_APPLIED}
+        """,
+        {"keys": list(keys)},
+    )
+    return {row["key"]: Configured(**row) for row in rows}
