@@ -15,6 +15,7 @@ from bench.keys_per_minute import keys_per_minute_batched
 from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
 from bench.publishing import publish_cost_as_the_collection_grows
+from bench.replaying import a_year_replayed
 
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     drain_against_bare_loop,
@@ -26,6 +27,7 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     gates_share_with_suite,
     gates_share_of_masked,
     publish_cost_as_the_collection_grows,
+    a_year_replayed,
 )
 RESULTS = Path(__file__).parent / "results.json"
 

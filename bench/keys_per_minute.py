@@ -24,13 +24,13 @@ TIMEOUT_SECONDS = 600
 
 def keys_per_minute_batched(folder: Path) -> Measurement:
     with own_stack(folder, KFM_BATCH_SIZE="1") as workshop:
-        one_by_one = _keys_per_minute(workshop, START, SINGLE_KEYS)
+        one_by_one = keys_per_minute(workshop, START, SINGLE_KEYS)
     with own_stack(folder, KFM_BATCH_SIZE="200") as workshop:
-        batched = _keys_per_minute(workshop, START + timedelta(days=30), BATCHED_KEYS)
+        batched = keys_per_minute(workshop, START + timedelta(days=30), BATCHED_KEYS)
     return Measurement("keys_per_minute_batched", batched, "keys/min", one_by_one)
 
 
-def _keys_per_minute(workshop: Workshop, start: datetime, count: int) -> float:
+def keys_per_minute(workshop: Workshop, start: datetime, count: int) -> float:
     # All messages are waiting before the daemon starts, so that it finds a full queue.
     keys = emit_samples(workshop, Samples("usgs/streamflow", start, count), Topic(workshop.settings.topic), _ignore)
     with serve_dagster(workshop.settings.home, os.environ):

@@ -1,0 +1,99 @@
+"""A year of hours: how long it takes to plan, and how fast it is replayed against keys that events ask for.
+
+The objects of the year lie in the bucket and nobody has told of them, as in a historical load. Both rates are through
+the real daemon, in runs over 200 keys.
+"""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from bench.keys_per_minute import keys_per_minute
+from bench.measurement import Measurement
+from bench.stack import own_stack
+from kfm_pipelines.local.dagster import serve_dagster
+from kfm_pipelines.local.samples import streamflow_object
+from kfm_pipelines.messaging.clients import s3_client
+from kfm_pipelines.operations.replays.commands import start
+from kfm_pipelines.operations.replays.planning import Wish, make_plan
+from kfm_pipelines.operations.replays.registering import register_windows
+from kfm_pipelines.operations.setup import set_up
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.dispatch import register_partitions
+from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.state import replays
+from kfm_pipelines.state.replays import Terms
+
+YEAR = datetime(2024, 1, 1, tzinfo=UTC)
+HOURS = 8760
+ASKED_SECONDS = 5.0
+REPLAYED_KEYS = 600
+EVENTS_START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUT_SECONDS = 900
+
+
+def a_year_replayed(folder: Path) -> list[Measurement]:
+    with own_stack(folder, KFM_BATCH_SIZE="200") as workshop:
+        upload_unannounced(workshop, YEAR, HOURS)
+        planned = _seconds_to_plan(workshop)
+        replayed = _keys_per_minute_replayed(workshop)
+        asked_for = keys_per_minute(workshop, EVENTS_START, REPLAYED_KEYS)
+    return [
+        Measurement("planning_a_year_of_hours", planned, "s", ASKED_SECONDS),
+        Measurement("replayed_against_asked_for_by_events", replayed, "keys/min", asked_for),
+    ]
+
+
+def upload_unannounced(workshop: Workshop, start: datetime, hours: int) -> None:
+    """Put the objects while S3 has nobody to tell of them."""
+    bucket = workshop.datasets["usgs/streamflow"].input.bucket
+    s3_client().put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
+
+    def put(hour: int) -> None:
+        key, body = streamflow_object(start + timedelta(hours=hour))
+        s3_client().put_object(Bucket=bucket, Key=key, Body=body)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put, range(hours)))
+    set_up(workshop, cloud=True)
+
+
+def _seconds_to_plan(workshop: Workshop) -> float:
+    """What `kfm replay plan --register` does; in this order also because an earlier plan would have made the keys."""
+    dataset = workshop.datasets["usgs/streamflow"]
+    end = YEAR + timedelta(hours=HOURS)
+    began = time.perf_counter()
+    registered = register_windows(workshop, dataset, YEAR, end, "bench")
+    with opened_instance() as instance:
+        register_partitions(instance, dataset, registered.keys)
+    make_plan(workshop, Wish(dataset.dataset, YEAR, end, "upgrade"), "bench")
+    return time.perf_counter() - began
+
+
+def _keys_per_minute_replayed(workshop: Workshop) -> float:
+    wish = Wish("usgs/streamflow", YEAR, YEAR + timedelta(hours=REPLAYED_KEYS), "upgrade")
+    plan = make_plan(workshop, wish, "bench")
+    start(workshop, plan.id, Terms(batch=REPLAYED_KEYS), "bench")
+    with serve_dagster(workshop.settings.home, os.environ):
+        _wait(workshop, plan.id)
+    [row] = workshop.database.fetch(
+        """
+        SELECT count(*) AS published, extract(epoch FROM max(r.applied_at) - (
+            SELECT min(asked_at) FROM kfm.replay_batches WHERE replay = %(replay)s))::float AS seconds
+        FROM kfm.replay_keys k JOIN kfm.revisions r ON r.key = k.key WHERE k.replay = %(replay)s
+        """,
+        {"replay": plan.id},
+    )
+    if row["published"] != REPLAYED_KEYS:
+        raise SystemExit(f"{row['published']} of {REPLAYED_KEYS} keys were published")
+    return float(60 * REPLAYED_KEYS / row["seconds"])
+
+
+def _wait(workshop: Workshop, replay: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while replays.read(workshop.database, replay).state == "running":
+        if time.monotonic() > deadline:
+            raise SystemExit("the daemon took too long; see the logs under the benchmark's folder")
+        time.sleep(0.5)
