@@ -27,12 +27,13 @@ def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
 
 
 def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
-    """With no key left to go on with, and not all of them merely unchanged, the stage that lost them is the red one."""
+    """With no key left to go on with, and none that is merely unchanged, the stage that lost them is the red one. What
+    is unchanged is told by the last stage, which is the red one then."""
     keys = context.partition_keys
     if batch.held(keys):
         return
     entries = last_entries_of_run(batch.database, context.run.run_id, keys)
-    if all(_is_settled(entries.get(key)) for key in keys):
+    if any(_is_settled(entries.get(key)) for key in keys):
         return
     raise dg.Failure(_summary(keys, entries, batch.notes), allow_retries=False)
 
