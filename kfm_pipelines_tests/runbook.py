@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 FENCE = "```"
 EXIT_CODE = "exit code "
 ANYTHING = "…"
-PLACEHOLDERS = ("LETTER", "OTHER", "KEY", "REDRIVE", "DIGEST", "MINE", "TOMORROW", "EXEMPTION")
+PLACEHOLDERS = ("LETTER", "OTHER", "KEY", "REDRIVE", "DIGEST", "MINE", "TOMORROW", "EXEMPTION", "EVENT", "REPLAY")
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The runbooks are true: every command of theirs is run, in their order, and answers what they say."""
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
@@ -7,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from kfm_pipelines.local.samples.streamflow import streamflow_table
 from kfm_pipelines_tests.care.register import KEY, sites, with_reviewer
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.messaging.given import set_queue
 from kfm_pipelines_tests.operations.given import refusing, too_large
-from kfm_pipelines_tests.orchestration.given import spoiled
+from kfm_pipelines_tests.orchestration.given import parquet, spoiled
+from kfm_pipelines_tests.replaying import given as replaying
 from kfm_pipelines_tests.runbook import mentioned, says, steps_of
-from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.site import START, Site
 
 RUNBOOKS = Path(__file__).parents[1] / "docs" / "runbooks"
 Arrangements = dict[str, Callable[[], None]]
@@ -183,6 +186,30 @@ def test_a_dataset_is_stopped_by_the_book(site: Site) -> None:
     assert site.fetch("SELECT killed FROM kfm.kill_moves ORDER BY id") == [{"killed": True}, {"killed": False}]
 
 
+@pytest.mark.slow
+def test_late_data_is_released_by_the_book(site: Site) -> None:
+    """An hour whose second file was made when the watermark had passed it."""
+    replaying.declare(site, late="quarantine")
+    readings = streamflow_table(START)
+    site.put(0, data=parquet(readings.slice(0, 40)))
+    for hour in range(1, 10):
+        site.put(hour)
+    site.work()
+    site.put(0, name="late.parquet", data=parquet(readings.slice(40)))
+    site.drain()
+    [held] = site.fetch("SELECT identity FROM kfm.late WHERE state = 'held'")
+    names = {"KEY": site.key(0), "EVENT": held["identity"][:16]}
+
+    def know_the_replay() -> None:
+        names["REPLAY"] = site.fetch("SELECT id FROM kfm.replays")[0]["id"]
+
+    run(site, "late-data-lane.md", names, {"kfm replay run REPLAY --here": know_the_replay})
+
+    [item] = [json.loads(path.read_text()) for path in site.data.glob(f"catalog/*/items/{site.key(0)}.json")]
+    assert item["properties"]["kfm:late_inputs"] == 1
+    assert site.fetch("SELECT revision FROM kfm.revisions WHERE key LIKE '%T00Z%' ORDER BY 1")[-1] == {"revision": 2}
+
+
 def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
     pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
     commands = [step.command for page in pages for step in steps_of(page)]
@@ -196,6 +223,7 @@ def test_every_runbook_is_run() -> None:
         "dlq-redrive.md",
         "duplicate-spike.md",
         "kill-switch.md",
+        "late-data-lane.md",
         "red-key.md",
         "review.md",
     }

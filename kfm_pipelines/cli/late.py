@@ -116,7 +116,7 @@ def _show(events: Sequence[LateEvent]) -> None:
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("identity", "key", "made at", "watermark then", "rule", "state", "object"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("identity", "key"))
     for event in events:
         state = event.state if event.state != "released" else f"released by {printable(event.changed_by)}"
         table.add_row(
