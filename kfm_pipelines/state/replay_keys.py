@@ -4,6 +4,7 @@ What became of a key is read from the write-ahead log: a transaction says which 
 commit, so nothing has to be kept in step with it. A key with an outcome is never asked for again.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -226,8 +227,6 @@ def failures_of(database: Database, replay: str) -> dict[str, str]:
 
 
 def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:
-    import json
-
     database.execute(
         """
         UPDATE kfm.replay_keys r SET telemetry = t.record::jsonb
@@ -254,17 +253,6 @@ def quarantine(database: Database, replay: str, reasons: Mapping[str, str], acto
         for row in moved:
             detail = {"key": row["key"], "attempts": row["attempts"], "reason": row["why"]}
             note_move(connection, replay, "key-quarantined", actor, detail)
-
-
-def release_asked(database: Database, replay: str) -> None:
-    """Of a replay that is given up: what was asked for and not settled waits again, for good."""
-    database.execute(
-        """
-        UPDATE kfm.replay_keys SET state = 'waiting', changed_at = clock_timestamp()
-        WHERE replay = %(replay)s AND state = 'asked'
-        """,
-        {"replay": replay},
-    )
 
 
 def choose_canary(database: Database, replay: str, number: int) -> list[KeyState]:

@@ -108,7 +108,7 @@ def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:
             """
             INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority, inputs_from)
             SELECT key, %(dataset)s, window_start, window_end, 0, source
-            FROM unnest(%(keys)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[], %(sources)s::text[])
+            FROM unnest(%(keys)b::text[], %(starts)b::timestamptz[], %(ends)b::timestamptz[], %(sources)b::text[])
                  AS n (key, window_start, window_end, source)
             ON CONFLICT DO NOTHING
             """,
@@ -118,7 +118,7 @@ def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:
             connection.execute(
                 """
                 UPDATE kfm.keys k SET inputs_from = n.source
-                FROM unnest(%(keys)s::text[], %(sources)s::text[]) AS n (key, source)
+                FROM unnest(%(keys)b::text[], %(sources)b::text[]) AS n (key, source)
                 WHERE k.key = n.key AND k.inputs_from IS NULL AND n.source IS NOT NULL
                 """,
                 parameters,
