@@ -108,7 +108,7 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
                 tried = commands.start(workshop, replay_id, terms, by)
                 if not as_json:
                     tables.show_first_keys(tried)
-            standing = _carried_out(workshop, replay_id, hands, quiet=as_json)
+            standing = _carried_out(workshop, replay_id, hands, by, quiet=as_json)
         _tell(workshop, standing, as_json)
 
 
@@ -123,7 +123,7 @@ def resume(replay_id: str, here: bool, by: str, as_json: bool) -> None:
         replays.read(workshop.database, replay_id)
         with _hands(workshop, here=here) as hands:
             commands.resume(workshop, replay_id, by, here=here)
-            standing = _carried_out(workshop, replay_id, hands, quiet=as_json)
+            standing = _carried_out(workshop, replay_id, hands, by, quiet=as_json)
         _tell(workshop, standing, as_json)
 
 
@@ -214,7 +214,9 @@ def _daemon(workshop: Workshop) -> "Iterator[ByDaemon]":
         yield ByDaemon(instance, lambda: build_definitions(workshop.settings.resources).resolve_asset_graph())
 
 
-def _carried_out(workshop: Workshop, replay_id: str, hands: "InThisProcess | ByDaemon", *, quiet: bool) -> Standing:
+def _carried_out(
+    workshop: Workshop, replay_id: str, hands: "InThisProcess | ByDaemon", by: str, *, quiet: bool
+) -> Standing:
     """Until it is over or paused, with a bar. Stopping to look stops no daemon; in this process it stops the work."""
     from kfm_pipelines.orchestration.replaying import InThisProcess, carry_out_here
 
@@ -228,7 +230,7 @@ def _carried_out(workshop: Workshop, replay_id: str, hands: "InThisProcess | ByD
             else:
                 _watch(workshop, replay_id, hands, show_done)
     except KeyboardInterrupt:
-        notes.print(_interrupted(workshop, replay_id, here=isinstance(hands, InThisProcess)))
+        notes.print(_interrupted(workshop, replay_id, by, here=isinstance(hands, InThisProcess)))
         raise click.Abort from None
     return standing_of(workshop, replay_id)
 
@@ -246,9 +248,9 @@ def _watch(workshop: Workshop, replay_id: str, hands: "ByDaemon", show_done: Cal
         time.sleep(max(LOOK_SECONDS, min(step.again_in, 5.0) if step else 0.0))
 
 
-def _interrupted(workshop: Workshop, replay_id: str, *, here: bool) -> str:
+def _interrupted(workshop: Workshop, replay_id: str, by: str, *, here: bool) -> str:
     if here:
-        commands.pause(workshop, replay_id, "kfm", "interrupted")
+        commands.pause(workshop, replay_id, by, "interrupted")
         return f"replay {replay_id} is paused; go on with `kfm replay resume {replay_id} --here`"
     return (
         f"replay {replay_id} goes on: Dagster's daemon carries it out; `kfm replay pause {replay_id}` pauses it, "

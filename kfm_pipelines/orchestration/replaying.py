@@ -3,6 +3,7 @@ carries replays on."""
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dagster as dg
@@ -88,17 +89,16 @@ class InThisProcess:
         for run in self._runs(dataset, batch):
             while not self._room().fits(run):
                 time.sleep(1.0)
-            self._definitions.resolve_job_def(group_of(dataset)).execute_in_process(
-                instance=self._instance,
-                tags={
-                    **run_tags(dataset, run.names),
-                    **range_tags(run.names),
-                    **_tags(dataset, batch),
-                    BACKFILL_TAG: batch.backfill,
-                },
-                raise_on_error=False,
-            )
+            # In the main thread Dagster would take an interrupt for its own, and the replay would go on.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(self._execute, dataset, batch, run).result()
         self._done.add(batch.backfill)
+
+    def _execute(self, dataset: Dataset, batch: ReplayBatch, run: PlannedRun) -> None:
+        tags = {**run_tags(dataset, run.names), **range_tags(run.names), **_tags(dataset, batch)}
+        self._definitions.resolve_job_def(group_of(dataset)).execute_in_process(
+            instance=self._instance, tags={**tags, BACKFILL_TAG: batch.backfill}, raise_on_error=False
+        )
 
     def is_over(self, batch: ReplayBatch) -> bool:
         """What `ask` does is done when it returns."""

@@ -1,12 +1,16 @@
 """`kfm replay` as people and programs use it."""
 
 import json
+import signal
+import tempfile
 from datetime import timedelta
 
 import pytest
 
-from kfm_pipelines_tests.cli.command import kfm
-from kfm_pipelines_tests.replaying.given import close_windows, published_hours
+from kfm_pipelines_tests.cli.command import RUN, kfm
+from kfm_pipelines_tests.forks.process import Forked
+from kfm_pipelines_tests.local.processes import eventually
+from kfm_pipelines_tests.replaying.given import carried_on, close_windows, moves, outcomes, planned, published_hours
 from kfm_pipelines_tests.site import START, Site
 
 RANGE = ("--dataset", "usgs/streamflow", "--from", "2025-12-04", "--to", "2025-12-04T06:00Z")
@@ -83,6 +87,27 @@ def test_history_in_the_bucket_is_registered_and_what_is_red_is_told(site: Site)
     assert run.code == 1
     assert "1 applied, 1 failed" in run.out
     assert f"quarantine {site.key(1)} after 1 attempts" in run.out
+
+
+@pytest.mark.slow
+def test_an_interrupt_pauses_what_this_process_carries_out(site: Site) -> None:
+    keys = published_hours(site, 4)
+    plan = planned(site, 4)
+    run = [*RUN, "replay", "run", plan.id, "--here", "--batch", "1", "--canary", "1", "--by", "bo"]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = Forked(run, env=site.environment, stdout=out, stderr=err)
+        assert eventually(lambda: outcomes(site, plan.id), seconds=60)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        err.seek(0)
+        said = err.read().decode()
+    assert f"go on with `kfm replay resume {plan.id} --here`" in said
+    assert "Traceback" not in said
+    assert moves(site, plan.id)[-1] == ("paused", "bo")
+    assert len(outcomes(site, plan.id)) < 4
+    assert carried_on(site, plan.id).state == "paused"
+    assert kfm(site.environment, "replay", "resume", plan.id, "--here", "--json").json["outcomes"] == {"SKIPPED": 4}
+    assert outcomes(site, plan.id) == {key: ["SKIPPED"] for key in keys}
 
 
 def test_what_makes_no_sense_is_refused_in_one_sentence(untouched: Site) -> None:
