@@ -1,6 +1,7 @@
 """What the tests of this folder start from: a site with published hours whose windows are closed, and plans of them."""
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.replaying import InThisProcess, carry_out_here
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings
+from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Mode, Replay, Terms
 from kfm_pipelines_tests.candidates import declaration_path
 from kfm_pipelines_tests.site import START, Site
@@ -53,6 +55,12 @@ def carried_out(site: Site, replay: str, **terms: Any) -> Replay:
     """Started and carried out in this process."""
     commands.start(site.workshop, replay, Terms(here=True, **terms), "ana")
     return carried_on(site, replay)
+
+
+def begun_untried(site: Site, replay: str, **terms: Any) -> None:
+    """As if its first keys had been good."""
+    move = partial(replays.move, site.workshop.database, replay, "started", "ana")
+    assert move(to="running", only_from=["planned"], terms=Terms(here=True, **terms))
 
 
 def carried_on(site: Site, replay: str) -> Replay:

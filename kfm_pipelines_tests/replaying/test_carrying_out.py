@@ -21,6 +21,7 @@ from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.replaying.given import (
     DATASET,
     PUBLISHED,
+    begun_untried,
     carried_on,
     carried_out,
     close_windows,
@@ -113,7 +114,8 @@ def test_it_stops_when_nothing_works(site: Site) -> None:
     close_windows(site)
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
     plan = planned(site, 7, "upgrade")
-    replay = carried_out(site, plan.id, canary=0, batch=5)
+    begun_untried(site, plan.id, batch=5)
+    replay = carried_on(site, plan.id)
     assert replay.state == "stopped"
     assert replay.note.startswith("none of the first 5 keys succeeded; the last one:")
     assert site.tree(*PUBLISHED) == {}

@@ -46,6 +46,7 @@ class Bounds:
 
     watermark: datetime | None
     killed: str | None = None
+    open_policies: frozenset[str] = frozenset()  # what was made under these has nothing to hide
 
     def why_not(self, window_end: datetime) -> str | None:
         if self.killed:
@@ -63,22 +64,39 @@ def choose_again(known: Sequence[KnownKey], bounds: Bounds) -> list[PlannedKey]:
 
 
 def choose_upgrades(
-    dataset: Dataset, known: Sequence[KnownKey], bounds: Bounds
+    dataset: Dataset, known: Sequence[KnownKey], where: Where, bounds: Bounds
 ) -> tuple[list[PlannedKey], list[NewKey]]:
     """For an upgrade: each window that is published by another version, as a key of the declared one; and what is of
-    the declared version but was never published."""
+    the declared version but was never published. Conditions are on what there is to upgrade; what is published of the
+    declared version is looked at in any case."""
     version = dataset.key.transform_version
     there = {one.key: one for one in known if one.version == version}
     sources: dict[str, KnownKey] = {}
-    for one in known:
+    unfit: list[PlannedKey] = []
+    for one in (one for one in known if one.version != version and one.revision and where.holds(one)):
+        if why_not := _why_no_source(dataset, one, bounds):
+            unfit.append(PlannedKey(one.key, why_not, left_out=True))
+            continue
         target = str(key_of(dataset, window_of(one.window_start, dataset.key.window)))
-        if one.version != version and one.revision and _is_newer(one, sources.get(target)):
+        if _is_newer(one, sources.get(target)):
             sources[target] = one
-    windows = {**there, **sources}
+    windows = {**{key: one for key, one in there.items() if where.holds(one)}, **sources}
     ordered = sorted(windows, key=lambda key: (windows[key].window_start, key))
     chosen = [_upgraded(key, sources.get(key), there.get(key), bounds) for key in ordered]
-    new = [NewKey(target, one.window_start, one.window_end, one.key) for target, one in sources.items()]
-    return chosen, new
+    new = [NewKey(target, one.window_start, one.window_end) for target, one in sources.items()]
+    return [*unfit, *chosen], new
+
+
+def _why_no_source(dataset: Dataset, one: KnownKey, bounds: Bounds) -> str | None:
+    """A key has one source, so what is not exactly its window would be a part of it that passes for the whole."""
+    window = window_of(one.window_start, dataset.key.window)
+    if (window.start, window.end) != (one.window_start, one.window_end):
+        return f"its window is not one {dataset.key.window}, as windows of {dataset.dataset} are now"
+    if one.policy is not None and one.policy != dataset.policy and one.policy not in bounds.open_policies:
+        return f"it was made under policy {one.policy}, and {dataset.dataset} names {dataset.policy} now"
+    if one.inputs_from and one.events:
+        return f"its inputs are its own and those of {one.inputs_from}; upload its objects again"
+    return None
 
 
 def _again(one: KnownKey, bounds: Bounds) -> PlannedKey:

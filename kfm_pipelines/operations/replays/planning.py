@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
+from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Tolerance
-from kfm_pipelines.errors import ReplayRefused
+from kfm_pipelines.errors import KfmError, ReplayRefused
 from kfm_pipelines.operations.configuration_changes import configuration_changes
 from kfm_pipelines.operations.replays.choosing import EVERY_KEY, Bounds, Where, choose_again, choose_upgrades
 from kfm_pipelines.operations.replays.configuration import frozen_config
@@ -67,7 +68,7 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
         raise ReplayRefused(f"nothing begins from {wish.start.isoformat()} and before {wish.end.isoformat()}")
     known = known_keys(workshop.database, wish.dataset, wish.start, wish.end)
     wanted = [one for one in known if wish.where.holds(one)]
-    keys = _chosen(workshop, dataset, wish, wanted)
+    keys = _chosen(workshop, dataset, wish, known)
     going = {one.source or one.key for one in keys if not one.left_out}
     if not going:
         raise ReplayRefused(_nothing(wish, known, wanted, keys))
@@ -87,15 +88,27 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
     return plan
 
 
-def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, wanted: Sequence[KnownKey]) -> list[PlannedKey]:
+def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
     stopped = kills.killed(workshop.database).get(wish.dataset)
-    bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
+    bounds = Bounds(
+        closed_until(workshop.database, wish.dataset),
+        str(stopped) if stopped else None,
+        frozenset(name for name in {one.policy for one in known} if name and _is_open(workshop, name)),
+    )
     if wish.mode == "reproduce":
+        wanted = [one for one in known if wish.where.holds(one)]
         return _reproducible(workshop, dataset, choose_again(wanted, bounds))
-    chosen, new = choose_upgrades(dataset, wanted, bounds)
-    going = {one.key for one in chosen}
-    make_keys(workshop.database, wish.dataset, [one for one in new if one.key in going])
+    chosen, new = choose_upgrades(dataset, known, wish.where, bounds)
+    make_keys(workshop.database, wish.dataset, new)
     return chosen
+
+
+def _is_open(workshop: Workshop, policy: str) -> bool:
+    """By what it says now; one that is gone is not."""
+    try:
+        return load_policy(workshop.settings.resources, policy).is_open
+    except KfmError:
+        return False
 
 
 def _reproducible(workshop: Workshop, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
