@@ -18,6 +18,7 @@ from kfm_pipelines.gates import TABLE_GATES, Verdict
 from kfm_pipelines.operations import inputs, release, reproduction
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
+from kfm_pipelines.operations.exchanged_policies import refuse_laxer_policy
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
 from kfm_pipelines.operations.judging import judge_before_masking, judge_table, refusal_of
@@ -220,6 +221,9 @@ class Batch:
         if self._reproduces:
             return reproduction.prepare_again(self._workshop, claim, self._terms)
         terms = self._terms.of(claim.key)
+        source = inputs.source_of_key(self.database, claim.key)
+        if source is not None:
+            refuse_laxer_policy(self._workshop, terms.dataset, source)
         config = terms.governance.config_digest(claim.key)
         return inputs.prepare(self._workshop, terms.dataset, claim, config)
 
