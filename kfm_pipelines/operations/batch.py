@@ -61,7 +61,8 @@ class Batch:
         declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
         self._terms = TermsOfKeys(workshop, dataset, declaration)
         self._work = KeyWork(workshop, self._layout)
-        self.claims = Claims(workshop.database, run_id, workshop.settings.lease_seconds, purpose.replay)
+        lease = workshop.settings.lease_seconds
+        self.claims = Claims(workshop.database, run_id, lease, purpose.replay, dataset=dataset.dataset)
         self.notes = self._work.notes  # why a key dropped out in this stage
         self.waiting: set[str] = set()  # keys whose release somebody has to see first
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from kfm_pipelines.errors import AboveWatermark, ReplayRefused
 from kfm_pipelines.state.checkpoints import closed_until, ends_beyond
+from kfm_pipelines.state.claims import keys_of_others
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.replay_modes import replay_of
 
@@ -36,15 +37,10 @@ EVENTS = Purpose()
 
 
 def refused_keys(database: Database, dataset: str, purpose: Purpose, keys: Sequence[str]) -> dict[str, str]:
-    """Why some of the keys are not for this run: their windows are not closed yet, so they may still change."""
-    if not purpose.is_bounded:
-        return {}
-    until = closed_until(database, dataset)
-    stands = f"the watermark of {dataset} stands at {_told(until)}" if until else f"{dataset} has no watermark yet"
-    return {
-        key: str(AboveWatermark(f"{key}: its window ends at {_told(end)} and is not closed: {stands}"))
-        for key, end in ends_beyond(database, keys, until).items()
-    }
+    """Why some of the keys are not for this run: they are another dataset's, or their windows are not closed yet, so
+    they may still change."""
+    strangers = keys_of_others(database, dataset, keys)
+    return _above_watermark(database, dataset, purpose, keys) | strangers
 
 
 def reproduces(database: Database, dataset: str, purpose: Purpose) -> bool:
@@ -56,6 +52,17 @@ def reproduces(database: Database, dataset: str, purpose: Purpose) -> bool:
     if replay.dataset != dataset:
         raise ReplayRefused(f"replay {replay.id} is of {replay.dataset}, not of {dataset}")
     return replay.mode == "reproduce"
+
+
+def _above_watermark(database: Database, dataset: str, purpose: Purpose, keys: Sequence[str]) -> dict[str, str]:
+    if not purpose.is_bounded:
+        return {}
+    until = closed_until(database, dataset)
+    stands = f"the watermark of {dataset} stands at {_told(until)}" if until else f"{dataset} has no watermark yet"
+    return {
+        key: str(AboveWatermark(f"{key}: its window ends at {_told(end)} and is not closed: {stands}"))
+        for key, end in ends_beyond(database, keys, until).items()
+    }
 
 
 def _told(at: datetime) -> str:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.errors import DatasetKilled, KfmError
+from kfm_pipelines.errors import DatasetKilled, Fenced, KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, snapshots, wal, withdrawals
 from kfm_pipelines.state.audit import AuditEntry
-from kfm_pipelines.state.claims import Claim, fenced
+from kfm_pipelines.state.claims import Claim, fenced, not_of
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import PRIORITIES
 from kfm_pipelines.state.inbox import events_of
@@ -231,10 +231,12 @@ def publishing(database: Database, claim: Claim, dataset: str, *, seen: bool = F
             if not held:
                 raise DatasetKilled(f"{dataset} was killed a moment ago")
         row = connection.execute(
-            "SELECT epoch FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
+            "SELECT epoch, dataset FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
         ).fetchone()
         if row is None or row["epoch"] != claim.epoch:
             raise fenced(claim)
+        if row["dataset"] != dataset:
+            raise Fenced(not_of(claim.key, row["dataset"], dataset))
         yield Publishing(connection, claim, dataset)
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
+from kfm_pipelines.operations.canary import CanaryRun
 from kfm_pipelines.operations.purposes import BACKFILL_TAG
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import range_tags
@@ -41,6 +42,23 @@ def materialized_last(site: Site) -> set[str | None]:
         of_publish = dg.AssetRecordsFilter(asset_key=asset_key(site.dataset, "publish"))
         found = instance.fetch_materializations(of_publish, limit=50).records
         return {one.partition_key for one in found if one.run_id == last.dagster_run.run_id}
+
+
+def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
+    """Anybody can add any name as a partition and start a run of it."""
+    hear(site.workshop, told(site))
+    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
+    site.workshop.database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
+    before = site.fetch("SELECT * FROM kfm.keys")
+    success, said = backfill(site, [site.key()])
+    assert not success
+    assert said.endswith(f"{site.key()}: is a key of usda/soil, not of usgs/streamflow")
+    assert site.fetch("SELECT * FROM kfm.keys") == before
+    assert site.fetch("SELECT * FROM kfm.wal") == site.fetch("SELECT * FROM kfm.dead_letters") == []
+    assert site.tree("catalog", "objects", "processed") == {}
+    canary = CanaryRun(site.workshop, site.dataset, "a-run")
+    assert canary.compare([site.key()]) == []
+    assert canary.skipped == {site.key(): f"{site.key()}: is a key of usda/soil, not of usgs/streamflow"}
 
 
 @pytest.mark.slow
