@@ -99,22 +99,25 @@ def hand_back(
     database: Database,
     claim: Claim,
     *,
-    delay: float | None,
+    delay: float,
     reason: str,
     count_attempt: bool = True,
     refused: bool = False,
 ) -> None:
-    """Undo the claim; the key is due again after `delay` seconds, or if events wait. After a publish intent the
-    transaction stays open, for the next worker to roll forward."""
-    detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": delay})
-    if not count_attempt and not refused:  # for no fault of its own
-        detail["spared"] = True
+    """Undo the claim; the key is due again after `delay` seconds, or for a replay only if events wait: it asks again
+    itself. After a publish intent the transaction stays open, for the next worker to roll forward, and the key is due
+    whoever began it: readers may see half of it, and nobody knows whether that replay is ever carried on."""
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
-        if last and last.outcome is None and last.step is not Step.PUBLISH:
+        intended = last is not None and last.step is Step.PUBLISH
+        due_in = delay if intended or not (claim.replay or refused) else None
+        detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": due_in})
+        if not count_attempt and not refused:  # for no fault of its own
+            detail["spared"] = True
+        if last and last.outcome is None and not intended:
             wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
             _move_started(connection, claim.key, "received")
-        _let_go(connection, claim, due_in=delay, attempts=claim.attempts if count_attempt else claim.attempts - 1)
+        _let_go(connection, claim, due_in=due_in, attempts=claim.attempts if count_attempt else claim.attempts - 1)
 
 
 def close_abandoned(database: Database, claim: Claim) -> Entry | None:
