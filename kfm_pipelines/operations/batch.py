@@ -279,6 +279,7 @@ class Batch:
         finally:
             if self._purpose.replay:
                 add_cpu(self.database, self._purpose.replay, self._work.cpu_seconds)
+                self._work.cpu_seconds.clear()  # the same batch may work on
 
     def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
         if all(judgement.verdict.passed for judgement in judgements):

@@ -21,7 +21,7 @@ from kfm_pipelines.stages.parquet import write_published
 from kfm_pipelines.state.wal import Outcome, Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.orchestration.given import declared_anew
-from kfm_pipelines_tests.publications import Told, applied, hear, publish, told
+from kfm_pipelines_tests.publications import Told, applied, hear, publish, stage, told
 from kfm_pipelines_tests.replays import close_until, last_of, plan_replay, whole_tree
 from kfm_pipelines_tests.site import START, Site
 
@@ -271,6 +271,18 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     assert site.work()["published"] == 1
     begun = site.fetch("SELECT detail->>'replay' AS replay, txn FROM kfm.wal WHERE step = 'begin' ORDER BY id")
     assert (begun[-1]["replay"], begun[-1]["txn"]) == (replay, last_of(site.workshop, key).txn)
+
+
+def test_what_a_key_costs_is_told_once(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, float]] = []
+    monkeypatch.setattr(batch, "add_cpu", lambda _database, _replay, seconds: told.append(dict(seconds)))
+    site, key = published, published.key()
+    replay = plan_replay(site.workshop, site.dataset.dataset, [key])
+    one = stage(site.workshop, site.dataset, [key], "again", Purpose(replay=replay))
+    worked = len(told)
+    assert all(seconds.keys() == {key} for seconds in told)
+    assert one.care_shown([key]) == {}
+    assert told[worked:] == [{}]
 
 
 def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:
