@@ -193,7 +193,7 @@ class Batch:
 
     def _allowed(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that this run may touch; the notes say why not the others."""
-        refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys)
+        refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys, self.claims.owner)
         self.notes.update(refused)
         return [key for key in keys if key not in refused]
 
