@@ -4,6 +4,7 @@ What became of a key is read from the write-ahead log: a transaction says which 
 commit, so nothing has to be kept in step with it. A key with an outcome is never asked for again.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -264,8 +265,6 @@ def failures_of(database: Database, replay: str) -> dict[str, str]:
 
 
 def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:
-    import json
-
     database.execute(
         """
         UPDATE kfm.replay_keys r SET telemetry = t.record::jsonb

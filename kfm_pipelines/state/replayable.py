@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """What is known of one key. `declaration` is the digest of the one that made its current revision, `policy` the
-    name of the one it was made under."""
+    """What is known of one key. `declaration` is the digest of the one that made its current revision."""
 
     key: str
     window_start: datetime
@@ -25,7 +24,6 @@ class KnownKey:
     revision: int | None
     published_at: datetime | None
     declaration: str | None
-    policy: str | None
     inputs_from: str | None
     failed: bool
     events: int
@@ -75,7 +73,7 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
             FROM kfm.revisions r JOIN chosen c ON c.key = r.key ORDER BY r.key, r.revision DESC
         )
         SELECT c.*, p.revision, w.at AS published_at, w.detail #>> '{frozen,declaration}' AS declaration,
-               split_part(w.detail #>> '{policy,name}', '@', 1) AS policy, f.key IS NOT NULL AS failed,
+               f.key IS NOT NULL AS failed,
                coalesce(t.events, 0) AS events, coalesce(t.late, 0) AS late, t.partitions
         FROM chosen c LEFT JOIN published p ON p.key = c.key LEFT JOIN failed f ON f.key = c.key
              LEFT JOIN told t ON t.key = c.key
@@ -106,7 +104,7 @@ def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:
         """
         INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority)
         SELECT key, %(dataset)s, window_start, window_end, 0
-        FROM unnest(%(keys)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        FROM unnest(%(keys)b::text[], %(starts)b::timestamptz[], %(ends)b::timestamptz[])
              AS n (key, window_start, window_end)
         ON CONFLICT DO NOTHING
         """,

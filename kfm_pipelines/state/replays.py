@@ -93,7 +93,7 @@ def create(database: Database, new: NewReplay, keys: Sequence[PlannedKey], actor
             """
             INSERT INTO kfm.replay_keys (replay, key, source, why, state, place)
             SELECT %(replay)s, k.key, k.source, k.why, CASE WHEN k.left_out THEN 'left_out' ELSE 'waiting' END, k.place
-            FROM unnest(%(keys)s::text[], %(sources)s::text[], %(why)s::text[], %(left_out)s::boolean[])
+            FROM unnest(%(keys)b::text[], %(sources)b::text[], %(why)b::text[], %(left_out)b::boolean[])
                  WITH ORDINALITY AS k (key, source, why, left_out, place)
             """,
             {

@@ -93,7 +93,7 @@ def take_over(connection: "Connection[dict[str, Any]]", queue: str, found: Seque
 
 
 def insert(connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[Told]) -> list[Told]:
-    """Record them; the ones that nobody else has recorded meanwhile."""
+    """Record them; the ones that nobody else has recorded meanwhile. Long lists travel faster in binary form (%b)."""
     columns: dict[str, list[object]] = {
         name: [getattr(told.event, name) for told in new]
         for name in ("identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer",
@@ -105,11 +105,11 @@ def insert(connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[T
                                event_time, priority, change, message_group, group_sequence, partition, data_time,
                                made_at, body, queue)
         SELECT *, %(queue)s
-        FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(shape)s::text[],
-                    %(asset_uri)s::text[], %(etag)s::text[], %(version_id)s::text[], %(size)s::bigint[],
-                    %(sequencer)s::text[], %(event_time)s::timestamptz[], %(priority)s::text[], %(change)s::text[],
-                    %(message_group)s::text[], %(group_sequence)s::numeric[], %(partition)s::text[],
-                    %(data_time)s::timestamptz[], %(made_at)s::timestamptz[], %(body)s::text[])
+        FROM unnest(%(identity)b::text[], %(key)b::text[], %(dataset)b::text[], %(shape)b::text[],
+                    %(asset_uri)b::text[], %(etag)b::text[], %(version_id)b::text[], %(size)s::bigint[],
+                    %(sequencer)b::text[], %(event_time)b::timestamptz[], %(priority)b::text[], %(change)b::text[],
+                    %(message_group)b::text[], %(group_sequence)s::numeric[], %(partition)b::text[],
+                    %(data_time)b::timestamptz[], %(made_at)b::timestamptz[], %(body)b::text[])
         ON CONFLICT (identity) DO NOTHING RETURNING identity
         """,
         {

@@ -1,10 +1,14 @@
 """The first keys decide: a broken transform stops a replay before anything is asked for, a good one is published."""
 
+import shutil
+
 import pyarrow as pa
 import pytest
 
+from kfm_pipelines.operations import trials
 from kfm_pipelines.operations.replays import commands
 from kfm_pipelines.operations.schema_approval import approve
+from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.transforms import TRANSFORMS
 from kfm_pipelines.stages.transforms.metric_discharge import metric_discharge
 from kfm_pipelines.state import replays
@@ -85,6 +89,11 @@ def test_a_reproduction_that_does_not_come_out_the_same_publishes_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published_hours(site, 2)
+    shutil.rmtree(site.data / "objects")  # only the digest is left to compare with
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "compute", lambda *given: compute(*given).slice(1))
+        [other] = commands.start(site.workshop, planned(site, 2).id, Terms(here=True, canary=1), "ana")
+    assert other.faults[-1].startswith("it does not come out as revision 1 did")
     plan = planned(site, 2)
     site.put(1, name="more.parquet")
     site.drain()

@@ -1,7 +1,7 @@
 """Which keys a replay is over, each with the reason why, or the reason why not. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kfm_pipelines.datasets import Dataset
@@ -46,7 +46,7 @@ class Bounds:
 
     watermark: datetime | None
     killed: str | None = None
-    open_policies: frozenset[str] = frozenset()  # what was made under these has nothing to hide
+    laxer: Mapping[str, str] = field(default_factory=dict)  # why nothing may be made from the inputs of some keys
 
     def why_not(self, window_end: datetime) -> str | None:
         if self.killed:
@@ -92,11 +92,9 @@ def _why_no_source(dataset: Dataset, one: KnownKey, bounds: Bounds) -> str | Non
     window = window_of(one.window_start, dataset.key.window)
     if (window.start, window.end) != (one.window_start, one.window_end):
         return f"its window is not one {dataset.key.window}, as windows of {dataset.dataset} are now"
-    if one.policy is not None and one.policy != dataset.policy and one.policy not in bounds.open_policies:
-        return f"it was made under policy {one.policy}, and {dataset.dataset} names {dataset.policy} now"
     if one.inputs_from and one.events:
         return f"its inputs are its own and those of {one.inputs_from}; upload its objects again"
-    return None
+    return bounds.laxer.get(one.key)
 
 
 def _again(one: KnownKey, bounds: Bounds) -> PlannedKey:

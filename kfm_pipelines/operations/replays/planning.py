@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Tolerance
-from kfm_pipelines.errors import KfmError, ReplayRefused
+from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.configuration_changes import configuration_changes
+from kfm_pipelines.operations.exchanged_policies import laxer_policies
 from kfm_pipelines.operations.replays.choosing import EVERY_KEY, Bounds, Where, choose_again, choose_upgrades
 from kfm_pipelines.operations.replays.configuration import frozen_config
 from kfm_pipelines.operations.replays.estimate import Estimate, estimate
@@ -90,25 +90,14 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
 
 def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
     stopped = kills.killed(workshop.database).get(wish.dataset)
-    bounds = Bounds(
-        closed_until(workshop.database, wish.dataset),
-        str(stopped) if stopped else None,
-        frozenset(name for name in {one.policy for one in known} if name and _is_open(workshop, name)),
-    )
+    bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
     if wish.mode == "reproduce":
         wanted = [one for one in known if wish.where.holds(one)]
         return _reproducible(workshop, dataset, choose_again(wanted, bounds))
-    chosen, new = choose_upgrades(dataset, known, wish.where, bounds)
+    laxer = laxer_policies(workshop, dataset, [one.key for one in known])
+    chosen, new = choose_upgrades(dataset, known, wish.where, replace(bounds, laxer=laxer))
     make_keys(workshop.database, wish.dataset, new)
     return chosen
-
-
-def _is_open(workshop: Workshop, policy: str) -> bool:
-    """By what it says now; one that is gone is not."""
-    try:
-        return load_policy(workshop.settings.resources, policy).is_open
-    except KfmError:
-        return False
 
 
 def _reproducible(workshop: Workshop, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
