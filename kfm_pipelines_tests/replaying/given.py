@@ -1,5 +1,6 @@
 """What the tests of this folder start from: a site with published hours whose windows are closed, and plans of them."""
 
+import json
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -57,10 +58,10 @@ def carried_out(site: Site, replay: str, **terms: Any) -> Replay:
     return carried_on(site, replay)
 
 
-def begun_untried(site: Site, replay: str, **terms: Any) -> None:
+def begun_untried(site: Site, replay: str, *, here: bool = True, **terms: Any) -> None:
     """As if its first keys had been good."""
     move = partial(replays.move, site.workshop.database, replay, "started", "ana")
-    assert move(to="running", only_from=["planned"], terms=Terms(here=True, **terms))
+    assert move(to="running", only_from=["planned"], terms=Terms(here=here, **terms))
 
 
 def carried_on(site: Site, replay: str) -> Replay:
@@ -113,3 +114,8 @@ def moves(site: Site, replay: str) -> list[tuple[str, str]]:
         "SELECT what, actor FROM kfm.replay_moves WHERE replay = %(replay)s ORDER BY id", {"replay": replay}
     )
     return [(row["what"], row["actor"]) for row in rows]
+
+
+def records(site: Site, replay: str) -> list[dict[str, object]]:
+    text = (site.data / f"telemetry/replays/{replay}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]

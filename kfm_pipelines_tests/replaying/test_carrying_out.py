@@ -1,6 +1,5 @@
 """A replay carried out: every key once, as often as it takes, and no more than was agreed."""
 
-import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from kfm_pipelines_tests.replaying.given import (
     outcomes,
     planned,
     published_hours,
+    records,
 )
 from kfm_pipelines_tests.site import Site
 
@@ -38,11 +38,6 @@ from kfm_pipelines_tests.site import Site
 def hands(site: Site) -> Iterator[InThisProcess]:
     with opened_instance() as instance:
         yield InThisProcess(instance, site.workshop, build_definitions(site.workshop.settings.resources))
-
-
-def records(site: Site, replay: str) -> list[dict[str, object]]:
-    text = (site.data / f"telemetry/replays/{replay}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_history_comes_back_byte_for_byte_into_an_empty_store(site: Site) -> None:

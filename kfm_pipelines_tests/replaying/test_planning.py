@@ -1,7 +1,7 @@
 """A plan says which keys, why, and for which configuration; and the bucket's history becomes keys."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
@@ -27,6 +27,8 @@ from kfm_pipelines_tests.replaying.given import (
     read_again,
 )
 from kfm_pipelines_tests.site import START, Site
+
+END_OF_TIME = (datetime(9999, 12, 31, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, tzinfo=UTC))
 
 
 def test_every_key_is_in_or_out_for_a_reason(site: Site) -> None:
@@ -144,6 +146,10 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
     found = register_windows(site.workshop, site.dataset, START, START + timedelta(hours=5), "ana")
 
     assert (found.objects, found.events, found.new_keys) == (3, 2, 4)
+    [audited] = site.fetch("SELECT actor, detail FROM kfm.audit WHERE action = 'windows-registered'")
+    assert (audited["actor"], audited["detail"]["windows"]) == ("ana", 5)
+    with pytest.raises(ReplayRefused, match="reaches beyond the calendar; register up to an earlier time"):
+        register_windows(site.workshop, site.dataset, *END_OF_TIME, "ana")
     assert list(found.keys) == [site.key(hour) for hour in range(5)]
     shapes = site.fetch("SELECT shape, count(*) AS n FROM kfm.inbox GROUP BY shape ORDER BY shape")
     assert [(row["shape"], row["n"]) for row in shapes] == [("s3-listing", 2), (shapes[1]["shape"], 1)]
@@ -160,6 +166,8 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
     assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL ORDER BY key") == [
         {"key": site.key(hour)} for hour in range(3)
     ]
+    close_windows(site, START + timedelta(hours=4))
+    assert planned(site, 5, "upgrade").left_out[-1].why.startswith("its window is not closed: the watermark is")
     close_windows(site)
     plan = planned(site, 5, "upgrade")
     assert [one.key for one in plan.chosen] == [site.key(hour) for hour in range(3)]

@@ -124,9 +124,9 @@ def _why_not_upgraded(source: KnownKey | None, there: KnownKey | None, bounds: B
     one = source or there
     if one is None or (there is not None and there.revision):
         return f"is published already, revision {there.revision}" if there else "nothing is known of it"
-    if source is None and not one.events:
-        return "no object of its window is known"
-    return bounds.why_not(one.window_end)
+    if beyond := bounds.why_not(one.window_end):
+        return beyond
+    return "no object of its window is known" if source is None and not one.events else None
 
 
 def _is_newer(one: KnownKey, other: KnownKey | None) -> bool:
