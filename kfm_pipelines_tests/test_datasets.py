@@ -1,6 +1,7 @@
 """Declarations are checked in full: a good one loads, a wrong one is one sentence naming file and field."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import rfc8785
 import yaml
 
+from kfm_pipelines.candidates import load_candidates
 from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 from kfm_pipelines.settings import shipped
@@ -62,6 +64,27 @@ def test_the_shipped_declarations_load() -> None:
         "hour",
         "not-sensitive",
     )
+
+
+def test_what_is_kept_of_a_declaration_is_that_declaration() -> None:
+    declared = load_datasets(shipped("resources"))
+    for one in (*declared.values(), *load_candidates(shipped("resources"), declared)):
+        kept = Dataset.model_validate_json(json.dumps(one.model_dump(mode="json")))
+        assert (kept, kept.digest) == (one, one.digest)
+
+
+@pytest.mark.parametrize("written", ["0 s", "90 s", "90 min", "31 h", "62 d", "36500 d", "999999999 s"])
+def test_a_duration_is_read_as_it_is_written(declare: Declare, written: str) -> None:
+    dataset = load_dataset(declare("a.yaml", watermark={"out_of_order": written}))
+    kept = Dataset.model_validate_json(json.dumps(dataset.model_dump(mode="json")))
+    assert kept.watermark == dataset.watermark
+    short = dataset.model_dump(mode="json")["watermark"]["out_of_order"]
+    assert short == ("0 d" if written == "0 s" else written)
+
+
+def test_a_duration_beyond_a_lifetime_is_refused(declare: Declare) -> None:
+    with pytest.raises(DeclarationInvalid, match="must be at most 36500 d"):
+        load_dataset(declare("a.yaml", watermark={"out_of_order": "36501 d"}))
 
 
 def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:

@@ -11,7 +11,7 @@ import click
 from kfm_pipelines.cli import replay_tables as tables
 from kfm_pipelines.cli.letter_options import Age, Words
 from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
-from kfm_pipelines.cli.replay_options import Instant, SomeKeys, by_option, number_of
+from kfm_pipelines.cli.replay_options import Between, Instant, SomeKeys, by_option, number_of, refuse_new_terms
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.operations.replays import commands, planning, registering
@@ -43,9 +43,9 @@ def replay() -> None:
 @click.option(
     "--register", is_flag=True, help="First make keys and partitions of all windows, from what is in the bucket."
 )
-@click.option("--rows-percent", type=click.FloatRange(0, 100), help="upgrade: how far row counts may be apart.")
-@click.option("--changed-percent", type=click.FloatRange(0, 100), help="upgrade: how many rows may differ.")
-@click.option("--statistics-percent", type=click.FloatRange(0, 100), help="upgrade: how far statistics may be apart.")
+@click.option("--rows-percent", type=Between(0, 100), help="upgrade: how far row counts may be apart.")
+@click.option("--changed-percent", type=Between(0, 100), help="upgrade: how many rows may differ.")
+@click.option("--statistics-percent", type=Between(0, 100), help="upgrade: how far statistics may be apart.")
 @click.option(
     "--columns", type=click.Choice(["identical", "additive", "any"]), help="upgrade: which columns may differ."
 )
@@ -79,11 +79,11 @@ def plan(
 @click.option(
     "--batch", default=200, show_default=True, type=click.IntRange(1, 5000), help="Ask for so many keys at once."
 )
-@click.option("--rate", type=click.FloatRange(0.01, 100_000), help="So many keys a minute at most.")
+@click.option("--rate", type=Between(0.01, 100_000), help="So many keys a minute at most.")
 @click.option("--time-box", type=Age(), help="Pause after so long: 90s, 15m, 2h.")
 @click.option("--max-attempts", default=3, show_default=True, type=click.IntRange(1, 100),
               help="Set a key aside that failed so often.")  # fmt: skip
-@click.option("--quarantine-percent", default=10.0, show_default=True, type=click.FloatRange(0, 100),
+@click.option("--quarantine-percent", default=10.0, show_default=True, type=Between(0, 100),
               help="Stop when more of the tried keys than this are set aside.")  # fmt: skip
 @click.option("--here", is_flag=True, help="Carry it out in this process, where no daemon runs.")
 @by_option
@@ -92,6 +92,8 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
     """Carry out the plan ID: a few keys in the shadow first, then the rest in batches."""
     with opened_workshop() as workshop:
         standing = standing_of(workshop, replay_id)
+        if standing.replay.state == "running":
+            refuse_new_terms(replay_id, ("canary", *chosen))
         terms = Terms(
             canary=number_of(canary, standing.total),
             batch=chosen["batch"],

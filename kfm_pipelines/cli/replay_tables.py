@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -17,6 +18,8 @@ from kfm_pipelines.state.replays import PlannedKey
 
 SHOWN = 10
 BAR = 30
+SMALLEST = 0.001
+SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 def plan_document(plan: Plan, registered: Registered | None) -> dict[str, Any]:
@@ -47,9 +50,9 @@ def show_plan(plan: Plan, registered: Registered | None) -> None:
         _show_keys(plan.left_out, "why not")
     one = plan.estimate
     console.print(
-        f"estimated cost: {_amount(one.cpu_seconds, 'CPU s')}, {_amount(one.wall_seconds, 's in one process')}, "
-        f"{_amount(one.bytes, 'bytes')}, {_amount(one.energy_ws, 'Ws')}, {_amount(one.carbon_grams, 'g CO2e')}"
-        f" (from {one.measured_keys} measured keys)"
+        f"estimated cost: CPU time {_seconds(one.cpu_seconds)}, time in one process {_seconds(one.wall_seconds)}, "
+        f"size {_size(one.bytes)}, energy {_amount(one.energy_ws, 'Ws')}, emissions "
+        f"{_amount(one.carbon_grams, 'g CO2e')} (from {one.measured_keys} measured keys)"
     )
     console.print(f"configuration: {plan.config_digest}")
     console.print(f"carry it out with: kfm replay run {plan.id}")
@@ -66,15 +69,18 @@ def show_first_keys(tried: Sequence[TriedFirst]) -> None:
 
 def show_standing(standing: Standing, details: dict[str, Any]) -> None:
     one = standing.replay
-    console.print(f"replay {one.id}: {one.mode} {one.dataset}, {one.plan['from']} to {one.plan['to']}", style="bold")
+    start, end = (_minute(one.plan[name]) for name in ("from", "to"))
+    console.print(f"replay {one.id}: {one.mode} {one.dataset}, {start} to {end}", style="bold")
     done = BAR * standing.decided // standing.total if standing.total else 0
     console.print(f"  [{'#' * done}{'.' * (BAR - done)}] {standing.decided} of {standing.total} keys")
     console.print(f"  state      {one.state}" + (f": {printable(one.note)}" if one.note else ""))
     outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in standing.outcomes.items())
-    console.print(f"  outcomes   {outcomes or 'none yet'}")
+    without = f"; {standing.without_data} without data" if standing.without_data else ""
+    console.print(f"  outcomes   {outcomes or 'none yet'}{without}")
     console.print(
-        f"  cost       {_amount(details['cpu_seconds'], 'CPU s')}; estimated "
-        f"{_amount(details['energy_ws_estimated'], 'Ws')}, {_amount(details['carbon_grams_estimated'], 'g CO2e')}"
+        f"  cost       CPU time {_seconds(details['cpu_seconds'])}; estimated energy "
+        f"{_amount(details['energy_ws_estimated'], 'Ws')}, emissions "
+        f"{_amount(details['carbon_grams_estimated'], 'g CO2e')}"
     )
     for key in details["quarantined"][:SHOWN]:
         console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {printable(key['reason'])}")
@@ -112,5 +118,28 @@ def _compared(report: dict[str, Any]) -> str:
     return "compared" if "rows" in report else "nothing to compare with"
 
 
+def _minute(written: str) -> str:
+    return f"{datetime.fromisoformat(written):%Y-%m-%d %H:%MZ}"
+
+
 def _amount(value: float | None, unit: str) -> str:
-    return f"{value:,.4g} {unit}" if value is not None else f"unknown {unit}"
+    """Three digits that count, and no powers of ten: less than a thousandth is said to be that."""
+    if value is None:
+        return "unknown"
+    if 0 < value < SMALLEST:
+        return f"less than {SMALLEST} {unit}"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f"{value:,.{digits}f} {unit}"
+
+
+def _seconds(value: float | None) -> str:
+    return _amount(value, "s")
+
+
+def _size(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    for unit, one in SIZES.items():
+        if value >= one:
+            return f"{value / one:,.1f} {unit}"
+    return f"{value:,.0f} bytes"

@@ -12,19 +12,29 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints,
 from kfm_pipelines.declarations.words import Declared
 
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
+LONGEST = timedelta(days=36_500)
+_LARGEST_FIRST = {"d": timedelta(days=1), "h": timedelta(hours=1), "min": timedelta(minutes=1)}
 
 
 def _duration(written: object) -> object:
-    found = re.fullmatch(r"([0-9]{1,6}) ?(s|min|h|d)", written) if isinstance(written, str) else None
+    """As people write it, and as `_written` does: what was declared for a release must be read again years later."""
+    found = re.fullmatch(r"([0-9]{1,9}) ?(s|min|h|d)", written) if isinstance(written, str) else None
     if isinstance(written, timedelta):
         return written
     if found is None:
         raise ValueError("must be a number and a unit, like 90 s, 15 min, 3 h or 2 d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if duration > LONGEST:
+        raise ValueError(f"must be at most {_written(LONGEST)}")
+    return duration
 
 
 def _written(duration: timedelta) -> str:
-    return f"{int(duration.total_seconds())} s"
+    """In the largest unit that divides it."""
+    for unit, one in _LARGEST_FIRST.items():
+        if not duration % one:
+            return f"{duration // one} {unit}"
+    return f"{duration // timedelta(seconds=1)} s"
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(_written, when_used="json")]

@@ -18,6 +18,7 @@ from kfm_pipelines.gates import TABLE_GATES, Verdict
 from kfm_pipelines.operations import inputs, release, reproduction
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
+from kfm_pipelines.operations.exchanged_policies import refuse_laxer_policy
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
 from kfm_pipelines.operations.judging import judge_before_masking, judge_table, refusal_of
@@ -60,7 +61,8 @@ class Batch:
         declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
         self._terms = TermsOfKeys(workshop, dataset, declaration)
         self._work = KeyWork(workshop, self._layout)
-        self.claims = Claims(workshop.database, run_id, workshop.settings.lease_seconds, purpose.replay)
+        lease = workshop.settings.lease_seconds
+        self.claims = Claims(workshop.database, run_id, lease, purpose.replay, dataset=dataset.dataset)
         self.notes = self._work.notes  # why a key dropped out in this stage
         self.waiting: set[str] = set()  # keys whose release somebody has to see first
 
@@ -191,7 +193,7 @@ class Batch:
 
     def _allowed(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that this run may touch; the notes say why not the others."""
-        refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys)
+        refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys, self.claims.owner)
         self.notes.update(refused)
         return [key for key in keys if key not in refused]
 
@@ -220,6 +222,9 @@ class Batch:
         if self._reproduces:
             return reproduction.prepare_again(self._workshop, claim, self._terms)
         terms = self._terms.of(claim.key)
+        source = inputs.source_of_key(self.database, claim.key)
+        if source is not None:
+            refuse_laxer_policy(self._workshop, terms.dataset, source)
         config = terms.governance.config_digest(claim.key)
         return inputs.prepare(self._workshop, terms.dataset, claim, config)
 
@@ -274,6 +279,7 @@ class Batch:
         finally:
             if self._purpose.replay:
                 add_cpu(self.database, self._purpose.replay, self._work.cpu_seconds)
+                self._work.cpu_seconds.clear()  # the same batch may work on
 
     def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
         if all(judgement.verdict.passed for judgement in judgements):

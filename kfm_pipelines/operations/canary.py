@@ -8,7 +8,7 @@ surroundings can fail.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from kfm_pipelines.operations.trials import Trying
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import inputs_hash
 from kfm_pipelines.state import kills
+from kfm_pipelines.state.claims import keys_of_others
 from kfm_pipelines.state.comparisons import Compared, find_comparison, record_comparison
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.stores import Layout
@@ -40,14 +41,16 @@ class CanaryRun:
         self.skipped: dict[str, str] = {}  # why there was nothing to compare
         self.failed: dict[str, str] = {}  # why a key could not be compared, through no fault of the candidate
 
-    def compare(self, keys: Iterable[str]) -> list[Compared]:
+    def compare(self, keys: Sequence[str]) -> list[Compared]:
         found: list[Compared] = []
         stopped = kills.killed(self._workshop.database).get(self._dataset.dataset)
         if stopped is not None:
             self.skipped = dict.fromkeys(keys, str(stopped))
             return found
+        # What another dataset masks must not be made, compared and shown as if it were this one's.
+        self.skipped = keys_of_others(self._workshop.database, self._dataset.dataset, keys)
         for key in keys:
-            if self._is_chosen(key):
+            if key not in self.skipped and self._is_chosen(key):
                 with self._undisturbed(key):
                     found.extend(self._compared(key))
         return found

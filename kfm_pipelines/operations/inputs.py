@@ -112,6 +112,13 @@ def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
     return row["window_start"], row["window_end"]
 
 
+def source_of_key(database: Database, key: str) -> str | None:
+    """The key of another version whose inputs are also this one's."""
+    [row] = database.fetch("SELECT inputs_from FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    source: str | None = row["inputs_from"]
+    return source
+
+
 def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str, object]:
     return {
         "follows": current.revision if current else 0,

@@ -1,6 +1,7 @@
 """Work on one key of a run: whatever goes wrong is that key's alone, and what it has cost is counted.
 
-What a failure does to its key depends on its class. A key of a replay is never made due by it: its replay asks again.
+What a failure does to its key depends on its class. A key of a replay is not made due by it, since its replay asks
+again, unless its publication has begun: that has to be completed, whatever becomes of the replay.
 """
 
 import logging
@@ -51,8 +52,7 @@ class KeyWork:
 
     def hand_back(self, claim: Claim, *, delay: float, reason: str, count_attempt: bool) -> None:
         self.clear(claim)
-        due_in = None if claim.replay else delay
-        transactions.hand_back(self._workshop.database, claim, delay=due_in, reason=reason, count_attempt=count_attempt)
+        transactions.hand_back(self._workshop.database, claim, delay=delay, reason=reason, count_attempt=count_attempt)
 
     def clear(self, claim: Claim) -> None:
         """Remove what this claim wrote, unless it has to be kept to finish a publication. Done before the key is let
@@ -88,7 +88,8 @@ class KeyWork:
             self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
             return
         delay = self._workshop.retries.delay(claim.attempts, self._workshop.random)
-        when = "its replay asks again" if claim.replay else f"comes again in {delay:.0f} s"
+        left = claim.replay and not transactions.publish_intent(self._workshop.database, claim.key)
+        when = "its replay asks again" if left else f"comes again in {delay:.0f} s"
         self.notes[claim.key] = f"{when}: {error}"
         self.hand_back(claim, delay=delay, reason=str(error), count_attempt=True)
 
@@ -97,7 +98,7 @@ class KeyWork:
         self.notes[claim.key] = str(error)
         self.clear(claim)
         transactions.hand_back(
-            self._workshop.database, claim, delay=None, reason=str(error), count_attempt=False, refused=True
+            self._workshop.database, claim, delay=0, reason=str(error), count_attempt=False, refused=True
         )
 
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:

@@ -52,7 +52,8 @@ def _complete_if_seen(workshop: Workshop, dataset: Dataset, key: str) -> None:
         intent = wal.last_entry(connection, key)
     if intent is None or intent.step is not Step.PUBLISH or not release.is_seen(workshop, dataset, intent):
         return
-    claims = Claims(workshop.database, f"completion-{uuid4()}", workshop.settings.lease_seconds)
+    owner = f"completion-{uuid4()}"
+    claims = Claims(workshop.database, owner, workshop.settings.lease_seconds, dataset=dataset.dataset)
     claim = claims.take(key)
     done = False
     try:

@@ -10,6 +10,7 @@ import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
 
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.aftermath import report_published
 from kfm_pipelines.orchestration.lineage_hooks import tell_if_aborted
@@ -148,7 +149,7 @@ def range_tags(keys: Sequence[str]) -> dict[str, str]:
 
 def _request(workshop: Workshop, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
     dataset = workshop.datasets[dataset_name]
-    tags = run_tags(dataset, keys)
+    tags = {**run_tags(dataset, keys), **ASKED_BY_EVENTS}
     if len(keys) == 1:
         return dg.RunRequest(run_key, job_name=group_of(dataset), partition_key=keys[0], tags=tags)
     return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})

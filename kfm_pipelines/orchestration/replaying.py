@@ -1,6 +1,7 @@
 """Batches of replays, carried out: as backfills by Dagster's daemon, or as runs in this process; and the sensor that
 carries replays on."""
 
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from dagster._time import get_current_timestamp
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError, ReplayRefused
 from kfm_pipelines.operations.purposes import BACKFILL_TAG, REPLAY_TAG
-from kfm_pipelines.operations.replays.carrying_on import Step, advance, take_step
+from kfm_pipelines.operations.replays.carrying_on import Fate, Step, advance, take_step
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, run_tags
 from kfm_pipelines.orchestration.naming import STAGES, asset_key, group_of
@@ -26,6 +27,8 @@ from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.dispatches import DueKey
 from kfm_pipelines.state.replay_keys import ReplayBatch, keys_of
+
+log = logging.getLogger(__name__)
 
 DAEMONS = ("BACKFILL", "SENSOR")
 LONGEST_NAP_SECONDS = 5.0
@@ -63,9 +66,8 @@ class ByDaemon:
         )
         self.instance.add_backfill(backfill)
 
-    def is_over(self, batch: ReplayBatch) -> bool:
-        backfill = self.instance.get_backfill(batch.backfill)
-        return backfill is not None and backfill.status in BULK_ACTION_TERMINAL_STATUSES
+    def fate(self, batch: ReplayBatch) -> Fate:
+        return _fate(self.instance, batch) or Fate.UNKNOWN
 
     def call_off(self, batch: ReplayBatch) -> None:
         backfill = self.instance.get_backfill(batch.backfill)
@@ -85,10 +87,9 @@ class InThisProcess:
     def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
         if batch.backfill in self._done or self._instance.get_backfill(batch.backfill) is not None:
             return
-        reap(self._instance, self._workshop)
         for run in self._runs(dataset, batch):
-            while not self._room().fits(run):
-                time.sleep(1.0)
+            if not self._waited_for_room(batch, run):
+                return
             # In the main thread Dagster would take an interrupt for its own, and the replay would go on.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._execute, dataset, batch, run).result()
@@ -100,10 +101,20 @@ class InThisProcess:
             instance=self._instance, tags={**tags, BACKFILL_TAG: batch.backfill}, raise_on_error=False
         )
 
-    def is_over(self, batch: ReplayBatch) -> bool:
-        """What `ask` does is done when it returns."""
-        backfill = self._instance.get_backfill(batch.backfill)
-        return backfill is None or backfill.status in BULK_ACTION_TERMINAL_STATUSES
+    def _waited_for_room(self, batch: ReplayBatch, run: PlannedRun) -> bool:
+        """False when the replay is not carried on any more. A run that nobody carries out would stand in the way for
+        ever, so whoever waits for it looks for such."""
+        while replays.read(self._workshop.database, batch.replay).state == "running":
+            reap(self._instance, self._workshop)
+            if self._room().fits(run):
+                return True
+            time.sleep(1.0)
+        return False
+
+    def fate(self, batch: ReplayBatch) -> Fate:
+        """What `ask` does is done when it returns, unless the replay was not carried on."""
+        done = Fate.OVER if batch.backfill in self._done else Fate.UNKNOWN
+        return _fate(self._instance, batch) or done
 
     def call_off(self, batch: ReplayBatch) -> None:
         """Whoever carries it out notices after the batch."""
@@ -178,9 +189,22 @@ def _told(workshop: Workshop, replay: str, batches: ByDaemon) -> str:
         step = advance(workshop, replay, batches)
     except KfmError as error:
         return f"replay {replay}: {error}"
+    except Exception as error:
+        log.exception("replay %s could not be carried on", replay)
+        return f"replay {replay}: {type(error).__name__}"
     if step is None:
         return f"replay {replay}: another process is at it"
     return f"replay {replay} is {step.replay.state}" + (f": {step.replay.note}" if step.replay.note else "")
+
+
+def _fate(instance: dg.DagsterInstance, batch: ReplayBatch) -> Fate | None:
+    """By its backfill; None when it is none."""
+    backfill = instance.get_backfill(batch.backfill)
+    if backfill is None:
+        return None
+    if backfill.status is BulkActionStatus.CANCELED:
+        return Fate.CALLED_OFF
+    return Fate.OVER if backfill.status in BULK_ACTION_TERMINAL_STATUSES else Fate.GOING
 
 
 def _tags(dataset: Dataset, batch: ReplayBatch) -> dict[str, str]:

@@ -13,6 +13,7 @@ from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain_all
 from kfm_pipelines.operations.kill_switch import complete_seen
+from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS
 from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
@@ -122,7 +123,7 @@ def _execute(
     begun = time.monotonic()
     result = job.execute_in_process(
         instance=instance,
-        tags={**run_tags(dataset, run.names), **range_tags(run.names)},
+        tags={**run_tags(dataset, run.names), **range_tags(run.names), **ASKED_BY_EVENTS},
         raise_on_error=False,
     )
     if not result.success:

@@ -23,6 +23,7 @@ class Action(StrEnum):
     REVIEW_REJECTED = "review-rejected"
     RESTRICTED_READ = "restricted-read"
     LATE_RELEASED = "late-released"
+    WINDOWS_REGISTERED = "windows-registered"
 
 
 @dataclass(frozen=True, slots=True)

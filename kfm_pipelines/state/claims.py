@@ -4,7 +4,7 @@ The lease says when somebody else may take over; the epoch says who is too late.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,12 +31,22 @@ class Claim:
 
 
 class Claims:
-    """The claims of one owner, which is one run."""
+    """The claims of one owner, which is one run. With a `dataset`, on keys of that one alone: whoever works for it goes
+    by its policy, its kill switch and its reviews, which say nothing of another's."""
 
-    def __init__(self, database: Database, owner: str, lease_seconds: int, replay: str | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        owner: str,
+        lease_seconds: int,
+        replay: str | None = None,
+        *,
+        dataset: str | None = None,
+    ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
         self._replay = replay
+        self._dataset = dataset
         self.owner = owner
 
     def take(self, key: str) -> Claim:
@@ -49,9 +59,16 @@ class Claims:
                 due_at = CASE WHEN %(replay)s::text IS NOT NULL THEN due_at END,
                 lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key = %(key)s AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
+              AND dataset = coalesce(%(dataset)s, dataset)
             RETURNING epoch, attempts
             """,
-            {"key": key, "owner": self.owner, "lease": self._lease_seconds, "replay": self._replay},
+            {
+                "key": key,
+                "owner": self.owner,
+                "lease": self._lease_seconds,
+                "replay": self._replay,
+                "dataset": self._dataset,
+            },
         )
         if not rows:
             self._explain_refusal(key)
@@ -60,7 +77,11 @@ class Claims:
     def held(self) -> dict[str, Claim]:
         """Every key this owner holds now, in the order of the keys."""
         rows = self._database.fetch(
-            "SELECT key, epoch, attempts FROM kfm.keys WHERE owner = %(owner)s ORDER BY key", {"owner": self.owner}
+            """
+            SELECT key, epoch, attempts FROM kfm.keys
+            WHERE owner = %(owner)s AND dataset = coalesce(%(dataset)s, dataset) ORDER BY key
+            """,
+            {"owner": self.owner, "dataset": self._dataset},
         )
         return {row["key"]: Claim(row["key"], row["epoch"], row["attempts"], self.owner, self._replay) for row in rows}
 
@@ -99,7 +120,23 @@ class Claims:
         rows = self._database.fetch("SELECT owner, lease_until FROM kfm.keys WHERE key = %(key)s", {"key": key})
         if not rows:
             raise KeyInvalid(f"{key}: no event has named this key, so there is nothing to compute it from")
+        if self._dataset is not None:
+            for reason in keys_of_others(self._database, self._dataset, [key]).values():
+                raise KeyInvalid(reason)
         raise KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
+
+
+def keys_of_others(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
+    """Why some of the keys are not for whoever works for the dataset: anybody can name any key to a run."""
+    rows = database.fetch(
+        "SELECT key, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) AND dataset <> %(dataset)s",
+        {"keys": list(keys), "dataset": dataset},
+    )
+    return {row["key"]: not_of(row["key"], row["dataset"], dataset) for row in rows}
+
+
+def not_of(key: str, dataset: str, asked: str) -> str:
+    return f"{key}: is a key of {dataset}, not of {asked}"
 
 
 def fenced(claim: Claim) -> Fenced:

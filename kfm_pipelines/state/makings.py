@@ -68,3 +68,21 @@ def configured_of(database: Database, keys: Sequence[str]) -> dict[str, Configur
         {"keys": list(keys)},
     )
     return {row["key"]: Configured(**row) for row in rows}
+
+
+def masked_by(database: Database, keys: Sequence[str]) -> dict[str, str]:
+    """Of those of the keys that ever went through a policy with a secret, which only one that masks needs: the last
+    such policy, without its version. Published or not: what was read was found to be sensitive."""
+    rows = database.fetch(
+        """
+        SELECT asked.key, m.policy
+        FROM unnest(%(keys)s::text[]) AS asked (key)
+        JOIN LATERAL (
+            SELECT v.policy FROM kfm.wal w
+            JOIN kfm.policy_versions v ON w.detail ->> 'policy' = v.policy || '@' || v.version
+            WHERE w.key = asked.key AND w.step = 'mask' AND v.key_id IS NOT NULL ORDER BY w.id DESC LIMIT 1
+        ) m ON true
+        """,
+        {"keys": list(keys)},
+    )
+    return {row["key"]: row["policy"] for row in rows}

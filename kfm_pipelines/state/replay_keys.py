@@ -7,16 +7,20 @@ commit, so nothing has to be kept in step with it. A key with an outcome is neve
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.replayable import take_inputs
 from kfm_pipelines.state.replays import note_move
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 # Of every transaction that was begun for a replay, its last entry; the latest transaction of a key first.
 _LAST_ENTRIES = """
-    SELECT DISTINCT ON (b.key) b.key, b.txn, last.outcome, last.step, last.detail, last.run_id
+    SELECT DISTINCT ON (b.key) b.key, b.at AS begun_at, last.outcome, last.detail
     FROM kfm.wal b
-    JOIN LATERAL (SELECT w.outcome, w.step, w.detail, w.run_id FROM kfm.wal w
+    JOIN LATERAL (SELECT w.outcome, w.detail FROM kfm.wal w
                   WHERE w.key = b.key AND w.txn = b.txn ORDER BY w.id DESC LIMIT 1) last ON true
     WHERE b.step = 'begin' AND b.detail ? 'replay' AND b.detail ->> 'replay' = %(replay)s
     ORDER BY b.key, last.outcome IN ('APPLIED', 'SKIPPED') DESC NULLS LAST, b.id DESC
@@ -79,11 +83,11 @@ def count_outcomes(database: Database, replay: str) -> dict[str, int]:
 
 
 def open_batch(database: Database, replay: str) -> ReplayBatch | None:
-    """The one that was asked for and is not over."""
+    """The one that was asked for and is not over, with what of it has no outcome yet."""
     rows = database.fetch(
         """
         SELECT b.*, ARRAY(SELECT key FROM kfm.replay_keys k WHERE k.replay = b.replay AND k.batch = b.batch
-                          ORDER BY place) AS names
+                          AND k.state = 'asked' ORDER BY place) AS names
         FROM kfm.replay_batches b WHERE replay = %(replay)s AND ended_at IS NULL ORDER BY batch LIMIT 1
         """,
         {"replay": replay},
@@ -114,10 +118,14 @@ def seconds_since_batch(database: Database, replay: str) -> tuple[int, float] | 
 
 
 def ask_batch(database: Database, replay: str, limit: int, actor: str) -> ReplayBatch | None:
-    """The next keys that nobody holds, bound to a batch of their own; None when there are none. Those that have failed
-    come last and share no batch with others, which would be handed back because of them. Committed before anything is
-    asked of Dagster."""
+    """The next keys that nobody holds, bound to a batch of their own; None when there are none, or when the replay is
+    not running any more: nobody moves it before this is committed. Those that have failed come last and share no batch
+    with others, which would be handed back because of them. Committed before anything is asked of Dagster."""
     with database.transaction() as connection:
+        if not connection.execute(
+            "SELECT FROM kfm.replays WHERE id = %(replay)s AND state = 'running' FOR UPDATE", {"replay": replay}
+        ).fetchall():
+            return None
         rows = connection.execute(
             """
             SELECT r.key FROM kfm.replay_keys r JOIN kfm.keys k ON k.key = r.key
@@ -132,6 +140,7 @@ def ask_batch(database: Database, replay: str, limit: int, actor: str) -> Replay
         if not rows:
             return None
         keys = [row["key"] for row in rows]
+        take_inputs(connection, replay, keys)
         [row] = connection.execute(
             """
             INSERT INTO kfm.replay_batches (replay, batch, backfill, keys)
@@ -171,10 +180,11 @@ def settle_keys(database: Database, replay: str) -> int:
     )
 
 
-def end_batch(database: Database, batch: ReplayBatch) -> bool:
-    """The batch is over: what it has not settled failed in it, unless it was only handed back for another's sake or
-    somebody else holds it, and waits for another batch. False when it was ended before."""
-    parameters = {"replay": batch.replay, "batch": batch.batch}
+def end_batch(database: Database, batch: ReplayBatch, *, blameless: bool = False) -> bool:
+    """The batch is over, and what it has not settled waits for another. What it began and did not bring to an end has
+    failed in it, unless it was only handed back for another's sake or somebody else holds it, or nothing that happened
+    is the keys' fault. False when it was ended before."""
+    parameters = {"replay": batch.replay, "batch": batch.batch, "blameless": blameless}
     with database.transaction() as connection:
         ended = connection.execute(
             """
@@ -185,25 +195,53 @@ def end_batch(database: Database, batch: ReplayBatch) -> bool:
         ).rowcount
         if not ended:
             return False
-        connection.execute(
+        left_over = connection.execute(
             f"""
             WITH last AS ({_LAST_ENTRIES}),
             left_over AS (
-                SELECT r.key, last.detail, last.txn,
-                       k.owner IS NOT NULL AND k.lease_until > clock_timestamp() AS held,
-                       last.detail ? 'spared' IS TRUE AS spared  -- handed back for no fault of its own
+                SELECT r.key, last.detail,
+                       NOT %(blameless)s AND last.begun_at >= b.asked_at IS TRUE
+                       AND (k.owner IS NULL OR k.lease_until <= clock_timestamp())
+                       AND last.detail ? 'spared' IS NOT TRUE AS failed
                 FROM kfm.replay_keys r JOIN kfm.keys k ON k.key = r.key LEFT JOIN last ON last.key = r.key
+                     JOIN kfm.replay_batches b ON b.replay = r.replay AND b.batch = r.batch
                 WHERE r.replay = %(replay)s AND r.batch = %(batch)s AND r.state = 'asked'
             )
             UPDATE kfm.replay_keys r SET state = 'waiting', changed_at = clock_timestamp(),
-                attempts = r.attempts + CASE WHEN o.spared OR o.held THEN 0 ELSE 1 END,
-                why = CASE WHEN o.spared OR o.held THEN r.why
-                           ELSE coalesce(o.detail ->> 'reason', 'its run ended without a word about it') END
+                attempts = r.attempts + o.failed::int,
+                why = CASE WHEN o.failed THEN coalesce(o.detail ->> 'reason', 'its run ended without a word about it')
+                           ELSE r.why END
             FROM left_over o WHERE r.replay = %(replay)s AND r.key = o.key
+            RETURNING o.failed
             """,  # noqa: S608 - a constant
             parameters,
-        )
+        ).fetchall()
+        if not any(row["failed"] for row in left_over) and not _has_outcomes(connection, batch):
+            note_move(connection, batch.replay, "batch-fruitless", "kfm", {"batch": batch.batch})
     return True
+
+
+def _has_outcomes(connection: "Connection[dict[str, Any]]", batch: ReplayBatch) -> bool:
+    rows = connection.execute(
+        """
+        SELECT FROM kfm.replay_keys WHERE replay = %(replay)s AND batch = %(batch)s AND state = 'done' LIMIT 1
+        """,
+        {"replay": batch.replay, "batch": batch.batch},
+    ).fetchall()
+    return bool(rows)
+
+
+def came_to_nothing(database: Database, replay: str, most: int) -> bool:
+    """Whether the last so many batches, since somebody started or resumed it, all came to nothing."""
+    rows = database.fetch(
+        """
+        SELECT what FROM kfm.replay_moves
+        WHERE replay = %(replay)s AND what IN ('started', 'resumed', 'batch-asked', 'batch-fruitless')
+        ORDER BY id DESC LIMIT %(number)s
+        """,
+        {"replay": replay, "number": 2 * most},
+    )
+    return [row["what"] for row in rows] == ["batch-fruitless", "batch-asked"] * most
 
 
 def tried_keys(database: Database, replay: str) -> list[KeyState]:
@@ -255,41 +293,16 @@ def quarantine(database: Database, replay: str, reasons: Mapping[str, str], acto
             note_move(connection, replay, "key-quarantined", actor, detail)
 
 
-def choose_canary(database: Database, replay: str, number: int) -> list[KeyState]:
-    """The keys that are tried first: spread over the plan, always the same ones. Those with something to be compared
-    with before those without."""
-    with database.transaction() as connection:
-        connection.execute(
-            """
-            UPDATE kfm.replay_keys r SET canary = r.key IN (
-                SELECT key FROM (
-                    SELECT key, place, published,
-                           ntile(greatest(%(number)s, 1)) OVER (PARTITION BY published ORDER BY place) AS part
-                    FROM (SELECT w.key, w.place, EXISTS (SELECT FROM kfm.revisions v
-                                                         WHERE v.key = coalesce(w.source, w.key)) AS published
-                          FROM kfm.replay_keys w WHERE w.replay = %(replay)s AND w.state = 'waiting') AS every
-                ) AS parted
-                ORDER BY published DESC, row_number() OVER (PARTITION BY published, part ORDER BY place), place
-                LIMIT %(number)s)
-            WHERE r.replay = %(replay)s
-            """,
-            {"replay": replay, "number": number},
-        )
-    return [one for one in keys_of(database, replay) if one.canary]
-
-
-def record_canary(
-    database: Database, replay: str, key: str, comparison: Mapping[str, object], cpu_seconds: float
-) -> None:
-    from psycopg.types.json import Jsonb
-
-    database.execute(
+def count_without_data(database: Database, replay: str) -> int:
+    """How many keys are done though there is nothing of them: no object counts, and nothing is published."""
+    [row] = database.fetch(
         """
-        UPDATE kfm.replay_keys SET comparison = %(comparison)s, cpu_seconds = cpu_seconds + %(cpu_seconds)s
-        WHERE replay = %(replay)s AND key = %(key)s
+        SELECT count(*) AS n FROM kfm.replay_keys r WHERE replay = %(replay)s AND outcome = 'SKIPPED'
+          AND NOT EXISTS (SELECT FROM kfm.revisions v WHERE v.key = r.key)
         """,
-        {"replay": replay, "key": key, "comparison": Jsonb(dict(comparison)), "cpu_seconds": cpu_seconds},
+        {"replay": replay},
     )
+    return int(row["n"])
 
 
 def _batch(row: Mapping[str, Any]) -> ReplayBatch:

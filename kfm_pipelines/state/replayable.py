@@ -4,11 +4,14 @@ them together; and making keys for windows that have none."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.revisions import Revision
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class KnownKey:
     revision: int | None
     published_at: datetime | None
     declaration: str | None
+    inputs_from: str | None
     failed: bool
     events: int
     late: int
@@ -33,12 +37,11 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key to make: `inputs_from` is the key of another version whose events are also its own."""
+    """A key to make."""
 
     key: str
     window_start: datetime
     window_end: datetime
-    inputs_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
     rows = database.fetch(
         """
         WITH chosen AS (
-            SELECT key, window_start, window_end FROM kfm.keys
+            SELECT key, window_start, window_end, inputs_from FROM kfm.keys
             WHERE dataset = %(dataset)s AND window_start >= %(start)s AND window_start < %(end)s
         ), told AS (
             SELECT i.key, count(*) AS events, count(l.identity) AS late, array_agg(DISTINCT i.partition) AS partitions
@@ -70,7 +73,8 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
             FROM kfm.revisions r JOIN chosen c ON c.key = r.key ORDER BY r.key, r.revision DESC
         )
         SELECT c.*, p.revision, w.at AS published_at, w.detail #>> '{frozen,declaration}' AS declaration,
-               f.key IS NOT NULL AS failed, coalesce(t.events, 0) AS events, coalesce(t.late, 0) AS late, t.partitions
+               f.key IS NOT NULL AS failed,
+               coalesce(t.events, 0) AS events, coalesce(t.late, 0) AS late, t.partitions
         FROM chosen c LEFT JOIN published p ON p.key = c.key LEFT JOIN failed f ON f.key = c.key
              LEFT JOIN told t ON t.key = c.key
              LEFT JOIN kfm.wal w ON w.key = p.key AND w.txn = p.txn AND w.step = 'compute'
@@ -94,36 +98,38 @@ def declaration_that_made(database: Database, revision: Revision) -> str | None:
 
 
 def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:
-    """Make them, not due; how many there were none of before. One that exists learns where its inputs come from."""
+    """Make them, not due; how many there were none of before."""
     ordered = sorted(new, key=lambda one: one.key)
-    parameters: dict[str, Any] = {
-        "dataset": dataset,
-        "keys": [one.key for one in ordered],
-        "starts": [one.window_start for one in ordered],
-        "ends": [one.window_end for one in ordered],
-        "sources": [one.inputs_from for one in ordered],
-    }
-    with database.transaction() as connection:
-        made = connection.execute(
-            """
-            INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority, inputs_from)
-            SELECT key, %(dataset)s, window_start, window_end, 0, source
-            FROM unnest(%(keys)b::text[], %(starts)b::timestamptz[], %(ends)b::timestamptz[], %(sources)b::text[])
-                 AS n (key, window_start, window_end, source)
-            ON CONFLICT DO NOTHING
-            """,
-            parameters,
-        ).rowcount
-        if any(one.inputs_from for one in ordered):
-            connection.execute(
-                """
-                UPDATE kfm.keys k SET inputs_from = n.source
-                FROM unnest(%(keys)b::text[], %(sources)b::text[]) AS n (key, source)
-                WHERE k.key = n.key AND k.inputs_from IS NULL AND n.source IS NOT NULL
-                """,
-                parameters,
-            )
-    return made
+    return database.execute(
+        """
+        INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority)
+        SELECT key, %(dataset)s, window_start, window_end, 0
+        FROM unnest(%(keys)b::text[], %(starts)b::timestamptz[], %(ends)b::timestamptz[])
+             AS n (key, window_start, window_end)
+        ON CONFLICT DO NOTHING
+        """,
+        {
+            "dataset": dataset,
+            "keys": [one.key for one in ordered],
+            "starts": [one.window_start for one in ordered],
+            "ends": [one.window_end for one in ordered],
+        },
+    )
+
+
+def take_inputs(connection: "Connection[dict[str, Any]]", replay: str, keys: Sequence[str]) -> None:
+    """Keys that are about to be made anew take the inputs of those they come from, or of where those have theirs from.
+    Only what is not published does: a release is never mixed with what came before it."""
+    connection.execute(
+        """
+        UPDATE kfm.keys k SET inputs_from = coalesce(s.inputs_from, s.key)
+        FROM kfm.replay_keys r JOIN kfm.keys s ON s.key = r.source
+        WHERE r.replay = %(replay)s AND r.key = ANY(%(keys)s) AND k.key = r.key
+          AND k.inputs_from IS DISTINCT FROM coalesce(s.inputs_from, s.key)
+          AND NOT EXISTS (SELECT FROM kfm.revisions v WHERE v.key = k.key)
+        """,
+        {"replay": replay, "keys": list(keys)},
+    )
 
 
 def measured(database: Database, dataset: str) -> Measured:

@@ -120,11 +120,13 @@ def latest(database: Database, limit: int) -> list[Replay]:
 
 
 def under_way(database: Database) -> list[Replay]:
-    """Those that Dagster's daemon carries out now."""
+    """Those that Dagster's daemon carries out now, and those that are not carried on but have a batch that is not over.
+    Nobody but its person goes on with one that is carried out elsewhere."""
     rows = database.fetch(
         """
-        SELECT * FROM kfm.replays
-        WHERE state = 'running' AND NOT coalesce((plan #>> '{terms,here}')::boolean, false)
+        SELECT * FROM kfm.replays r
+        WHERE CASE state WHEN 'running' THEN NOT coalesce((plan #>> '{terms,here}')::boolean, false)
+                         ELSE EXISTS (SELECT FROM kfm.replay_batches b WHERE b.replay = r.id AND b.ended_at IS NULL) END
         ORDER BY created_at
         """
     )
@@ -165,7 +167,8 @@ def move(
             },
         ).rowcount
         if moved:
-            note_move(connection, replay, what, actor, {"note": note} if note else {})
+            detail = {"note": note} if note else {}
+            note_move(connection, replay, what, actor, {**detail, **(asdict(terms) if terms else {})})
     return moved == 1
 
 

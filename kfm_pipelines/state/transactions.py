@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.errors import DatasetKilled, KfmError
+from kfm_pipelines.errors import DatasetKilled, Fenced, KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import audit, dead_letters, holdings, kills, ledger, snapshots, wal, withdrawals
 from kfm_pipelines.state.audit import AuditEntry
-from kfm_pipelines.state.claims import Claim, fenced
+from kfm_pipelines.state.claims import Claim, fenced, not_of
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import PRIORITIES
 from kfm_pipelines.state.inbox import events_of
@@ -99,22 +99,25 @@ def hand_back(
     database: Database,
     claim: Claim,
     *,
-    delay: float | None,
+    delay: float,
     reason: str,
     count_attempt: bool = True,
     refused: bool = False,
 ) -> None:
-    """Undo the claim; the key is due again after `delay` seconds, or if events wait. After a publish intent the
-    transaction stays open, for the next worker to roll forward."""
-    detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": delay})
-    if not count_attempt and not refused:  # for no fault of its own
-        detail["spared"] = True
+    """Undo the claim; the key is due again after `delay` seconds, or for a replay only if events wait: it asks again
+    itself. After a publish intent the transaction stays open, for the next worker to roll forward, and the key is due
+    whoever began it: readers may see half of it, and nobody knows whether that replay is ever carried on."""
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
-        if last and last.outcome is None and last.step is not Step.PUBLISH:
+        intended = last is not None and last.step is Step.PUBLISH
+        due_in = delay if intended or not (claim.replay or refused) else None
+        detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": due_in})
+        if not count_attempt and not refused:  # for no fault of its own
+            detail["spared"] = True
+        if last and last.outcome is None and not intended:
             wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
             _move_started(connection, claim.key, "received")
-        _let_go(connection, claim, due_in=delay, attempts=claim.attempts if count_attempt else claim.attempts - 1)
+        _let_go(connection, claim, due_in=due_in, attempts=claim.attempts if count_attempt else claim.attempts - 1)
 
 
 def close_abandoned(database: Database, claim: Claim) -> Entry | None:
@@ -231,10 +234,12 @@ def publishing(database: Database, claim: Claim, dataset: str, *, seen: bool = F
             if not held:
                 raise DatasetKilled(f"{dataset} was killed a moment ago")
         row = connection.execute(
-            "SELECT epoch FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
+            "SELECT epoch, dataset FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
         ).fetchone()
         if row is None or row["epoch"] != claim.epoch:
             raise fenced(claim)
+        if row["dataset"] != dataset:
+            raise Fenced(not_of(claim.key, row["dataset"], dataset))
         yield Publishing(connection, claim, dataset)
 
 

@@ -29,7 +29,8 @@ def test_a_replay_from_the_plan_to_its_end(site: Site) -> None:
     shown = kfm(site.environment, "replay", "plan", *RANGE, "--by", "ana").out
     assert "reproduce 3 keys of usgs/streamflow" in shown
     assert "published, revision 1" in shown
-    assert "unknown CPU s" in shown
+    assert "estimated cost: CPU time unknown, time in one process " in shown
+    assert " kB, energy unknown, emissions unknown (from 0 measured keys)" in " ".join(shown.split())
     assert "configuration: " in shown
     plan = kfm(site.environment, "replay", "plan", *RANGE, "--by", "ana", "--json").json
     assert [one["key"] for one in plan["keys"]] == [site.key(hour) for hour in range(3)]
@@ -44,12 +45,17 @@ def test_a_replay_from_the_plan_to_its_end(site: Site) -> None:
     assert [one["identical"] for one in boxed["canary"]] == [True, True, True]
     assert "is paused (its time box of 0 s is over), so it cannot be started" in refused(site, "run", name, "--here")
     site.workshop.database.execute("UPDATE kfm.replays SET plan = jsonb_set(plan, '{terms,time_box_seconds}', 'null')")
+    site.workshop.database.execute("UPDATE kfm.replays SET state = 'running' WHERE id = %(id)s", {"id": name})
+    assert "under its own terms, without --batch, --max-attempts" in refused(
+        site, "run", name, "--here", "--max-attempts", "2", "--batch", "5"
+    )
 
     done = kfm(site.environment, "replay", "resume", name, "--here", "--by", "bo")
 
     assert done.code == 0, done.err
     assert "[##############################] 3 of 3 keys" in done.out
     assert "3 skipped" in done.out
+    assert "usgs/streamflow, 2025-12-04 00:00Z to 2025-12-04 06:00Z" in done.out
     assert f"replay {name}: 3 of 3" in done.err
     status = kfm(site.environment, "replay", "status", name, "--json").json
     assert (status["state"], status["outcomes"]) == ("done", {"SKIPPED": 3})
@@ -67,25 +73,26 @@ def test_a_replay_from_the_plan_to_its_end(site: Site) -> None:
 def test_history_in_the_bucket_is_registered_and_what_is_red_is_told(site: Site) -> None:
     site.put(0)
     site.put(1, b"not a table")
+    site.put(2)
     close_windows(site, START + timedelta(hours=6))
     registered = kfm(site.environment, "replay", "plan", *RANGE, "--register", "--by", "ana", "--json").json
-    assert registered["registered"] == {"objects": 2, "events": 2, "windows": 6, "new_keys": 6}
+    assert registered["registered"] == {"objects": 3, "events": 3, "windows": 6, "new_keys": 6}
     assert registered["mode"] == "upgrade"
     plan = registered
     assert {one["why"] for one in plan["keys"]} == {"registered, not run"}
-    assert len(plan["left_out"]) == 4
+    assert len(plan["left_out"]) == 3
     run = kfm(site.environment, "replay", "run", plan["replay"], "--here", "--json", "--by", "ana")
     assert run.code == 1
     stopped = json.loads(run.out)
     assert stopped["state"] == "stopped"
-    assert f"1 of the first 2 keys are not good: {site.key(1)}: " in stopped["note"]
+    assert f"1 of the first 3 keys are not good: {site.key(1)}: " in stopped["note"]
     assert site.fetch("SELECT * FROM kfm.revisions") == []
 
     plan = kfm(site.environment, "replay", "plan", *RANGE, "--mode", "upgrade", "--by", "ana", "--json").json
-    run = kfm(site.environment, "replay", "run", plan["replay"], "--here", "--canary", "0", "--max-attempts", "1",
+    run = kfm(site.environment, "replay", "run", plan["replay"], "--here", "--canary", "1", "--max-attempts", "1",
               "--by", "ana")  # fmt: skip
     assert run.code == 1
-    assert "1 applied, 1 failed" in run.out
+    assert "2 applied, 1 failed" in run.out
     assert f"quarantine {site.key(1)} after 1 attempts" in run.out
 
 
@@ -122,4 +129,9 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(untouched: Site) -> None
     for command in ("run", "status", "pause", "resume", "cancel"):
         assert "there is no replay 'r0'" in refused(site, command, "r0")
     assert "neither a number of keys nor a share" in refused(site, "run", "r0", "--canary", "some")
+    for none in ("0", "0%", "0.0%"):
+        assert "at least one key is tried first" in refused(site, "run", "r0", "--canary", none)
+    for option in ("--rate", "--quarantine-percent"):
+        assert "'nan' is no number" in refused(site, "run", "r0", option, "nan")
+    assert "'nan' is no number" in refused(site, "plan", *RANGE, "--mode", "upgrade", "--rows-percent", "nan")
     assert kfm(site.environment, "replay", "status", "--json").json == {"replays": []}

@@ -11,17 +11,17 @@ import pytest
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.catalogs import stac
 from kfm_pipelines.errors import ReplayRefused, ServiceUnavailable
-from kfm_pipelines.operations import batch, configuration_changes, frozen_config, inputs
+from kfm_pipelines.operations import batch, configuration_changes, frozen_config, inputs, release, reproduction
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.reproduction import REPRODUCED
 from kfm_pipelines.operations.terms import Terms
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import write_published
-from kfm_pipelines.state.wal import Outcome
+from kfm_pipelines.state.wal import Outcome, Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.orchestration.given import declared_anew
-from kfm_pipelines_tests.publications import Told, applied, hear, publish, told
+from kfm_pipelines_tests.publications import Told, applied, hear, publish, stage, told
 from kfm_pipelines_tests.replays import close_until, last_of, plan_replay, whole_tree
 from kfm_pipelines_tests.site import START, Site
 
@@ -242,6 +242,47 @@ def test_a_key_of_a_replay_is_not_made_due_by_its_failures(published: Site, monk
     assert site.fetch("SELECT attempts, due_at FROM kfm.keys") == [{"attempts": 1, "due_at": None}]
     publish(site.workshop, site.dataset, [key], "luckier", Purpose(replay=replay))
     assert applied(site.workshop) == {key: 2}
+
+
+def test_a_publication_that_a_replay_began_is_completed_without_it(
+    published: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers may see half of it, and the replay may never be carried on."""
+
+    def away(*_: object) -> None:
+        raise ServiceUnavailable("the store is away")
+
+    site, key = published, published.key()
+    replay = plan_replay(site.workshop, site.dataset.dataset, [key], mode="upgrade")
+    (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "write_history", away)
+        failed = publish(site.workshop, site.dataset, [key], "unlucky", Purpose(replay=replay))
+    assert failed.notes[key].startswith("comes again in ")
+    assert last_of(site.workshop, key).step is Step.PUBLISH
+    assert site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys") == [{"due": True}]
+    # A replay that refuses it leaves it as due as it was.
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "is_seen", lambda *_: False)
+        patch.setattr(batch.TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
+        reproduce(site.workshop, [key])
+    assert site.fetch("SELECT due_at <= clock_timestamp() AS due FROM kfm.keys") == [{"due": True}]
+    assert site.work()["published"] == 1
+    begun = site.fetch("SELECT detail->>'replay' AS replay, txn FROM kfm.wal WHERE step = 'begin' ORDER BY id")
+    assert (begun[-1]["replay"], begun[-1]["txn"]) == (replay, last_of(site.workshop, key).txn)
+
+
+def test_what_a_key_costs_is_told_once(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, float]] = []
+    monkeypatch.setattr(batch, "add_cpu", lambda _database, _replay, seconds: told.append(dict(seconds)))
+    site, key = published, published.key()
+    replay = plan_replay(site.workshop, site.dataset.dataset, [key])
+    one = stage(site.workshop, site.dataset, [key], "again", Purpose(replay=replay))
+    worked = len(told)
+    assert all(seconds.keys() == {key} for seconds in told)
+    assert one.care_shown([key]) == {}
+    assert told[worked:] == [{}]
 
 
 def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:

@@ -1,12 +1,13 @@
 """Backfills: people choose keys in Dagster, and only what is closed is touched."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import dagster as dg
 import pytest
 
-from kfm_pipelines.operations.purposes import BACKFILL_TAG
+from kfm_pipelines.operations.canary import CanaryRun
+from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS, BACKFILL_TAG, EVENTS, Purpose
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import range_tags
 from kfm_pipelines.orchestration.instance import opened_instance
@@ -18,11 +19,15 @@ from kfm_pipelines_tests.site import START, Site
 
 
 def backfill(site: Site, keys: Sequence[str]) -> tuple[bool, str]:
-    """The run of one, in this process: whether it ended well, and what it ended with if not."""
+    return started(site, keys, {BACKFILL_TAG: "by-hand"})
+
+
+def started(site: Site, keys: Sequence[str], tags: Mapping[str, str]) -> tuple[bool, str]:
+    """A run with these tags, in this process: whether it ended well, and what it ended with if not."""
     job = build_definitions(site.workshop.settings.resources).resolve_job_def(group_of(site.dataset))
     with opened_instance() as instance:
         instance.add_dynamic_partitions(str(partitions_of(site.dataset).name), list(keys))
-        tags = {BACKFILL_TAG: "by-hand", **range_tags(keys)}
+        tags = {**tags, **range_tags(keys)}
         result = job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     said = [one.user_failure_data.description for one in failures if one.user_failure_data]
@@ -41,6 +46,52 @@ def materialized_last(site: Site) -> set[str | None]:
         of_publish = dg.AssetRecordsFilter(asset_key=asset_key(site.dataset, "publish"))
         found = instance.fetch_materializations(of_publish, limit=50).records
         return {one.partition_key for one in found if one.run_id == last.dagster_run.run_id}
+
+
+def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
+    """Anybody can add any name as a partition and start a run of it."""
+    hear(site.workshop, told(site))
+    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
+    site.workshop.database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
+    before = site.fetch("SELECT * FROM kfm.keys")
+    success, said = backfill(site, [site.key()])
+    assert not success
+    assert said.endswith(f"{site.key()}: is a key of usda/soil, not of usgs/streamflow")
+    assert site.fetch("SELECT * FROM kfm.keys") == before
+    assert site.fetch("SELECT * FROM kfm.wal") == site.fetch("SELECT * FROM kfm.dead_letters") == []
+    assert site.tree("catalog", "objects", "processed") == {}
+    canary = CanaryRun(site.workshop, site.dataset, "a-run")
+    assert canary.compare([site.key()]) == []
+    assert canary.skipped == {site.key(): f"{site.key()}: is a key of usda/soil, not of usgs/streamflow"}
+
+
+def test_every_run_that_is_not_asked_for_by_events_is_bounded() -> None:
+    assert Purpose.of(ASKED_BY_EVENTS) == EVENTS
+    assert not EVENTS.is_bounded
+    assert Purpose.of({}) == Purpose.of({**ASKED_BY_EVENTS, "dagster/parent_run_id": "1"}) == Purpose(by_hand=True)
+    assert Purpose.of({**ASKED_BY_EVENTS, BACKFILL_TAG: "b"}) == Purpose(backfill=True)
+    assert Purpose.of({**ASKED_BY_EVENTS, "kfm/replay": "r"}) == Purpose(replay="r")
+    assert all(one.is_bounded for one in (Purpose(by_hand=True), Purpose(backfill=True), Purpose(replay="r")))
+
+
+@pytest.mark.slow
+def test_a_single_partition_of_an_open_window_is_taken_only_when_it_is_due(site: Site) -> None:
+    """As when somebody materialises it in the UI: Dagster puts no tag on that run."""
+    hear(site.workshop, told(site))
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp() + interval '1 hour'")
+    before = site.fetch("SELECT * FROM kfm.keys")
+    success, said = started(site, [site.key()], {})
+    assert not success
+    assert "and is not closed: " in said
+    assert site.fetch("SELECT * FROM kfm.keys") == before
+
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    assert not backfill(site, [site.key()])[0]
+    assert started(site, [site.key()], {}) == (True, "")
+    assert outcomes(site) == [(site.key(), Outcome.APPLIED)]
+    # What the dispatcher and the worker ask for is not bounded, due or not.
+    assert started(site, [site.key()], ASKED_BY_EVENTS) == (True, "")
+    assert not started(site, [site.key()], {})[0]
 
 
 @pytest.mark.slow

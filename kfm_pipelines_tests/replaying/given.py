@@ -1,6 +1,8 @@
 """What the tests of this folder start from: a site with published hours whose windows are closed, and plans of them."""
 
+import json
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import yaml
@@ -14,6 +16,7 @@ from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.replaying import InThisProcess, carry_out_here
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings
+from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Mode, Replay, Terms
 from kfm_pipelines_tests.candidates import declaration_path
 from kfm_pipelines_tests.site import START, Site
@@ -53,6 +56,12 @@ def carried_out(site: Site, replay: str, **terms: Any) -> Replay:
     """Started and carried out in this process."""
     commands.start(site.workshop, replay, Terms(here=True, **terms), "ana")
     return carried_on(site, replay)
+
+
+def begun_untried(site: Site, replay: str, *, here: bool = True, **terms: Any) -> None:
+    """As if its first keys had been good."""
+    move = partial(replays.move, site.workshop.database, replay, "started", "ana")
+    assert move(to="running", only_from=["planned"], terms=Terms(here=here, **terms))
 
 
 def carried_on(site: Site, replay: str) -> Replay:
@@ -105,3 +114,8 @@ def moves(site: Site, replay: str) -> list[tuple[str, str]]:
         "SELECT what, actor FROM kfm.replay_moves WHERE replay = %(replay)s ORDER BY id", {"replay": replay}
     )
     return [(row["what"], row["actor"]) for row in rows]
+
+
+def records(site: Site, replay: str) -> list[dict[str, object]]:
+    text = (site.data / f"telemetry/replays/{replay}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]

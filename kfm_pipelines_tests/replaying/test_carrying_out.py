@@ -1,6 +1,5 @@
 """A replay carried out: every key once, as often as it takes, and no more than was agreed."""
 
-import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.replaying.given import (
     DATASET,
     PUBLISHED,
+    begun_untried,
     carried_on,
     carried_out,
     close_windows,
@@ -29,6 +29,7 @@ from kfm_pipelines_tests.replaying.given import (
     outcomes,
     planned,
     published_hours,
+    records,
 )
 from kfm_pipelines_tests.site import Site
 
@@ -37,11 +38,6 @@ from kfm_pipelines_tests.site import Site
 def hands(site: Site) -> Iterator[InThisProcess]:
     with opened_instance() as instance:
         yield InThisProcess(instance, site.workshop, build_definitions(site.workshop.settings.resources))
-
-
-def records(site: Site, replay: str) -> list[dict[str, object]]:
-    text = (site.data / f"telemetry/replays/{replay}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_history_comes_back_byte_for_byte_into_an_empty_store(site: Site) -> None:
@@ -113,7 +109,8 @@ def test_it_stops_when_nothing_works(site: Site) -> None:
     close_windows(site)
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
     plan = planned(site, 7, "upgrade")
-    replay = carried_out(site, plan.id, canary=0, batch=5)
+    begun_untried(site, plan.id, batch=5)
+    replay = carried_on(site, plan.id)
     assert replay.state == "stopped"
     assert replay.note.startswith("none of the first 5 keys succeeded; the last one:")
     assert site.tree(*PUBLISHED) == {}

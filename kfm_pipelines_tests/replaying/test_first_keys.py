@@ -23,6 +23,7 @@ from kfm_pipelines_tests.replaying.given import (
     planned,
     published_hours,
     read_again,
+    records,
 )
 from kfm_pipelines_tests.site import Site
 
@@ -102,4 +103,6 @@ def test_a_reproduction_that_does_not_come_out_the_same_publishes_nothing(
     assert first.report["identical"]
     assert "more.parquet came after revision 1" in second.faults[0]
     assert replays.read(site.workshop.database, plan.id).state == "stopped"
+    told = {one["key"]: (one["outcome"], one["validation_fail_reason"]) for one in records(site, plan.id)}
+    assert told == {first.key: (None, None), second.key: ("REFUSED", second.faults[0])}
     assert set(key_states(site, plan.id).values()) == {"waiting"}

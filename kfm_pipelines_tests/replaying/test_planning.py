@@ -1,9 +1,10 @@
 """A plan says which keys, why, and for which configuration; and the bucket's history becomes keys."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import yaml
 
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations import environment
@@ -11,12 +12,23 @@ from kfm_pipelines.operations.kill_switch import kill
 from kfm_pipelines.operations.replays import configuration
 from kfm_pipelines.operations.replays.choosing import Where
 from kfm_pipelines.operations.replays.configuration import frozen_config
+from kfm_pipelines.operations.replays.planning import Wish, make_plan
 from kfm_pipelines.operations.replays.registering import register_windows
 from kfm_pipelines.state.frozen import digest_of
+from kfm_pipelines_tests.care.register import MONTH, sites, with_reviewer
 from kfm_pipelines_tests.declared import change
 from kfm_pipelines_tests.orchestration.given import spoiled
-from kfm_pipelines_tests.replaying.given import close_windows, declare, planned, published_hours, read_again
+from kfm_pipelines_tests.replaying.given import (
+    carried_out,
+    close_windows,
+    declare,
+    planned,
+    published_hours,
+    read_again,
+)
 from kfm_pipelines_tests.site import START, Site
+
+END_OF_TIME = (datetime(9999, 12, 31, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, tzinfo=UTC))
 
 
 def test_every_key_is_in_or_out_for_a_reason(site: Site) -> None:
@@ -134,6 +146,10 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
     found = register_windows(site.workshop, site.dataset, START, START + timedelta(hours=5), "ana")
 
     assert (found.objects, found.events, found.new_keys) == (3, 2, 4)
+    [audited] = site.fetch("SELECT actor, detail FROM kfm.audit WHERE action = 'windows-registered'")
+    assert (audited["actor"], audited["detail"]["windows"]) == ("ana", 5)
+    with pytest.raises(ReplayRefused, match="reaches beyond the calendar; register up to an earlier time"):
+        register_windows(site.workshop, site.dataset, *END_OF_TIME, "ana")
     assert list(found.keys) == [site.key(hour) for hour in range(5)]
     shapes = site.fetch("SELECT shape, count(*) AS n FROM kfm.inbox GROUP BY shape ORDER BY shape")
     assert [(row["shape"], row["n"]) for row in shapes] == [("s3-listing", 2), (shapes[1]["shape"], 1)]
@@ -150,6 +166,8 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
     assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL ORDER BY key") == [
         {"key": site.key(hour)} for hour in range(3)
     ]
+    close_windows(site, START + timedelta(hours=4))
+    assert planned(site, 5, "upgrade").left_out[-1].why.startswith("its window is not closed: the watermark is")
     close_windows(site)
     plan = planned(site, 5, "upgrade")
     assert [one.key for one in plan.chosen] == [site.key(hour) for hour in range(3)]
@@ -166,3 +184,51 @@ def test_what_is_registered_late_is_released_by_whoever_registers_it(site: Site)
     rows = site.fetch("SELECT key, state, changed_by FROM kfm.late")
     assert rows == [{"key": site.key(1), "state": "released", "changed_by": "ana"}]
     assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL AND key LIKE '%T01Z%'") == []
+
+
+def test_an_upgrade_takes_whole_windows_and_leaves_alone_what_is_published(site: Site) -> None:
+    """Hour 0 was uploaded again and is published of the version declared now."""
+    old = published_hours(site, 2)
+    declare(site, key={"transform_version": "v1-0-1"})
+    site.put(0, name="corrected.parquet")
+    assert site.work()["published"] == 1
+    new = [site.key(hour).replace("v1-0-0", "v1-0-1") for hour in range(2)]
+    for where in ((), ("version=v1-0-0",)):
+        plan = planned(site, 2, "upgrade", *where)
+        assert {one.key: one.why for one in plan.left_out} == {new[0]: "is published already, revision 1"}
+        assert [(one.key, one.source) for one in plan.chosen] == [(new[1], old[1])]
+    taken = "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from IS NOT NULL ORDER BY key"
+    assert site.fetch(taken) == []  # a plan is only a plan
+    assert carried_out(site, plan.id).note == "1 keys done"
+    assert site.fetch(taken) == [{"key": new[1], "inputs_from": old[1]}]
+
+    declare(site, key={"transform_version": "v1-0-2"})  # what was upgraded has its inputs from elsewhere
+    plan = planned(site, 2, "upgrade")
+    assert [one.source for one in plan.chosen] == new
+    assert carried_out(site, plan.id).note == "2 keys done"
+    rows = site.fetch("SELECT DISTINCT rows FROM kfm.revisions WHERE key LIKE '%v1-0-2'")
+    assert rows == [{"rows": 68}]
+
+    declare(site, key={"transform_version": "v1-0-3", "window": "day"})
+    with pytest.raises(ReplayRefused, match="its window is not one day, as windows of usgs/streamflow are now"):
+        planned(site, 24, "upgrade")
+    assert site.fetch("SELECT key FROM kfm.keys WHERE key LIKE '%v1-0-3'") == []
+
+
+def test_what_was_masked_is_not_upgraded_without_its_policy(site: Site) -> None:
+    register = with_reviewer(site)
+    register.publish(sites(register.dataset))
+    site.workshop.database.execute(
+        "INSERT INTO kfm.checkpoints (dataset, partition, watermark) VALUES ('heritage/sites', '*', '2026-12-01')"
+        " ON CONFLICT (dataset, partition) DO UPDATE SET watermark = excluded.watermark"
+    )
+    path = site.workshop.settings.resources / "datasets/heritage-sites.yaml"
+    version = {**yaml.safe_load(path.read_text())["key"], "transform_version": "v1-0-1"}
+    change(path, key=version)
+    read_again(site)
+    wish = Wish("heritage/sites", MONTH, MONTH + timedelta(days=1), "upgrade")
+    assert len(make_plan(site.workshop, wish, "ana").chosen) == 1
+    change(path, policy="not-sensitive", review="none")
+    read_again(site)
+    with pytest.raises(ReplayRefused, match="its inputs are masked by policy heritage-sites, and"):
+        make_plan(site.workshop, wish, "ana")

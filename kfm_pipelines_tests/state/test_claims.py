@@ -139,6 +139,21 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
     assert database.fetch("SELECT FROM kfm.revisions") == []
 
 
+def test_a_key_is_for_those_who_work_for_its_dataset(database: Database) -> None:
+    key = known_key(database)
+    before = row_of_key(database, key)
+    strangers = Claims(database, "run-1", 60, dataset="usda/soil")
+    with pytest.raises(KeyInvalid, match="is a key of usgs/streamflow, not of usda/soil"):
+        strangers.take(key)
+    assert row_of_key(database, key) == before
+
+    claim = Claims(database, "run-1", 60, dataset=DATASET).take(key)
+    assert strangers.held() == {}
+    for seen in (False, True):
+        with pytest.raises(Fenced, match="not of usda/soil"), publishing(database, claim, "usda/soil", seen=seen):
+            pytest.fail("it was let in")
+
+
 def test_a_takeover_waits_for_the_swap_under_way(database: Database) -> None:
     publisher = claimed(database, known_key(database), "run-1")
     expire_lease(database, publisher.key)

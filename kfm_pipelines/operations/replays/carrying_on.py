@@ -2,15 +2,19 @@
 
 Every step may be repeated, and may be the last one of its process: what was asked for is committed before it is asked,
 and what became of it is read from the write-ahead log. One process at a time carries a replay on (`replays.driving`).
+What happens around a replay is no failure of its keys: it is paused, and its note says what happened.
 """
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import DatasetUnknown
 from kfm_pipelines.gates.replay import ReplayGate, Ruling, Tried
-from kfm_pipelines.operations.replays.records import write_records
+from kfm_pipelines.operations.replays.configuration import changed_since
+from kfm_pipelines.operations.replays.records import settle, write_records
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import kills, replay_keys, replays
 from kfm_pipelines.state.replay_keys import ReplayBatch
@@ -18,6 +22,16 @@ from kfm_pipelines.state.replays import Replay, Terms
 
 ITSELF = "kfm"  # who acts when nobody does
 LOOK_AGAIN_SECONDS = 2.0
+MOST_FRUITLESS = 3  # batches in a row that came to nothing
+
+
+class Fate(StrEnum):
+    """What became of a batch."""
+
+    UNKNOWN = "unknown"  # nobody has heard of it
+    GOING = "going"
+    OVER = "over"
+    CALLED_OFF = "called off"
 
 
 class Batches(Protocol):
@@ -26,7 +40,7 @@ class Batches(Protocol):
     def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
         """Have it carried out; asked twice it is carried out once."""
 
-    def is_over(self, batch: ReplayBatch) -> bool: ...
+    def fate(self, batch: ReplayBatch) -> Fate: ...
 
     def call_off(self, batch: ReplayBatch) -> None:
         """Have no more of it carried out than is under way."""
@@ -53,23 +67,52 @@ def advance(workshop: Workshop, replay: str, batches: Batches) -> Step | None:
 def take_step(workshop: Workshop, replay_id: str, batches: Batches) -> Step:
     """By whoever drives the replay."""
     replay = replays.read(workshop.database, replay_id)
+    settle(workshop, replay)
+    batch = replay_keys.open_batch(workshop.database, replay.id)
     if replay.state != "running":
-        return Step(replay)
-    stopped = kills.killed(workshop.database).get(replay.dataset)
-    if stopped is not None:
+        return _last_words(workshop, replay, batch, batches)
+    if stopped := kills.killed(workshop.database).get(replay.dataset):
         return _halt(workshop, replay, "paused", f"{stopped}; resume it when that is over")
-    dataset = workshop.datasets[replay.dataset]
-    replay_keys.settle_keys(workshop.database, replay.id)
-    if batch := replay_keys.open_batch(workshop.database, replay.id):
-        batches.ask(dataset, batch)
-        if not batches.is_over(batch):
-            return Step(replay, LOOK_AGAIN_SECONDS)
-        replay_keys.settle_keys(workshop.database, replay.id)
-        replay_keys.end_batch(workshop.database, batch)
-    return _next(workshop, replay, dataset, batches)
+    if batch is None:
+        return _next(workshop, replay, batches)
+    if batches.fate(batch) is Fate.UNKNOWN:
+        if note := _hindrance(workshop, replay):
+            return _halt(workshop, replay, "paused", note)
+        _ask(workshop, batch, replay, batches)
+    return _after(workshop, replay, batch, batches)
 
 
-def _next(workshop: Workshop, replay: Replay, dataset: Dataset, batches: Batches) -> Step:
+def _after(workshop: Workshop, replay: Replay, batch: ReplayBatch, batches: Batches) -> Step:
+    """With a batch that was asked for."""
+    now, fate = replays.read(workshop.database, replay.id), batches.fate(batch)
+    if fate is Fate.GOING or (fate is Fate.UNKNOWN and now.state == "running"):
+        return Step(now, LOOK_AGAIN_SECONDS)
+    settle(workshop, now)
+    stopped = kills.killed(workshop.database).get(replay.dataset)
+    if now.state != "running":
+        return _last_words(workshop, now, batch, batches)
+    replay_keys.end_batch(workshop.database, batch, blameless=stopped is not None or fate is Fate.CALLED_OFF)
+    if fate is Fate.CALLED_OFF:
+        return _halt(workshop, now, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
+    if stopped:
+        return _halt(workshop, now, "paused", f"{stopped}; resume it when that is over")
+    return _next(workshop, now, batches)
+
+
+def _last_words(workshop: Workshop, replay: Replay, batch: ReplayBatch | None, batches: Batches) -> Step:
+    """Of one that is not carried on: what became of its last batch. One that nobody has heard of is kept for when a
+    pause is over."""
+    if batch is None:
+        return Step(replay)
+    fate = batches.fate(batch)
+    if fate in (Fate.OVER, Fate.CALLED_OFF) or (fate is Fate.UNKNOWN and replay.is_over):
+        settle(workshop, replay)
+        replay_keys.end_batch(workshop.database, batch, blameless=fate is not Fate.OVER)
+        write_records(workshop, replay)
+    return Step(replay)
+
+
+def _next(workshop: Workshop, replay: Replay, batches: Batches) -> Step:
     database, terms = workshop.database, replay.terms
     ruling = _ruling(workshop, replay)
     replay_keys.quarantine(database, replay.id, {one.key: one.reason for one in ruling.quarantined}, ITSELF)
@@ -77,19 +120,44 @@ def _next(workshop: Workshop, replay: Replay, dataset: Dataset, batches: Batches
         return _halt(workshop, replay, "stopped", ruling.stop)
     counts = replay_keys.count_states(database, replay.id)
     if not counts.get("waiting"):
-        return _halt(workshop, replay, "done", _summary(counts))
-    if terms.time_box_seconds is not None:
-        spent = replays.seconds_since_start(database, replay.id)
-        if spent >= terms.time_box_seconds:
-            return _halt(workshop, replay, "paused", f"its time box of {terms.time_box_seconds:g} s is over")
+        return _halt(workshop, replay, "done", _summary(counts, replay_keys.count_without_data(database, replay.id)))
+    if note := _why_pause(workshop, replay) or _hindrance(workshop, replay):
+        return _halt(workshop, replay, "paused", note)
     wait = _wait_for_rate(workshop, replay)
     if wait > 0:
         return Step(replay, wait)
     batch = replay_keys.ask_batch(database, replay.id, _batch_size(terms), ITSELF)
-    if batch is None:  # other runs hold all that is left
-        return Step(replay, LOOK_AGAIN_SECONDS)
-    batches.ask(dataset, batch)
-    return Step(replay)
+    if batch is None:  # other runs hold all that is left, or somebody has moved it
+        return Step(replays.read(database, replay.id), LOOK_AGAIN_SECONDS)
+    _ask(workshop, batch, replay, batches)
+    return Step(replays.read(database, replay.id))
+
+
+def _ask(workshop: Workshop, batch: ReplayBatch, replay: Replay, batches: Batches) -> None:
+    batches.ask(workshop.datasets[replay.dataset], batch)
+    if replays.read(workshop.database, replay.id).state == "cancelled":  # after the batch was written down
+        batches.call_off(batch)
+
+
+def _why_pause(workshop: Workshop, replay: Replay) -> str | None:
+    """It has had its time, or nothing comes of asking again."""
+    box = replay.terms.time_box_seconds
+    if box is not None and replays.seconds_since_start(workshop.database, replay.id) >= box:
+        return f"its time box of {box:g} s is over"
+    if replay_keys.came_to_nothing(workshop.database, replay.id, MOST_FRUITLESS):
+        return f"its last {MOST_FRUITLESS} batches ended and none of their keys was worked on; see their runs"
+    return None
+
+
+def _hindrance(workshop: Workshop, replay: Replay) -> str | None:
+    """What was agreed to is for one configuration, and it has to be that one until the last batch."""
+    try:
+        changed = changed_since(workshop, replay)
+    except DatasetUnknown as error:
+        return str(error)
+    if not changed:
+        return None
+    return f"{', '.join(changed)} changed since it was planned; change it back and resume it, or plan it again"
 
 
 def _ruling(workshop: Workshop, replay: Replay) -> Ruling:
@@ -124,6 +192,10 @@ def _halt(workshop: Workshop, replay: Replay, state: str, note: str) -> Step:
     return Step(replays.read(workshop.database, replay.id))
 
 
-def _summary(counts: dict[str, int]) -> str:
+def _summary(counts: dict[str, int], without_data: int) -> str:
     quarantined = counts.get("quarantined", 0)
-    return f"{counts.get('done', 0)} keys done" + (f", {quarantined} in quarantine" if quarantined else "")
+    return (
+        f"{counts.get('done', 0)} keys done"
+        + (f", {without_data} of them without data" if without_data else "")
+        + (f", {quarantined} in quarantine" if quarantined else "")
+    )

@@ -1,7 +1,7 @@
 """Which keys a replay is over, each with the reason why, or the reason why not. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kfm_pipelines.datasets import Dataset
@@ -46,6 +46,7 @@ class Bounds:
 
     watermark: datetime | None
     killed: str | None = None
+    laxer: Mapping[str, str] = field(default_factory=dict)  # why nothing may be made from the inputs of some keys
 
     def why_not(self, window_end: datetime) -> str | None:
         if self.killed:
@@ -63,22 +64,37 @@ def choose_again(known: Sequence[KnownKey], bounds: Bounds) -> list[PlannedKey]:
 
 
 def choose_upgrades(
-    dataset: Dataset, known: Sequence[KnownKey], bounds: Bounds
+    dataset: Dataset, known: Sequence[KnownKey], where: Where, bounds: Bounds
 ) -> tuple[list[PlannedKey], list[NewKey]]:
     """For an upgrade: each window that is published by another version, as a key of the declared one; and what is of
-    the declared version but was never published."""
+    the declared version but was never published. Conditions are on what there is to upgrade; what is published of the
+    declared version is looked at in any case."""
     version = dataset.key.transform_version
     there = {one.key: one for one in known if one.version == version}
     sources: dict[str, KnownKey] = {}
-    for one in known:
+    unfit: list[PlannedKey] = []
+    for one in (one for one in known if one.version != version and one.revision and where.holds(one)):
+        if why_not := _why_no_source(dataset, one, bounds):
+            unfit.append(PlannedKey(one.key, why_not, left_out=True))
+            continue
         target = str(key_of(dataset, window_of(one.window_start, dataset.key.window)))
-        if one.version != version and one.revision and _is_newer(one, sources.get(target)):
+        if _is_newer(one, sources.get(target)):
             sources[target] = one
-    windows = {**there, **sources}
+    windows = {**{key: one for key, one in there.items() if where.holds(one)}, **sources}
     ordered = sorted(windows, key=lambda key: (windows[key].window_start, key))
     chosen = [_upgraded(key, sources.get(key), there.get(key), bounds) for key in ordered]
-    new = [NewKey(target, one.window_start, one.window_end, one.key) for target, one in sources.items()]
-    return chosen, new
+    new = [NewKey(target, one.window_start, one.window_end) for target, one in sources.items()]
+    return [*unfit, *chosen], new
+
+
+def _why_no_source(dataset: Dataset, one: KnownKey, bounds: Bounds) -> str | None:
+    """A key has one source, so what is not exactly its window would be a part of it that passes for the whole."""
+    window = window_of(one.window_start, dataset.key.window)
+    if (window.start, window.end) != (one.window_start, one.window_end):
+        return f"its window is not one {dataset.key.window}, as windows of {dataset.dataset} are now"
+    if one.inputs_from and one.events:
+        return f"its inputs are its own and those of {one.inputs_from}; upload its objects again"
+    return bounds.laxer.get(one.key)
 
 
 def _again(one: KnownKey, bounds: Bounds) -> PlannedKey:
@@ -108,9 +124,9 @@ def _why_not_upgraded(source: KnownKey | None, there: KnownKey | None, bounds: B
     one = source or there
     if one is None or (there is not None and there.revision):
         return f"is published already, revision {there.revision}" if there else "nothing is known of it"
-    if source is None and not one.events:
-        return "no object of its window is known"
-    return bounds.why_not(one.window_end)
+    if beyond := bounds.why_not(one.window_end):
+        return beyond
+    return "no object of its window is known" if source is None and not one.events else None
 
 
 def _is_newer(one: KnownKey, other: KnownKey | None) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.replays.carrying_on import Batches
-from kfm_pipelines.operations.replays.configuration import differences, frozen_config
+from kfm_pipelines.operations.replays.configuration import changed_since
 from kfm_pipelines.operations.replays.first_keys import TriedFirst, try_first
 from kfm_pipelines.operations.replays.records import write_records
 from kfm_pipelines.operations.workshop import Workshop
@@ -21,6 +21,8 @@ def start(workshop: Workshop, replay_id: str, terms: Terms, actor: str) -> list[
         replay = replays.read(workshop.database, replay_id)
         if not mine:
             raise ReplayRefused(f"another process is at replay {replay.id}; `kfm replay status {replay.id}` shows it")
+        if terms.canary < 1:
+            raise ReplayRefused("at least one key is tried first")
         if replay.state not in ("planned", "canary"):
             raise _not_in_state(replay, "started")
         _refuse_if_killed(workshop, replay)
@@ -52,9 +54,7 @@ def pause(workshop: Workshop, replay_id: str, actor: str, note: str = "") -> Rep
     note = note or f"paused by {actor}"
     if not replays.move(workshop.database, replay.id, "paused", actor, to="paused", only_from=["running"], note=note):
         raise _not_in_state(replay, "paused")
-    replay_keys.settle_keys(workshop.database, replay.id)
-    write_records(workshop, replay)
-    return replays.read(workshop.database, replay_id)
+    return _settled(workshop, replay_id)
 
 
 def cancel(workshop: Workshop, replay_id: str, actor: str, batches: Batches) -> Replay:
@@ -68,17 +68,20 @@ def cancel(workshop: Workshop, replay_id: str, actor: str, batches: Batches) -> 
         raise _not_in_state(replay, "cancelled")
     if batch := replay_keys.open_batch(workshop.database, replay.id):
         batches.call_off(batch)
+    return _settled(workshop, replay_id)
+
+
+def _settled(workshop: Workshop, replay_id: str) -> Replay:
+    """As far as it has come; what its last batch still does is settled when that is over."""
+    replay = replays.read(workshop.database, replay_id)
     replay_keys.settle_keys(workshop.database, replay.id)
     write_records(workshop, replay)
-    return replays.read(workshop.database, replay_id)
+    return replay
 
 
 def refuse_if_changed(workshop: Workshop, replay: Replay) -> None:
     """The plan was read and agreed to for one configuration."""
-    dataset = workshop.datasets[replay.dataset]
-    now = frozen_config(workshop, dataset, replay.mode, replay.config["declarations"])
-    changed = differences(dict(replay.config), now)
-    if changed:
+    if changed := changed_since(workshop, replay):
         raise ReplayRefused(
             f"replay {replay.id} was planned for another configuration: {', '.join(changed)} changed since; plan it "
             "again"
@@ -87,7 +90,9 @@ def refuse_if_changed(workshop: Workshop, replay: Replay) -> None:
 
 def _conclude(workshop: Workshop, replay: Replay, tried: list[TriedFirst]) -> None:
     bad = [one for one in tried if one.faults]
-    if bad:
+    if not tried:
+        note, what, to = "none of its keys has an object that counts, so nothing speaks for it", "canary-bad", "stopped"
+    elif bad:
         shown = "; ".join(f"{one.key}: {one.faults[0]}" for one in bad[:SHOWN])
         note = f"{len(bad)} of the first {len(tried)} keys are not good: {shown}"
         write_records(workshop, replay)

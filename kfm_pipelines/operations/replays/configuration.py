@@ -10,7 +10,7 @@ from kfm_pipelines.operations.governance import governance_of, used_policy
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.transforms import source_digest
 from kfm_pipelines.state.frozen import digest_of
-from kfm_pipelines.state.replays import Mode
+from kfm_pipelines.state.replays import Mode, Replay
 
 
 def frozen_config(workshop: Workshop, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:
@@ -38,6 +38,13 @@ def frozen_config(workshop: Workshop, dataset: Dataset, mode: Mode, declarations
             "sbom": software.sbom,
         },
     }
+
+
+def changed_since(workshop: Workshop, replay: Replay) -> list[str]:
+    """Which parts of the configuration are not what the plan was for, by name."""
+    dataset = workshop.datasets[replay.dataset]
+    now = frozen_config(workshop, dataset, replay.mode, replay.config["declarations"])
+    return differences(dict(replay.config), now)
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:

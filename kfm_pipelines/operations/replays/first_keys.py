@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 from kfm_pipelines.datasets import Dataset
@@ -18,7 +19,8 @@ from kfm_pipelines.operations.reproduction import declaration_of, what_changed
 from kfm_pipelines.operations.terms import Terms, TermsOfKeys
 from kfm_pipelines.operations.trials import Trial, Trying
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.replay_keys import KeyState, choose_canary, record_canary
+from kfm_pipelines.state.replay_canary import forget_canary, in_order_of_evidence, prepare_trial, record_canary
+from kfm_pipelines.state.replay_keys import KeyState
 from kfm_pipelines.state.replayable import declaration_that_made
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.state.revisions import Revision, current_revision
@@ -37,18 +39,21 @@ class TriedFirst:
 
 
 def try_first(workshop: Workshop, replay: Replay) -> list[TriedFirst]:
-    """Try as many keys as the terms say; each result is kept with its key."""
-    return list(_tried(workshop, replay))
+    """Try as many keys as the terms say, or as many as have objects; each result is kept with its key."""
+    forget_canary(workshop.database, replay.id)
+    return list(islice(_tried(workshop, replay), replay.terms.canary))
 
 
 def _tried(workshop: Workshop, replay: Replay) -> Iterator[TriedFirst]:
     canary = FirstKeys(workshop, replay)
-    for one in choose_canary(workshop.database, replay.id, replay.terms.canary):
+    for one in in_order_of_evidence(workshop.database, replay.id, replay.terms.canary):
         begun = time.process_time()
         try:
             trial = canary.trial(one)
         except Terminal as error:  # of its inputs, say: it would stop the key in its run as well
             trial = Trial((str(error).removeprefix(f"{one.key}: "),))
+        if trial is None:
+            continue
         report = trial.as_report()
         record_canary(workshop.database, replay.id, one.key, report, time.process_time() - begun)
         yield TriedFirst(one.key, trial.faults, report)
@@ -64,13 +69,18 @@ class FirstKeys:
         of_then = partial(declaration_of, workshop.database) if replay.mode == "reproduce" else None
         self._terms = TermsOfKeys(workshop, self._now, of_then)
 
-    def trial(self, one: KeyState) -> Trial:
+    def trial(self, one: KeyState) -> Trial | None:
+        """None when there is no object to try it with."""
+        prepare_trial(self._workshop.database, self._replay.id, one.key)
         if self._replay.mode == "reproduce" and (changes := what_changed(self._workshop, one.key)):
             return Trial((f"it cannot be reproduced: {'; '.join(changes)}",))
         terms, current = self._terms.of(one.key), current_revision(self._workshop.database, one.source or one.key)
         trying = self._trying(self._then(current), terms)
+        objects = trying.objects(one.key)
+        if not objects:
+            return None
         published = self._published(current) if current else None
-        trial = trying.trial(one.key, trying.objects(one.key), published, terms.rules(one.key))
+        trial = trying.trial(one.key, objects, published, terms.rules(one.key))
         if current is None or self._replay.mode == "upgrade":
             return trial
         return _reproduced(current, trial)

@@ -10,6 +10,7 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.configuration_changes import configuration_changes
+from kfm_pipelines.operations.exchanged_policies import laxer_policies
 from kfm_pipelines.operations.replays.choosing import EVERY_KEY, Bounds, Where, choose_again, choose_upgrades
 from kfm_pipelines.operations.replays.configuration import frozen_config
 from kfm_pipelines.operations.replays.estimate import Estimate, estimate
@@ -67,7 +68,7 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
         raise ReplayRefused(f"nothing begins from {wish.start.isoformat()} and before {wish.end.isoformat()}")
     known = known_keys(workshop.database, wish.dataset, wish.start, wish.end)
     wanted = [one for one in known if wish.where.holds(one)]
-    keys = _chosen(workshop, dataset, wish, wanted)
+    keys = _chosen(workshop, dataset, wish, known)
     going = {one.source or one.key for one in keys if not one.left_out}
     if not going:
         raise ReplayRefused(_nothing(wish, known, wanted, keys))
@@ -87,14 +88,15 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
     return plan
 
 
-def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, wanted: Sequence[KnownKey]) -> list[PlannedKey]:
+def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
     stopped = kills.killed(workshop.database).get(wish.dataset)
     bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
     if wish.mode == "reproduce":
+        wanted = [one for one in known if wish.where.holds(one)]
         return _reproducible(workshop, dataset, choose_again(wanted, bounds))
-    chosen, new = choose_upgrades(dataset, wanted, bounds)
-    going = {one.key for one in chosen}
-    make_keys(workshop.database, wish.dataset, [one for one in new if one.key in going])
+    laxer = laxer_policies(workshop, dataset, [one.key for one in known])
+    chosen, new = choose_upgrades(dataset, known, wish.where, replace(bounds, laxer=laxer))
+    make_keys(workshop.database, wish.dataset, new)
     return chosen
 
 

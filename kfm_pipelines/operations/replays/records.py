@@ -4,12 +4,19 @@ import json
 from typing import Any
 
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.replay_keys import KeyState, failures_of, keys_of, record_telemetry
+from kfm_pipelines.state.replay_keys import KeyState, failures_of, keys_of, record_telemetry, settle_keys
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.stores.layout import replay_records
 from kfm_pipelines.telemetry.energy import Coefficients, estimated, load_coefficients
 
+SHOWN = 3
 TOLD = ("done", "quarantined", "asked", "waiting")
+
+
+def settle(workshop: Workshop, replay: Replay) -> None:
+    """Give the keys what the log has for them. Of a replay that is not carried on nobody else writes it down."""
+    if settle_keys(workshop.database, replay.id) and replay.state != "running":
+        write_records(workshop, replay)
 
 
 def write_records(workshop: Workshop, replay: Replay) -> None:
@@ -25,12 +32,13 @@ def write_records(workshop: Workshop, replay: Replay) -> None:
 
 def _record(replay: Replay, one: KeyState, failure: str | None, coefficients: Coefficients) -> dict[str, Any]:
     energy = estimated(coefficients, one.cpu_seconds)
+    faults = (one.comparison or {}).get("faults", [])  # of one that was tried first
     return {
         "replay_id": replay.id,
         "key": one.key,
-        "outcome": one.outcome,
+        "outcome": one.outcome or ("REFUSED" if faults else None),
         "previous_attempts": one.attempts,
-        "validation_fail_reason": failure or (one.why if one.attempts else None),
+        "validation_fail_reason": failure or (one.why if one.attempts else None) or "; ".join(faults[:SHOWN]) or None,
         "cpu_seconds": one.cpu_seconds or None,
         "energy_cost_ws": energy.watt_seconds if energy else None,
         "carbon_grams_estimated": energy.carbon_grams if energy else None,

@@ -1,7 +1,7 @@
 """Windows of history that no event has named: keys for all of them, from what lies in the bucket now."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,6 +9,8 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import MessageRefused, ReplayRefused
 from kfm_pipelines.events import IngestEvent, fold, key_of, window_of
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state import audit
+from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.registering import register
 from kfm_pipelines.state.replayable import NewKey, make_keys
 from kfm_pipelines.stores.listing import listed_objects
@@ -28,15 +30,33 @@ class Registered:
 
 
 def register_windows(workshop: Workshop, dataset: Dataset, start: datetime, end: datetime, actor: str) -> Registered:
-    """Every window that begins in [start, end) gets a key, also one without an object. The bucket is listed once."""
+    """Every window that begins in [start, end) gets a key, also one without an object. The bucket is listed once. Who
+    did this is in the audit before it is done, whatever becomes of the plan."""
     windows = list(_windows(dataset, start, end))
+    _note(workshop, dataset, windows, actor)
     found = [one for one in _listed(workshop, dataset) if start <= one[0].window_start < end]
     new_keys = make_keys(workshop.database, dataset.dataset, windows)
     events = register(workshop.database, workshop.datasets, found, actor) if found else 0
     return Registered(len(found), events, tuple(sorted(one.key for one in windows)), new_keys)
 
 
+def _note(workshop: Workshop, dataset: Dataset, windows: Sequence[NewKey], actor: str) -> None:
+    detail: dict[str, object] = {"windows": len(windows)}
+    if windows:
+        detail |= {"from": windows[0].window_start.isoformat(), "to": windows[-1].window_end.isoformat()}
+    entry = AuditEntry(Action.WINDOWS_REGISTERED, actor, dataset.dataset, dataset.policy, detail=detail)
+    with workshop.database.transaction() as connection:
+        audit.record(connection, entry)
+
+
 def _windows(dataset: Dataset, start: datetime, end: datetime) -> Iterator[NewKey]:
+    try:
+        yield from _windows_between(dataset, start, end)
+    except ValueError as error:
+        raise ReplayRefused(f"{error}; register up to an earlier time") from None
+
+
+def _windows_between(dataset: Dataset, start: datetime, end: datetime) -> Iterator[NewKey]:
     window = window_of(start, dataset.key.window)
     if window.start < start:
         window = window_of(window.end, dataset.key.window)

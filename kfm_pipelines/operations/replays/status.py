@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kfm_pipelines.operations.replays.records import settle
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import replay_keys, replays
 from kfm_pipelines.state.replays import Replay
@@ -14,6 +15,7 @@ class Standing:
     replay: Replay
     states: dict[str, int]
     outcomes: dict[str, int]
+    without_data: int  # of what is done
 
     @property
     def total(self) -> int:
@@ -37,6 +39,7 @@ class Standing:
             "decided": self.decided,
             "states": self.states,
             "outcomes": self.outcomes,
+            "without_data": self.without_data,
             "terms": asdict(one.terms),
             "config": one.config_digest,
             "created_at": one.created_at,
@@ -48,12 +51,13 @@ class Standing:
 def standing_of(workshop: Workshop, replay_id: str) -> Standing:
     """As it is now: what the log says of its keys counts, also when nobody carries it on."""
     replay = replays.read(workshop.database, replay_id)
-    if not replay.is_over:
-        replay_keys.settle_keys(workshop.database, replay_id)
+    if not replay.is_over or replay_keys.open_batch(workshop.database, replay_id):
+        settle(workshop, replay)
     return Standing(
         replay,
         replay_keys.count_states(workshop.database, replay_id),
         replay_keys.count_outcomes(workshop.database, replay_id),
+        replay_keys.count_without_data(workshop.database, replay_id),
     )
 
 

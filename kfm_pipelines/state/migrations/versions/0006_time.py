@@ -177,7 +177,13 @@ CREATE INDEX wal_of_replay ON kfm.wal ((detail ->> 'replay'), key) WHERE step = 
 
 
 def upgrade() -> None:
-    for statements in (EVENTS, STREAMS, AUDIT.format(more=", 'late-released'"), CONFIGURATIONS, REPLAYS):
+    for statements in (
+        EVENTS,
+        STREAMS,
+        AUDIT.format(more=", 'late-released', 'windows-registered'"),
+        CONFIGURATIONS,
+        REPLAYS,
+    ):
         op.execute(statements)
 
 
