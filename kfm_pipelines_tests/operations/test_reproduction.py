@@ -203,6 +203,21 @@ def test_an_older_version_is_reproduced_after_another_was_declared(published: Si
     assert differing <= {"collection.json", "dcat.jsonld", "catalog.json"}
 
 
+def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> None:
+    """Events that are delivered after others may show either; a release tells which of its inputs were late."""
+    site, database = published, published.workshop.database
+    [row] = site.fetch("SELECT asset_uri FROM kfm.inbox")
+    database.execute(
+        "INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark)"
+        " SELECT identity, key, dataset, 'patch', 'applied', clock_timestamp() FROM kfm.inbox"
+    )
+    assert refused(site) == f"{row['asset_uri']} is late"
+    publish(site.workshop, site.dataset, [site.key()], "as late")
+    assert is_reproduced(site)
+    database.execute("DELETE FROM kfm.late")
+    assert refused(site) == f"{row['asset_uri']} is not late any more"
+
+
 def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     hear(site.workshop, told(site))
     close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
