@@ -15,7 +15,7 @@ from kfm_pipelines.operations import batch, configuration_changes, frozen_config
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.reproduction import REPRODUCED
-from kfm_pipelines.operations.terms import Terms
+from kfm_pipelines.operations.terms import Terms, TermsOfKeys
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import write_published
 from kfm_pipelines.state.wal import Outcome, Step
@@ -280,7 +280,7 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
     with monkeypatch.context() as patch:
         patch.setattr(release, "is_seen", lambda *_: False)
-        patch.setattr(batch.TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
+        patch.setattr(TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
         reproduce(site.workshop, [key])
     assert site.fetch("SELECT due_at <= clock_timestamp() AS due FROM kfm.keys") == [{"due": True}]
     assert site.work()["published"] == 1
