@@ -39,7 +39,11 @@ _MISJUDGED = f"""
     WHERE {{which}} AND coalesce(l.is_late, false) <> coalesce(s.late, false)
 """  # noqa: S608 nothing in it is anybody's input
 _MISJUDGED_NAMED = _MISJUDGED.format(which="i.identity = ANY(%(identities)s)")
-_MISJUDGED_SINCE = _MISJUDGED.format(which="i.dataset = %(dataset)s AND i.made_at > %(since)s")
+_MISJUDGED_SINCE = _MISJUDGED.format(
+    which="""
+    i.dataset = %(dataset)s AND i.made_at > %(since)s AND i.made_at <= coalesce(%(until)s::timestamptz, 'infinity')
+"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class _Review:
 def _review(database: Database, datasets: Datasets, dataset: str) -> _Review:
     with database.transaction() as connection:
         mark = connection.execute(
-            "SELECT since FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
+            "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
         ).fetchone()
         if mark is None:
             return _Review(0, done=True)
@@ -115,8 +119,11 @@ def _locked(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> se
 
 
 def _unmark(connection: "Connection[dict[str, Any]]", mark: Mapping[str, object]) -> bool:
-    """Unless an earlier mark was left meanwhile."""
-    statement = "DELETE FROM kfm.late_again WHERE dataset = %(dataset)s AND since = %(since)s"
+    """Unless a wider mark was left meanwhile."""
+    statement = """
+        DELETE FROM kfm.late_again
+        WHERE dataset = %(dataset)s AND since = %(since)s AND until IS NOT DISTINCT FROM %(until)s::timestamptz
+    """
     return connection.execute(statement, mark).rowcount == 1
 
 
@@ -170,7 +177,8 @@ def _write_down(connection: "Connection[dict[str, Any]]", datasets: Datasets, id
         """
         INSERT INTO kfm.audit (action, actor, dataset, key, policy, detail)
         SELECT %(action)s, l.changed_by, l.dataset, l.key, p.policy, jsonb_build_object(
-            'reason', l.reason, 'rules', jsonb_agg(DISTINCT l.rule), 'events', jsonb_agg(l.identity ORDER BY l.identity))
+            'reason', l.reason, 'rules', jsonb_agg(DISTINCT l.rule),
+            'events', jsonb_agg(l.identity ORDER BY l.identity))
         FROM kfm.late l JOIN unnest(%(datasets)s::text[], %(policies)s::text[]) AS p (dataset, policy)
              ON p.dataset = l.dataset
         WHERE l.identity = ANY(%(identities)s) AND l.state = 'released' AND l.rule <> 'patch' AND NOT EXISTS (

@@ -57,7 +57,8 @@ _CHOSEN = """
         SELECT w.watermark FROM kfm.watermark_steps w
         WHERE w.dataset = l.dataset AND w.at < i.made_at ORDER BY w.at DESC LIMIT 1
     ) AS s ON true
-    WHERE l.is_late AND (%(dataset)s::text IS NULL OR l.dataset = %(dataset)s) AND (%(key)s::text IS NULL OR l.key = %(key)s)
+    WHERE l.is_late
+      AND (%(dataset)s::text IS NULL OR l.dataset = %(dataset)s) AND (%(key)s::text IS NULL OR l.key = %(key)s)
       AND (%(rule)s::text IS NULL OR l.rule = %(rule)s) AND (%(state)s::text IS NULL OR l.state = %(state)s)
       AND (%(identities)s::text[] = '{}' OR EXISTS (
           SELECT FROM unnest(%(identities)s::text[]) AS digits WHERE starts_with(l.identity, digits)))

@@ -59,7 +59,7 @@ def hear(database: Database, datasets: Datasets, *events: IngestEvent, now: date
 
 
 def forget_all(database: Database) -> None:
-    for table in ("late", "late_again", "inbox", "keys", "advances", "watermark_steps", "checkpoints"):
+    for table in ("late", "late_again", "inbox", "keys", "advances", "watermark_steps", "checkpoints", "stream_rules"):
         database.execute(f"DELETE FROM kfm.{table}")
 
 

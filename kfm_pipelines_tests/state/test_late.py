@@ -122,7 +122,9 @@ def test_an_event_delivered_out_of_order_makes_others_late_and_their_keys_due(da
     settled(database, LATE)
     hear(database, datasets, NEWEST)
     assert one_row(database, LATE.identity) is None
-    assert database.fetch("SELECT dataset, since FROM kfm.late_again") == [{"dataset": DATASET, "since": hours(9)}]
+    assert database.fetch("SELECT dataset, since, until FROM kfm.late_again") == [
+        {"dataset": DATASET, "since": hours(9), "until": None}
+    ]
 
     assert review_lateness(database, datasets) == 1
 

@@ -86,10 +86,17 @@ CREATE INDEX late_held ON kfm.late (dataset, rule) WHERE state = 'held';
 
 CREATE TABLE kfm.late_again (
     dataset text PRIMARY KEY,
-    since   timestamptz NOT NULL
+    since   timestamptz NOT NULL,
+    until   timestamptz
 );
 COMMENT ON TABLE kfm.late_again IS
-    'an event was delivered after later ones: what was made since then may be late now, or not any more';
+    'an event was delivered after later ones: what was made after since, until then or ever, may have changed sides';
+
+CREATE TABLE kfm.stream_rules (
+    dataset text PRIMARY KEY,
+    rule    text NOT NULL
+);
+COMMENT ON TABLE kfm.stream_rules IS 'what was declared when the advances and steps of a dataset were reckoned';
 """
 
 AUDIT = """
@@ -189,7 +196,8 @@ def downgrade() -> None:
     op.execute(AUDIT.format(more=""))
     op.execute("DROP TABLE kfm.replay_moves, kfm.replay_batches, kfm.replay_keys, kfm.replays")
     op.execute("DELETE FROM kfm.wal_moves WHERE previous = 'stage_atomic' AND next = 'skip'")
-    op.execute("DROP TABLE kfm.frozen, kfm.late_again, kfm.late, kfm.checkpoints, kfm.watermark_steps, kfm.advances")
+    op.execute("DROP TABLE kfm.frozen, kfm.stream_rules, kfm.late_again, kfm.late, kfm.checkpoints")
+    op.execute("DROP TABLE kfm.watermark_steps, kfm.advances")
     op.execute("DROP FUNCTION kfm.guard_checkpoint")
     op.execute("ALTER TABLE kfm.keys DROP COLUMN inputs_from")
     op.execute("DROP INDEX kfm.inbox_waiting, kfm.inbox_made")
