@@ -105,6 +105,7 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
             {"watermark.out_of_order": "soon"},
             r"watermark\.out_of_order: must be a number and a unit, .*, not 'soon'",
         ),
+        ({"watermark.out_of_order": "36526 d"}, r"watermark\.out_of_order: must be at most 36525 d, not '36526 d'"),
         ({"watermark.idle_after": 3}, r"watermark\.idle_after: must be a number and a unit, .*, not 3"),
         ({"watermark.skew": "-1 h"}, r"watermark\.skew: must be a number and a unit, .*, not '-1 h'"),
         ({"watermark.partition": "site"}, r"watermark\.partition: input\.object_pattern has no group \(\?P<site>…\)$"),

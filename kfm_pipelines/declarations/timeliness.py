@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StringConstraints, model_validator
 
 from kfm_pipelines.declarations.words import Declared
 
@@ -37,7 +37,19 @@ def _written(duration: timedelta) -> str:
     return f"{duration // timedelta(seconds=1)} s"
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(_written, when_used="json")]
+# What is reckoned with durations has to stay within the years that a clock knows.
+LONGEST = timedelta(days=36_525)
+
+
+def _bounded(duration: timedelta) -> timedelta:
+    if duration > LONGEST:
+        raise ValueError(f"must be at most {LONGEST.days} d")
+    return duration
+
+
+Duration = Annotated[
+    timedelta, BeforeValidator(_duration), AfterValidator(_bounded), PlainSerializer(_written, when_used="json")
+]
 LateRule = Literal["patch", "replay", "quarantine"]
 
 

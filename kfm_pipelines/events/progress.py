@@ -62,28 +62,74 @@ def sweep(
 ) -> list[Step]:
     """The steps that follow from what each stream had reached, the watermark of then, and every later advance; to the
     end, which is when all streams have been idle."""
-    streams = _Streams(rule)
-    steps: list[Step] = []
+    whole = Sweep(before, watermark, rule)
+    return [*whole.go_on(advances), *whole.end()]
 
-    def look(at: datetime) -> None:
-        nonlocal watermark
-        reached = streams.reached_by_all(at)
-        if reached is not None and (watermark is None or reached - rule.out_of_order > watermark):
-            watermark = reached - rule.out_of_order
-            steps.append(Step(at, watermark))
 
-    for partition, advance in before.items():
-        streams.advance(partition, advance)
-    ordered = sorted(advances, key=lambda one: (one[1].at, one[0]))
-    for at, moved in groupby(ordered, key=lambda one: one[1].at):
-        for idle_at in streams.idle_times(at):
-            look(idle_at)
-        for partition, advance in moved:
-            streams.advance(partition, advance)
-        look(at)
-    for idle_at in streams.idle_times(None):
-        look(idle_at)
-    return steps
+class Sweep:
+    """The same, some advances at a time."""
+
+    def __init__(self, before: Mapping[str, Advance], watermark: datetime | None, rule: Watermark) -> None:
+        self._rule = rule
+        self._streams = _Streams(rule)
+        self.watermark = watermark
+        for partition, advance in before.items():
+            self._streams.advance(partition, advance)
+
+    @property
+    def furthest(self) -> datetime | None:
+        """What any stream has reached."""
+        return self._streams.furthest
+
+    def last_of(self, partition: str) -> Advance:
+        return self._streams.last[partition]
+
+    def go_on(self, advances: Iterable[tuple[str, Advance]]) -> list[Step]:
+        """Up to the last of them; all are later than those before."""
+        steps: list[Step] = []
+        ordered = sorted(advances, key=lambda one: (one[1].at, one[0]))
+        for at, moved in groupby(ordered, key=lambda one: one[1].at):
+            for idle_at in self._streams.idle_times(at):
+                steps += self._look(idle_at)
+            for partition, advance in moved:
+                self._streams.advance(partition, advance)
+            steps += self._look(at)
+        return steps
+
+    def end(self) -> list[Step]:
+        return [step for idle_at in self._streams.idle_times(None) for step in self._look(idle_at)]
+
+    def _look(self, at: datetime) -> Iterator[Step]:
+        reached = self._streams.reached_by_all(at)
+        if reached is None:
+            return
+        mark = reached - self._rule.out_of_order
+        if self.watermark is None or mark > self.watermark:
+            self.watermark = mark
+            yield Step(at, mark)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """After one time until another; none is for ever."""
+
+    since: datetime
+    until: datetime | None
+
+
+def disagreement(before: datetime | None, some: Iterable[Step], others: Iterable[Step]) -> Period | None:
+    """When the watermark is not the same by the one steps and by the others, which both follow on what was before."""
+    marks = [{step.at: step.watermark for step in steps} for steps in (some, others)]
+    one = other = before
+    since: datetime | None = None
+    until: datetime | None = None
+    for at in sorted({*marks[0], *marks[1]}):
+        one, other = marks[0].get(at, one), marks[1].get(at, other)
+        if one != other:
+            since, until = since or at, None
+        elif since is not None and until is None:
+            until = at
+    return None if since is None else Period(since, until)
 
 
 def is_active(advance: Advance, at: datetime, rule: Watermark) -> bool:
@@ -96,17 +142,17 @@ class _Streams:
 
     def __init__(self, rule: Watermark) -> None:
         self._rule = rule
-        self._last: dict[str, Advance] = {}
+        self.last: dict[str, Advance] = {}
         self._by_reached: list[tuple[datetime, str, Advance]] = []
         self._by_idle_time: list[tuple[datetime, str, Advance]] = []
-        self._furthest: datetime | None = None
+        self.furthest: datetime | None = None
         self._since: datetime | None = None
 
     def advance(self, partition: str, one: Advance) -> None:
-        self._last[partition] = one
+        self.last[partition] = one
         heappush(self._by_reached, (one.reached, partition, one))
         heappush(self._by_idle_time, (one.at + self._rule.idle_after, partition, one))
-        self._furthest = max(self._furthest or one.reached, one.reached)
+        self.furthest = max(self.furthest or one.reached, one.reached)
         self._since = max(self._since or one.at, one.at)
 
     def reached_by_all(self, at: datetime) -> datetime | None:
@@ -114,15 +160,15 @@ class _Streams:
         does not count now will not count later."""
         while self._by_reached:
             reached, partition, one = self._by_reached[0]
-            if self._last[partition] is one and is_active(one, at, self._rule):
+            if self.last[partition] is one and is_active(one, at, self._rule):
                 return reached
             heappop(self._by_reached)
-        return self._furthest
+        return self.furthest
 
     def idle_times(self, until: datetime | None) -> Iterator[datetime]:
         """When streams fall idle one after the other, if nothing happens before `until`."""
         while self._by_idle_time and (until is None or self._by_idle_time[0][0] <= until):
             idle_at, partition, one = heappop(self._by_idle_time)
             happens = self._since is not None and idle_at > self._since and (until is None or idle_at < until)
-            if happens and self._last[partition] is one:
+            if happens and self.last[partition] is one:
                 yield idle_at

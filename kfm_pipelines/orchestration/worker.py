@@ -84,7 +84,7 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
 
 def _nap(workshop: Workshop, once: bool) -> float | None:
     """How long to wait for the next key; None when `once` and nothing is near."""
-    wait = seconds_until_due(workshop.database)
+    wait = seconds_until_due(workshop.database, workshop.datasets)
     near = wait is not None and wait <= workshop.settings.lease_seconds + 1
     if once and not near:
         return None

@@ -15,6 +15,10 @@ from kfm_pipelines.state.database import Database
 # each other in a circle, and the change that follows sees the rows as they are under the lock.
 LOCK_HELD = "SELECT FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE"
 LOCK_NAMED = "SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE"
+# With those that take their inputs from one of them: what changes here changes there.
+LOCK_TAKING = """
+    SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE
+"""
 # For work that can wait: those that nobody has locked. A publication may hold its key for as long as its upload takes.
 LOCK_FREE = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE SKIP LOCKED"
 

@@ -4,7 +4,7 @@ A dispatch is committed before the run is requested. If the request is lost it i
 which Dagster honours once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kfm_pipelines.state.claims import LOCK_HELD, LOCK_NAMED
@@ -109,15 +109,18 @@ def due_or_held(database: Database, keys: Sequence[str], owner: str) -> set[str]
     return {row["key"] for row in rows}
 
 
-def seconds_until_due(database: Database) -> float | None:
-    """How long until the next key can be worked on; None when nothing is waiting, or only what is killed."""
+def seconds_until_due(database: Database, datasets: Iterable[str]) -> float | None:
+    """How long until the next key of these datasets can be worked on; None when nothing is waiting, or only what is
+    killed."""
     rows = database.fetch(
         """
         SELECT extract(epoch FROM min(greatest(coalesce(due_at, lease_until), coalesce(lease_until, due_at)))
                        - clock_timestamp())::float AS seconds
         FROM kfm.keys
-        WHERE (due_at IS NOT NULL OR owner IS NOT NULL) AND dataset NOT IN (SELECT dataset FROM kfm.killed)
-        """
+        WHERE (due_at IS NOT NULL OR owner IS NOT NULL) AND dataset = ANY(%(datasets)s)
+          AND dataset NOT IN (SELECT dataset FROM kfm.killed)
+        """,
+        {"datasets": list(datasets)},
     )
     seconds = rows[0]["seconds"]
     return None if seconds is None else max(0.0, seconds)

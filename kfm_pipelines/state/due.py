@@ -1,6 +1,7 @@
 """When keys are due: at once, when enough events wait, when their window closes, or when they have waited long enough.
 
-An event says when it wants its key worked on (`ready_at`): null is at once, infinity not before somebody releases it.
+An event says when it wants its key worked on (`ready_at`): null is at once, infinity not before somebody releases it
+or, if it was only found in a bucket, asks for its key.
 """
 
 from collections import defaultdict
@@ -53,13 +54,17 @@ def make_due(
             "at_once": [key in at_once for key in urgency],
         },
     )
+    make_keys_due(connection, [event.key for event in changed])
 
 
 def make_keys_due(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> None:
-    """At once, for another reason than a new event."""
+    """At once, for another reason than a new event; with those that take their inputs from one of them."""
     if keys:
         connection.execute(
-            "UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp()) WHERE key = ANY(%(keys)s)",
+            """
+            UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
+            WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s)
+            """,
             {"keys": list(keys)},
         )
 

@@ -9,7 +9,7 @@ from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import dead_letters, due, late, redrive_items, streams, tellings
-from kfm_pipelines.state.claims import LOCK_NAMED
+from kfm_pipelines.state.claims import LOCK_TAKING
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dead_letters import Refusal
 from kfm_pipelines.state.due import PRIORITIES
@@ -61,15 +61,16 @@ def record(
         news = tellings.what_is_new(connection, told)
         # All locks on keys first, in one order. Inserting an event locks its key too, but weakly, and strengthening a
         # lock that others wait behind is how consumers and workers come to wait for each other in a circle.
-        connection.execute(LOCK_NAMED, {"keys": news.keys})
+        connection.execute(LOCK_TAKING, {"keys": news.keys})
         fresh = tellings.insert(connection, queue, news.new)
         raced = [one for one in news.new if one not in fresh]  # another was quicker, perhaps with another place
         among_others = tellings.move(connection, [*news.later, *news.earlier, *raced])
         moved = [one for one in (*news.later, *raced) if one.event.identity in among_others]
-        moved += tellings.take_over(connection, queue, news.found)
+        taken = tellings.take_over(connection, queue, news.found)
         said = [event for delivery in counted for event in delivery.events]
-        _follow(connection, datasets, said, fresh, [*news.earlier, *raced], now)
-        due.make_due(connection, datasets, [one.event for one in fresh], [one.event for one in moved], now)
+        follow(connection, datasets, said, fresh, [*news.earlier, *raced], now)
+        wanted = [one.event for one in (*fresh, *taken)]
+        due.make_due(connection, datasets, wanted, [one.event for one in moved], now)
         dead_letters.record_messages(connection, queue, refusals)
         redrive_items.note_arrivals(connection, counted)
         events = sum(len(delivery.events) for delivery in deliveries)
@@ -91,7 +92,7 @@ def events_of(connection: "Connection[dict[str, Any]]", key: str) -> list[Ingest
         """
         SELECT i.identity, i.key, i.dataset, i.shape, i.asset_uri, i.etag, i.version_id, i.size, i.sequencer,
                i.event_time, i.priority, i.change, i.partition, i.message_group, i.group_sequence,
-               k.window_start, k.window_end, l.identity IS NOT NULL AS late
+               k.window_start, k.window_end, coalesce(l.is_late, false) AS late
         FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
         LEFT JOIN kfm.late l ON l.identity = i.identity
         WHERE k.key = %(key)s AND l.state IS DISTINCT FROM 'held' ORDER BY i.identity
@@ -129,7 +130,7 @@ def _ensure_keys(connection: "Connection[dict[str, Any]]", events: Sequence[Inge
     )
 
 
-def _follow(
+def follow(
     connection: "Connection[dict[str, Any]]",
     datasets: Datasets,
     told: Sequence[IngestEvent],
@@ -145,8 +146,8 @@ def _follow(
         return
     streams.hold_streams(connection, (event.dataset for event in told))
     streams.advance(connection, datasets, told, judged, now)
-    changed = [one for one in late.judge(connection, datasets, judged) if one.is_new and one.identity not in new]
-    due.make_keys_due(connection, [one.key for one in changed])
+    changed = [one for one in late.judge(connection, datasets, judged) if one.identity not in new]
+    due.make_keys_due(connection, [one.key for one in changed if not one.unasked])
 
 
 def _count(connection: "Connection[dict[str, Any]]", queue: str, tally: Tally) -> None:

@@ -13,9 +13,9 @@ from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.claims import LOCK_NAMED
+from kfm_pipelines.state.claims import LOCK_TAKING
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.due import PRIORITIES
+from kfm_pipelines.state.due import PRIORITIES, make_keys_due
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -42,7 +42,7 @@ class LateEvent:
     asset_uri: str
     made_at: datetime
     window_end: datetime
-    watermark: datetime  # where it was when the event was made
+    watermark: datetime | None  # where it was when the event was made, by what is known now
     rule: LateRule
     state: str
     noticed_at: datetime
@@ -53,7 +53,12 @@ class LateEvent:
 
 _CHOSEN = """
     FROM kfm.late l JOIN kfm.inbox i ON i.identity = l.identity JOIN kfm.keys k ON k.key = l.key
-    WHERE (%(dataset)s::text IS NULL OR l.dataset = %(dataset)s) AND (%(key)s::text IS NULL OR l.key = %(key)s)
+    LEFT JOIN LATERAL (
+        SELECT w.watermark FROM kfm.watermark_steps w
+        WHERE w.dataset = l.dataset AND w.at < i.made_at ORDER BY w.at DESC LIMIT 1
+    ) AS s ON true
+    WHERE l.is_late
+      AND (%(dataset)s::text IS NULL OR l.dataset = %(dataset)s) AND (%(key)s::text IS NULL OR l.key = %(key)s)
       AND (%(rule)s::text IS NULL OR l.rule = %(rule)s) AND (%(state)s::text IS NULL OR l.state = %(state)s)
       AND (%(identities)s::text[] = '{}' OR EXISTS (
           SELECT FROM unnest(%(identities)s::text[]) AS digits WHERE starts_with(l.identity, digits)))
@@ -64,8 +69,8 @@ def late_events(database: Database, chosen: LateFilter, *, limit: int | None = N
     """The chosen ones, in the order of their keys."""
     rows = database.fetch(
         f"""
-        SELECT l.identity, l.dataset, l.key, i.asset_uri, coalesce(i.made_at, i.event_time) AS made_at, k.window_end,
-               l.watermark, l.rule, l.state, l.noticed_at, l.changed_at, l.changed_by, l.reason
+        SELECT l.identity, l.dataset, l.key, i.asset_uri, i.made_at, k.window_end,
+               s.watermark, l.rule, l.state, l.noticed_at, l.changed_at, l.changed_by, l.reason
         {_CHOSEN} ORDER BY l.dataset, l.key, l.identity LIMIT %(limit)s
         """,
         {**_parameters(chosen), "limit": limit},
@@ -93,7 +98,7 @@ def release(
     for start in range(0, len(by_key), KEYS_AT_ONCE):
         some = [event for of_key in by_key[start : start + KEYS_AT_ONCE] for event in of_key]
         with database.transaction() as connection:
-            connection.execute(LOCK_NAMED, {"keys": sorted({event.key for event in some})})
+            connection.execute(LOCK_TAKING, {"keys": sorted({event.key for event in some})})
             gone = _let_go(connection, [event.identity for event in some], actor, reason)
             _write_down(connection, datasets, [event for event in some if event.identity in gone], actor, reason)
         released += gone
@@ -127,15 +132,17 @@ def _let_go(connection: "Connection[dict[str, Any]]", identities: Sequence[str],
     connection.execute(
         "UPDATE kfm.inbox SET ready_at = NULL WHERE identity = ANY(%(identities)s)", {"identities": gone}
     )
-    connection.execute(
+    keys = connection.execute(
         """
-        UPDATE kfm.keys k SET due_at = least(k.due_at, clock_timestamp()), priority = greatest(k.priority, i.priority)
+        UPDATE kfm.keys k SET priority = greatest(k.priority, i.priority)
         FROM (SELECT key, max(array_position(%(ranked)s::text[], priority)) - 1 AS priority
               FROM kfm.inbox WHERE identity = ANY(%(identities)s) GROUP BY key) AS i
         WHERE k.key = i.key
+        RETURNING k.key
         """,
         {"identities": gone, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)},
-    )
+    ).fetchall()
+    make_keys_due(connection, [row["key"] for row in keys])
     return gone
 
 

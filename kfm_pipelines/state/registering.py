@@ -5,41 +5,61 @@ A notification of the same object, before or after, is the same event; after, it
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import late, streams, tellings
-from kfm_pipelines.state.claims import LOCK_NAMED
+from kfm_pipelines.state import tellings
+from kfm_pipelines.state.claims import LOCK_TAKING
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.due import make_due
+from kfm_pipelines.state.inbox import Delivery, follow
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 REASON = "registered for a replay"
 
 
 def register(database: Database, datasets: Datasets, told: Sequence[tuple[IngestEvent, str]], actor: str) -> int:
     """Record the events, whose keys are there, each with what was read of it; how many were new. Streams advance by
-    them as by any other. What is late is released at once: whoever registers it wants it counted."""
+    them as by any other, and a known one may be found to be made earlier. What is new is released, also if it turns out
+    late only one day: whoever registers it wants it counted."""
     with database.transaction() as connection:
-        news = tellings.what_is_new(connection, tellings.told_once([Delivery(body, (event,)) for event, body in told]))
-        connection.execute(LOCK_NAMED, {"keys": [one.event.key for one in news.new]})
+        once = tellings.told_once([Delivery(body, (event,)) for event, body in told])
+        news = tellings.what_is_new(connection, once)
+        connection.execute(LOCK_TAKING, {"keys": news.keys})
         fresh = tellings.insert(connection, tellings.LISTING, news.new)
-        if not fresh:
-            return 0
-        identities = [one.event.identity for one in fresh]
-        events = [one.event for one in fresh]
-        streams.hold_streams(connection, (event.dataset for event in events))
-        streams.advance(connection, datasets, events, identities, None)
-        late.judge(connection, datasets, identities)
-        connection.execute(
-            """
-            UPDATE kfm.late SET state = 'released', changed_by = %(actor)s, reason = %(reason)s,
-                changed_at = clock_timestamp()
-            WHERE identity = ANY(%(identities)s) AND state = 'held'
-            """,
-            {"identities": identities, "actor": actor, "reason": REASON},
-        )
-        connection.execute(
-            "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)",
-            {"identities": identities},
-        )
+        raced = [one for one in news.new if one not in fresh]  # a notification was quicker
+        again = [*news.later, *news.earlier, *raced]
+        among_others = tellings.move(connection, again)
+        _release(connection, datasets, [one.event for one in fresh], actor)
+        follow(connection, datasets, [one.event for one in once], fresh, [*news.earlier, *raced], None)
+        moved = [one.event for one in (*news.later, *raced) if one.event.identity in among_others]
+        make_due(connection, datasets, [], moved, None)
     return len(fresh)
+
+
+def _release(
+    connection: "Connection[dict[str, Any]]", datasets: Datasets, events: Sequence[IngestEvent], actor: str
+) -> None:
+    """Before anybody knows whether they are late. They wait for whoever asks for their keys."""
+    connection.execute(
+        """
+        INSERT INTO kfm.late (identity, key, dataset, rule, state, is_late, changed_by, reason)
+        SELECT n.*, 'released', false, %(actor)s, %(reason)s
+        FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[]) AS n
+        """,
+        {
+            "identities": [event.identity for event in events],
+            "keys": [event.key for event in events],
+            "datasets": [event.dataset for event in events],
+            "rules": [datasets[event.dataset].late for event in events],
+            "actor": actor,
+            "reason": REASON,
+        },
+    )
+    connection.execute(
+        "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)",
+        {"identities": [event.identity for event in events]},
+    )

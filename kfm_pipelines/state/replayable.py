@@ -63,7 +63,8 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
             WHERE dataset = %(dataset)s AND window_start >= %(start)s AND window_start < %(end)s
         ), told AS (
             SELECT i.key, count(*) AS events, count(l.identity) AS late, array_agg(DISTINCT i.partition) AS partitions
-            FROM kfm.inbox i JOIN chosen c ON c.key = i.key LEFT JOIN kfm.late l ON l.identity = i.identity
+            FROM kfm.inbox i JOIN chosen c ON c.key = i.key
+                 LEFT JOIN kfm.late l ON l.identity = i.identity AND l.is_late
             GROUP BY i.key
         ), failed AS (
             SELECT DISTINCT key FROM kfm.dead_letters

@@ -15,34 +15,19 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.events.progress import Advance, Step, envelope, is_progress, sweep
+from kfm_pipelines.events.progress import Advance, envelope, is_progress
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.steps import REACHED_BY_NOW, STREAMS_OF, sweep_again, sweep_all
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 # The dataset as a whole, among its partitions; no partition has this name.
 WHOLE = "*"
+# A dataset with more streams than that has a pattern that names something else; what it costs to follow them grows with
+# their number.
+MOST_STREAMS = 20_000
 
-# Each stream's last advance before some time, found without looking at all the advances before it.
-_REACHED = """
-    WITH RECURSIVE streams AS (
-        (SELECT partition FROM kfm.advances WHERE dataset = %(dataset)s ORDER BY partition LIMIT 1)
-        UNION ALL
-        SELECT (SELECT a.partition FROM kfm.advances a WHERE a.dataset = %(dataset)s AND a.partition > s.partition
-                ORDER BY a.partition LIMIT 1)
-        FROM streams s WHERE s.partition IS NOT NULL
-    )
-    SELECT s.partition, last.at, last.reached
-    FROM streams s CROSS JOIN LATERAL (
-        SELECT a.at, a.reached FROM kfm.advances a
-        WHERE a.dataset = %(dataset)s AND a.partition = s.partition AND a.at {comparison} {time}
-        ORDER BY a.at DESC LIMIT 1
-    ) AS last
-    WHERE s.partition IS NOT NULL
-"""
-_REACHED_BEFORE = _REACHED.format(comparison="<", time="%(since)s")
-REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timestamptz, clock_timestamp())")
 # What the checkpoints should be by now and are not.
 _BEHIND = f"""
     SELECT due.partition, due.watermark
@@ -79,11 +64,12 @@ def advance(
     what is known besides them may have to be judged again."""
     for dataset in sorted({event.dataset for event in told}):
         declared = datasets[dataset]
+        _obey(connection, declared)
         signs = _signs((event for event in told if event.dataset == dataset), declared.watermark)
-        new = _not_surpassed(connection, dataset, signs)
+        new = _followed(connection, dataset, _not_surpassed(connection, dataset, signs))
         if new:
-            since = min(one.at for _, one in new)
-            _sweep_again(connection, declared, since, _insert_advances(connection, dataset, since, new), judged)
+            surpassed = _insert_advances(connection, dataset, new)
+            sweep_again(connection, declared, new, surpassed, judged)
             _advance_checkpoints(connection, declared, now)
 
 
@@ -104,11 +90,84 @@ def advance_watermarks(database: Database, datasets: Datasets, now: datetime | N
     moved = []
     for dataset in datasets.values():
         with database.transaction() as connection:
-            if _behind(connection, dataset, now):
+            other_rule = _rule_of(connection, dataset.dataset) not in (None, _written(dataset.watermark))
+            if other_rule or _behind(connection, dataset, now):
                 hold_streams(connection, [dataset.dataset])
+                _obey(connection, dataset)
                 _advance_checkpoints(connection, dataset, now)
                 moved.append(dataset.dataset)
     return moved
+
+
+def _written(rule: Watermark) -> str:
+    """What steps depend on. An event keeps the partition that it had when it came."""
+    return f"out_of_order {rule.out_of_order}, idle_after {rule.idle_after}, skew {rule.skew}"
+
+
+def _rule_of(connection: "Connection[dict[str, Any]]", dataset: str) -> str | None:
+    row = connection.execute(
+        "SELECT rule FROM kfm.stream_rules WHERE dataset = %(dataset)s", {"dataset": dataset}
+    ).fetchone()
+    return row["rule"] if row else None
+
+
+def _obey(connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+    """Reckon everything again once, if another rule is declared than it was reckoned by."""
+    known, declared = _rule_of(connection, dataset.dataset), _written(dataset.watermark)
+    if known == declared:
+        return
+    connection.execute(
+        """
+        INSERT INTO kfm.stream_rules (dataset, rule) VALUES (%(dataset)s, %(rule)s)
+        ON CONFLICT (dataset) DO UPDATE SET rule = excluded.rule
+        """,
+        {"dataset": dataset.dataset, "rule": declared},
+    )
+    if known is not None:
+        _advance_anew(connection, dataset)
+        sweep_all(connection, dataset)
+
+
+def _advance_anew(connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+    """What is progress depends on the rule. Events may be purged, so what they were a sign of counts as well."""
+    rows = connection.execute(
+        """
+        SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s
+        UNION
+        SELECT i.partition, t.at, i.data_time FROM kfm.inbox i, LATERAL (VALUES (i.made_at), (i.event_time)) AS t (at)
+        WHERE i.dataset = %(dataset)s AND i.change = 'created' AND i.made_at IS NOT NULL AND i.data_time IS NOT NULL
+        """,
+        {"dataset": dataset.dataset},
+    )
+    points: defaultdict[str, list[Advance]] = defaultdict(list)
+    for row in rows:
+        if is_progress(row["at"], row["reached"], dataset.watermark):
+            points[row["partition"]].append(Advance(row["at"], row["reached"]))
+    connection.execute("DELETE FROM kfm.advances WHERE dataset = %(dataset)s", {"dataset": dataset.dataset})
+    signs = [(partition, one) for partition in sorted(points) for one in envelope(points[partition])]
+    _insert_advances(connection, dataset.dataset, signs)
+
+
+def _followed(
+    connection: "Connection[dict[str, Any]]", dataset: str, new: Sequence[tuple[str, Advance]]
+) -> list[tuple[str, Advance]]:
+    """Without those of streams that are too many."""
+    rows = connection.execute(
+        """
+        SELECT n.partition FROM unnest(%(partitions)s::text[]) AS n (partition) WHERE NOT EXISTS (
+            SELECT FROM kfm.advances a WHERE a.dataset = %(dataset)s AND a.partition = n.partition)
+        """,
+        {"dataset": dataset, "partitions": sorted({partition for partition, _ in new})},
+    ).fetchall()
+    if not rows:
+        return list(new)
+    [count] = connection.execute(
+        f"WITH {STREAMS_OF} SELECT count(partition) AS n FROM streams".encode(),  # noqa: S608
+        {"dataset": dataset},
+    ).fetchall()
+    room = max(0, MOST_STREAMS - count["n"])
+    too_many = set(sorted(row["partition"] for row in rows)[room:])
+    return [(partition, one) for partition, one in new if partition not in too_many]
 
 
 def _signs(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Advance]]:
@@ -153,97 +212,27 @@ def _not_surpassed(
 
 
 def _insert_advances(
-    connection: "Connection[dict[str, Any]]", dataset: str, since: datetime, new: Sequence[tuple[str, Advance]]
+    connection: "Connection[dict[str, Any]]", dataset: str, new: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
-    """All advances since then; those that the new ones surpass are none any more."""
+    """Those that the new ones surpass are none any more; they follow upon them, since a stream only comes further."""
+    parameters = _parameters(dataset, new)
     rows = connection.execute(
-        "SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s AND at >= %(since)s",
-        {"dataset": dataset, "since": since},
-    )
-    known = [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
-    by_stream: defaultdict[str, list[Advance]] = defaultdict(list)
-    for partition, one in (*known, *new):
-        by_stream[partition].append(one)
-    kept = [(partition, one) for partition, several in by_stream.items() for one in envelope(several)]
-    surpassed = [*(set(known) - set(kept))]
-    if surpassed:
-        connection.execute(
-            f"""
-            DELETE FROM kfm.advances a USING {_UNNESTED}
-            WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at = n.at
-            """,  # noqa: S608
-            _parameters(dataset, surpassed),
-        )
+        f"""
+        DELETE FROM kfm.advances a USING {_UNNESTED}
+        WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at >= n.at AND a.at < coalesce((
+            SELECT b.at FROM kfm.advances b
+            WHERE b.dataset = %(dataset)s AND b.partition = n.partition AND b.at >= n.at AND b.reached > n.reached
+            ORDER BY b.at LIMIT 1
+        ), 'infinity')
+        RETURNING a.partition, a.at, a.reached
+        """,  # noqa: S608
+        parameters,
+    ).fetchall()
     connection.execute(
         f"INSERT INTO kfm.advances (dataset, partition, at, reached) SELECT %(dataset)s, n.* FROM {_UNNESTED}",  # noqa: S608
-        _parameters(dataset, new),
-    )
-    return kept
-
-
-def _sweep_again(
-    connection: "Connection[dict[str, Any]]",
-    dataset: Dataset,
-    since: datetime,
-    advances: Sequence[tuple[str, Advance]],
-    judged: Sequence[str],
-) -> None:
-    """The steps from this time on, anew; events made after the first that is another may be late now, or no more."""
-    parameters = {"dataset": dataset.dataset, "since": since}
-    before = {
-        row["partition"]: Advance(row["at"], row["reached"])
-        for row in connection.execute(_REACHED_BEFORE.encode(), parameters)
-    }
-    last = connection.execute(
-        """
-        SELECT watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at < %(since)s
-        ORDER BY at DESC LIMIT 1
-        """,
         parameters,
-    ).fetchone()
-    steps = set(sweep(before, last["watermark"] if last else None, advances, dataset.watermark))
-    known = {
-        Step(row["at"], row["watermark"])
-        for row in connection.execute(
-            "SELECT at, watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at >= %(since)s", parameters
-        )
-    }
-    if steps != known:
-        _replace_steps(connection, dataset.dataset, known - steps, steps - known)
-        _judge_again(connection, dataset.dataset, min(step.at for step in steps ^ known), judged)
-
-
-def _replace_steps(
-    connection: "Connection[dict[str, Any]]", dataset: str, wrong: Iterable[Step], right: Iterable[Step]
-) -> None:
-    connection.execute(
-        "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
-        {"dataset": dataset, "ats": [step.at for step in wrong]},
     )
-    added = list(right)
-    connection.execute(
-        """
-        INSERT INTO kfm.watermark_steps (dataset, at, watermark)
-        SELECT %(dataset)s, * FROM unnest(%(ats)s::timestamptz[], %(watermarks)s::timestamptz[])
-        """,
-        {"dataset": dataset, "ats": [one.at for one in added], "watermarks": [one.watermark for one in added]},
-    )
-
-
-def _judge_again(
-    connection: "Connection[dict[str, Any]]", dataset: str, since: datetime, judged: Sequence[str]
-) -> None:
-    """Leave a mark if other events made later are known. Their keys cannot be locked from here: that is done later."""
-    connection.execute(
-        """
-        INSERT INTO kfm.late_again AS a (dataset, since)
-        SELECT %(dataset)s, %(since)s WHERE EXISTS (
-            SELECT FROM kfm.inbox WHERE dataset = %(dataset)s AND coalesce(made_at, event_time) > %(since)s
-              AND identity <> ALL(%(judged)s))
-        ON CONFLICT (dataset) DO UPDATE SET since = least(a.since, excluded.since)
-        """,
-        {"dataset": dataset, "since": since, "judged": list(judged)},
-    )
+    return [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
 
 
 def _behind(

@@ -57,8 +57,7 @@ def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
 def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) -> News:
     rows = connection.execute(
         """
-        SELECT identity, sequencer, event_time, coalesce(made_at, event_time) AS made_at,
-               queue = %(listing)s AND state = 'received' AS found
+        SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS found
         FROM kfm.inbox WHERE identity = ANY(%(identities)s)
         """,
         {"identities": [one.event.identity for one in told], "listing": LISTING},
@@ -72,23 +71,24 @@ def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) 
             for one, row in again
             if _padded(one.event.sequencer) > _padded(row["sequencer"]) or one.event.event_time > row["event_time"]
         ],
-        earlier=[one for one, row in again if one.made_at < row["made_at"]],
+        earlier=[one for one, row in again if row["made_at"] is not None and one.made_at < row["made_at"]],
         found=[one for one, row in again if row["found"]],
     )
 
 
 def take_over(connection: "Connection[dict[str, Any]]", queue: str, found: Sequence[Told]) -> list[Told]:
-    """Events that were only found in a bucket, and so were due for nobody, are the queue's from now on; those of them
-    that no run has begun with."""
+    """Events that were only found in a bucket, and so were due for nobody, are the queue's from now on, as if they had
+    come now; those of them that no run has begun with."""
     rows = connection.execute(
         """
-        UPDATE kfm.inbox SET queue = %(queue)s, ready_at = NULL
-        WHERE identity = ANY(%(identities)s) AND queue = %(listing)s AND state = 'received'
-        RETURNING identity
+        UPDATE kfm.inbox SET queue = %(queue)s, ready_at = NULL,
+            received_at = CASE WHEN state = 'received' THEN clock_timestamp() ELSE received_at END
+        WHERE identity = ANY(%(identities)s) AND queue = %(listing)s
+        RETURNING identity, state
         """,
         {"identities": [one.event.identity for one in found], "queue": queue, "listing": LISTING},
     ).fetchall()
-    taken = {row["identity"] for row in rows}
+    taken = {row["identity"] for row in rows if row["state"] == "received"}
     return [one for one in found if one.event.identity in taken]
 
 
@@ -132,7 +132,7 @@ def move(connection: "Connection[dict[str, Any]]", again: Sequence[Told]) -> set
     rows = connection.execute(
         """
         UPDATE kfm.inbox i SET event_time = greatest(i.event_time, told.event_time),
-            made_at = least(coalesce(i.made_at, i.event_time), told.made_at),
+            made_at = CASE WHEN i.made_at IS NOT NULL THEN least(i.made_at, told.made_at) END,
             sequencer = CASE WHEN rtrim(lower(told.sequencer), '0') COLLATE "C"
                                   > coalesce(rtrim(lower(i.sequencer), '0'), '') COLLATE "C"
                              THEN told.sequencer ELSE i.sequencer END

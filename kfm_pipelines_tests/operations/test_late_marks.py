@@ -26,8 +26,8 @@ SECOND = "second.parquet"
 def note_late(site: Site, state: str) -> None:
     """As the inbox does with an event that was made after its window had closed: here that of the second object."""
     site.workshop.database.execute(
-        "INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark) SELECT identity, key, dataset, 'replay',"
-        " %(state)s, clock_timestamp() FROM kfm.inbox WHERE asset_uri LIKE '%%/' || %(name)s"
+        "INSERT INTO kfm.late (identity, key, dataset, rule, state) SELECT identity, key, dataset, 'replay',"
+        " %(state)s FROM kfm.inbox WHERE asset_uri LIKE '%%/' || %(name)s"
         " ON CONFLICT (identity) DO UPDATE SET state = excluded.state",
         {"state": state, "name": SECOND},
     )

@@ -99,8 +99,8 @@ def test_partition_and_lateness_can_be_asked_for(site: Site) -> None:
     site.drain()
     site.workshop.database.execute(
         """
-        INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark)
-        SELECT identity, key, dataset, 'patch', 'applied', clock_timestamp() FROM kfm.inbox WHERE partition = 'two'
+        INSERT INTO kfm.late (identity, key, dataset, rule, state)
+        SELECT identity, key, dataset, 'patch', 'applied' FROM kfm.inbox WHERE partition = 'two'
         """
     )
     close_windows(site)
@@ -181,8 +181,10 @@ def test_what_is_registered_late_is_released_by_whoever_registers_it(site: Site)
     site.drain()
     site.put(1)
     register_windows(site.workshop, site.dataset, START, START + timedelta(hours=3), "ana")
-    rows = site.fetch("SELECT key, state, changed_by FROM kfm.late")
+    rows = site.fetch("SELECT key, state, changed_by FROM kfm.late WHERE is_late")
     assert rows == [{"key": site.key(1), "state": "released", "changed_by": "ana"}]
+    audited = site.fetch("SELECT actor, key FROM kfm.audit WHERE action = 'late-released'")
+    assert audited == [{"actor": "ana", "key": site.key(1)}]
     assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL AND key LIKE '%T01Z%'") == []
 
 

@@ -13,6 +13,7 @@ from kfm_pipelines.events import IngestEvent, fold
 from kfm_pipelines.events.progress import Advance, Step, envelope, is_progress, sweep
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery, Tally, record
+from kfm_pipelines.state.late_lane import LateFilter, late_events
 from kfm_pipelines_tests.events.given import declared, notice
 
 DATASET = "usgs/streamflow"
@@ -58,7 +59,7 @@ def hear(database: Database, datasets: Datasets, *events: IngestEvent, now: date
 
 
 def forget_all(database: Database) -> None:
-    for table in ("late", "late_again", "inbox", "keys", "advances", "watermark_steps", "checkpoints"):
+    for table in ("late", "late_again", "inbox", "keys", "advances", "watermark_steps", "checkpoints", "stream_rules"):
         database.execute(f"DELETE FROM kfm.{table}")
 
 
@@ -74,11 +75,11 @@ class Known:
 def known(database: Database) -> Known:
     advances = database.fetch("SELECT partition, at, reached FROM kfm.advances ORDER BY partition, at")
     steps = database.fetch("SELECT at, watermark FROM kfm.watermark_steps ORDER BY at")
-    late = database.fetch("SELECT identity, watermark FROM kfm.late")
+    late = late_events(database, LateFilter(state=None))
     return Known(
         [(row["partition"], Advance(row["at"], row["reached"])) for row in advances],
         [Step(**row) for row in steps],
-        {row["identity"]: row["watermark"] for row in late},
+        {one.identity: one.watermark for one in late if one.watermark},
     )
 
 

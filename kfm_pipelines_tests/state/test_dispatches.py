@@ -23,6 +23,7 @@ from kfm_pipelines.state.dispatches import (
     void_claims,
 )
 from kfm_pipelines.state.wal import Step
+from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.state.given import claimed, deliver, event_of_hour, expire_lease, known_key, row_of_key
 
 DATASET = "usgs/streamflow"
@@ -218,7 +219,7 @@ def test_what_an_ended_run_held_is_due_again_and_others_keep_theirs(database: Da
     assert void_claims(database, "ended", lambda _: 40) == 1
 
     assert due(database) == []
-    assert 30 < (seconds_until_due(database) or 0) <= 40
+    assert 30 < (seconds_until_due(database, declared()) or 0) <= 40
     make_due(database)
     assert due(database) == [held.key]
     assert row_of_key(database, others.key)["owner"] == "alive"
@@ -281,17 +282,19 @@ def test_a_key_with_a_new_event_waits_for_the_run_that_holds_it(database: Databa
     claim = claimed(database, known_key(database))
     deliver(database, event_of_hour(identity="b" * 64))
     assert due(database) == []
-    assert 50 < (seconds_until_due(database) or 0) <= 60
+    assert 50 < (seconds_until_due(database, declared()) or 0) <= 60
     expire_lease(database, claim.key)
     assert due(database) == [claim.key]
 
 
 def test_a_key_to_be_tried_again_is_due_when_its_time_has_come(database: Database) -> None:
-    assert seconds_until_due(database) is None
+    assert seconds_until_due(database, declared()) is None
     claim = claimed(database, known_key(database))
     transactions.hand_back(database, claim, delay=40, reason="later")
     assert due(database) == []
-    assert 30 < (seconds_until_due(database) or 0) <= 40
+    assert 30 < (seconds_until_due(database, declared()) or 0) <= 40
     make_due(database)
     assert due(database) == [claim.key]
-    assert seconds_until_due(database) == 0
+    assert seconds_until_due(database, declared()) == 0
+    # A worker that waited for what nobody declares any more would wait for ever.
+    assert seconds_until_due(database, ["another/dataset"]) is None

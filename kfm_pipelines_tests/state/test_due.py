@@ -8,6 +8,8 @@ from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import close_windows
+from kfm_pipelines.state.registering import register
+from kfm_pipelines.state.replayable import NewKey, make_keys
 from kfm_pipelines_tests.state.given import claimed, row_of_key
 from kfm_pipelines_tests.state.streams_given import hear, hours, streams, told
 
@@ -111,6 +113,28 @@ def test_a_window_also_closes_when_its_streams_fall_idle(database: Database) -> 
 def test_what_is_for_a_closed_window_does_not_wait(database: Database) -> None:
     hear(database, CLOSED, told(9, 9))
     hear(database, CLOSED, part(0))
+    assert is_due(database, part(0))
+
+
+def test_what_was_only_registered_is_due_by_the_rule_when_its_notification_comes(database: Database) -> None:
+    make_keys(database, "usgs/streamflow", [NewKey(part(0).key, part(0).window_start, part(0).window_end)])
+    assert register(database, CLOSED, [(part(0), "{}")], "ana") == 1
+    keep_time(database, CLOSED)
+    assert due_in(database, part(0)) is None
+    hear(database, CLOSED, part(0))
+    assert waits(database, part(0))
+    hear(database, CLOSED, told(6, 6))
+    keep_time(database, CLOSED)
+    assert is_due(database, part(0))
+
+
+def test_a_notification_is_not_lost_while_a_run_has_what_was_registered(database: Database) -> None:
+    make_keys(database, "usgs/streamflow", [NewKey(part(0).key, part(0).window_start, part(0).window_end)])
+    register(database, streams(), [(part(0), "{}")], "ana")
+    claim = claimed(database, part(0).key)
+    transactions.begin(database, claim, lambda _: {})
+    hear(database, streams(), part(0))
+    transactions.hand_back(database, claim, delay=None, reason="stopped")
     assert is_due(database, part(0))
 
 

@@ -15,6 +15,7 @@ from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import LOCK_SECONDS, Database
 from kfm_pipelines.state.dispatches import seconds_until_due
 from kfm_pipelines.state.transactions import publishing
+from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.state.given import claimed, known_key
 
 DATASET = "usgs/streamflow"
@@ -142,9 +143,9 @@ def test_two_kills_at_once_are_both_recorded_and_both_return(database: Database)
 
 def test_a_worker_does_not_wait_for_what_is_killed(database: Database) -> None:
     known_key(database)
-    assert seconds_until_due(database) == 0
+    assert seconds_until_due(database, declared()) == 0
     kill(database)
-    assert seconds_until_due(database) is None
+    assert seconds_until_due(database, declared()) is None
     assert [(killed.dataset, keys) for killed, keys in kills.waiting(database)] == [(DATASET, 1)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from kfm_pipelines.declarations import Due, LateRule
 from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.events.progress import Sweep
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.timekeeping import keep_time
+from kfm_pipelines.state import steps
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.due import close_windows
 from kfm_pipelines.state.late import review_lateness
@@ -70,10 +73,17 @@ events = st.lists(
 @given(events, st.randoms(use_true_random=False), st.sampled_from(["patch", "replay", "quarantine"]))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_interleaving_ends_in_the_same_watermarks(
-    shared: Database, events: list[IngestEvent], chance: random.Random, rule: LateRule
+    shared: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    events: list[IngestEvent],
+    chance: random.Random,
+    rule: LateRule,
 ) -> None:
     """Batches of any size, redelivered, told again with another time, by clocks that jump to and fro."""
     datasets = streams(late=rule)
+    monkeypatch.setattr(
+        steps, "ADVANCES_AT_ONCE", chance.choice([1, 2, 1000])
+    )  # few, to stop where the steps go on as before
     forget_all(shared)
     retold = [replace(one, event_time=one.event_time + chance.choice([-5, 7]) * HOUR) for one in events[:2]]
     arriving = [*events, *retold, *chance.choices(events, k=3)]
@@ -233,3 +243,55 @@ def test_events_of_before_there_were_watermarks_are_left_alone(database: Databas
     hear(database, STREAMS, told(1, 1), told(5, 5), now=hours(6))
     assert known(database) == reckoned([told(1, 1), told(5, 5)], STREAMS[DATASET])
     assert known(database).advances[0][1].at == START + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("change", [{"out_of_order": 9 * HOUR}, {"idle_after": HOUR}, {"skew": 30 * HOUR}])
+def test_another_rule_is_as_if_it_had_always_been_declared(database: Database, change: dict[str, timedelta]) -> None:
+    """Whether a clock or an event finds out, and back again."""
+    before = streams("quarantine")
+    after = streams("quarantine", watermark=RULE.model_copy(update=change))
+    heard = [told(hour, hour) for hour in (1, 2, 5, 9)] + [told(1, 3, "b"), told(4, 8, "b"), told(26, 6, "b")]
+    heard += [told(1, 10, part=1), told(6, 9.5, part=1), told(3, 7, "b", part=1)]
+    hear(database, before, *heard)
+    expected = [reckoned(heard, datasets[DATASET]) for datasets in (before, after)]
+    assert known(database) == expected[0] != expected[1]
+
+    keep_time(database, after, now=hours(10))
+    assert known(database) == expected[1]
+
+    last = told(8, 10.5, part=3)
+    hear(database, before, last)
+    review_lateness(database, before)
+    assert known(database) == reckoned([*heard, last], before[DATASET])
+
+
+def test_a_message_of_long_ago_costs_no_sweep_over_everything_since(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "ADVANCES_AT_ONCE", 10)
+    heard = [told(hour, hour + 0.1, site) for hour in range(100) for site in ("a", "b")]
+    hear(database, STREAMS, *heard, now=LATER)
+    swept: list[int] = []
+    go_on = Sweep.go_on
+
+    def counted(sweep: Sweep, advances: list[Any]) -> list[Any]:
+        swept.append(len(advances))
+        return go_on(sweep, advances)
+
+    monkeypatch.setattr(Sweep, "go_on", counted)
+    for old in (told(-9000, -9000), told(-8000, -8000, "c"), told(2, 1.5)):
+        swept.clear()
+        heard.append(old)
+        hear(database, STREAMS, old, now=LATER)
+        assert sum(swept) <= 20
+        assert all(row["until"] < hours(20) for row in database.fetch("SELECT until FROM kfm.late_again"))
+        assert known(database).steps == reckoned(heard, STREAMS[DATASET]).steps
+
+
+def test_streams_beyond_a_number_are_not_followed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern that names a file, not a site, must not make every message cost more than the one before."""
+    monkeypatch.setattr("kfm_pipelines.state.streams.MOST_STREAMS", 2)
+    hear(database, STREAMS, told(3, 3, "a"), told(3, 3, "b"), told(1, 3, "c"), now=hours(4))
+    hear(database, STREAMS, told(2, 3, "d"), told(4, 4, "a"), told(4, 4, "b"), now=hours(4))
+    assert checkpoints(database) == {"a": hours(2), "b": hours(2), "*": hours(2)}
+    assert len(database.fetch("SELECT FROM kfm.inbox")) == 6

@@ -14,14 +14,16 @@ ALTER TABLE kfm.inbox
     ADD COLUMN made_at   timestamptz,
     ADD COLUMN ready_at  timestamptz;
 COMMENT ON COLUMN kfm.inbox.data_time IS 'the time it is about; null for what came before this was kept';
-COMMENT ON COLUMN kfm.inbox.made_at IS 'when it was first told; event_time is when it was last told';
+COMMENT ON COLUMN kfm.inbox.made_at IS
+    'when it was first told; event_time is when it was last told; null for what came before this was kept: never late';
 COMMENT ON COLUMN kfm.inbox.ready_at IS
-    'when it wants its key worked on: null is at once, infinity not before somebody releases it';
-CREATE INDEX inbox_made ON kfm.inbox (dataset, (coalesce(made_at, event_time)));
+    'when it wants its key worked on: null is at once, infinity not before somebody releases it or asks for its key';
+CREATE INDEX inbox_made ON kfm.inbox (dataset, made_at);
 CREATE INDEX inbox_waiting ON kfm.inbox (dataset, ready_at) WHERE state = 'received' AND ready_at IS NOT NULL;
 
 ALTER TABLE kfm.keys ADD COLUMN inputs_from text REFERENCES kfm.keys;
 COMMENT ON COLUMN kfm.keys.inputs_from IS 'the key of another transform version whose events are also this key''s';
+CREATE INDEX keys_taking ON kfm.keys (inputs_from) WHERE inputs_from IS NOT NULL;
 """
 
 STREAMS = r"""
@@ -70,23 +72,31 @@ CREATE TABLE kfm.late (
     dataset    text NOT NULL,
     rule       text NOT NULL CHECK (rule IN ('patch', 'replay', 'quarantine')),
     state      text NOT NULL CHECK (state IN ('applied', 'held', 'released')),
-    watermark  timestamptz NOT NULL,
+    is_late    boolean NOT NULL DEFAULT true,
     noticed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     changed_by text NOT NULL DEFAULT 'kfm',
     reason     text NOT NULL DEFAULT ''
 );
 COMMENT ON TABLE kfm.late IS 'events made after their window had closed; what is held is no input of its key yet';
-COMMENT ON COLUMN kfm.late.watermark IS 'where the watermark was when the event was made';
+COMMENT ON COLUMN kfm.late.is_late IS
+    'false where somebody decided about an event that is not late by what is known now, and may be again';
 CREATE INDEX late_of_key ON kfm.late (key);
 CREATE INDEX late_held ON kfm.late (dataset, rule) WHERE state = 'held';
 
 CREATE TABLE kfm.late_again (
     dataset text PRIMARY KEY,
-    since   timestamptz NOT NULL
+    since   timestamptz NOT NULL,
+    until   timestamptz
 );
 COMMENT ON TABLE kfm.late_again IS
-    'an event was delivered after later ones: what was made since then may be late now, or not any more';
+    'an event was delivered after later ones: what was made after since, until then or ever, may have changed sides';
+
+CREATE TABLE kfm.stream_rules (
+    dataset text PRIMARY KEY,
+    rule    text NOT NULL
+);
+COMMENT ON TABLE kfm.stream_rules IS 'what was declared when the advances and steps of a dataset were reckoned';
 """
 
 AUDIT = """
@@ -192,7 +202,8 @@ def downgrade() -> None:
     op.execute(AUDIT.format(more=""))
     op.execute("DROP TABLE kfm.replay_moves, kfm.replay_batches, kfm.replay_keys, kfm.replays")
     op.execute("DELETE FROM kfm.wal_moves WHERE previous = 'stage_atomic' AND next = 'skip'")
-    op.execute("DROP TABLE kfm.frozen, kfm.late_again, kfm.late, kfm.checkpoints, kfm.watermark_steps, kfm.advances")
+    op.execute("DROP TABLE kfm.frozen, kfm.stream_rules, kfm.late_again, kfm.late, kfm.checkpoints")
+    op.execute("DROP TABLE kfm.watermark_steps, kfm.advances")
     op.execute("DROP FUNCTION kfm.guard_checkpoint")
     op.execute("ALTER TABLE kfm.keys DROP COLUMN inputs_from")
     op.execute("DROP INDEX kfm.inbox_waiting, kfm.inbox_made")
