@@ -1,7 +1,6 @@
 """What happens around a replay: others cancel, kill, change and hold things, and processes die. None of it is a failure
 of its keys, and none of it makes a key be done twice or never."""
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -138,7 +137,7 @@ def test_another_configuration_or_none_pauses_an_upgrade(
     commands.start(site.workshop, plan.id, Terms(canary=1, batch=7), "ana")
     [started] = [one for one in replays.moves_of(site.workshop.database, plan.id) if one["what"] == "started"]
     assert (started["detail"]["canary"], started["detail"]["batch"]) == (1, 7)
-    monkeypatch.setattr(replaying, "advance", lambda *_: os.environ["nothing"])
+    monkeypatch.setattr(replaying, "advance", lambda *_: {}["nothing"])
     assert tick(daemon, site.workshop) == f"replay {plan.id}: KeyError"
     monkeypatch.undo()
     declare(site, title="Another title")

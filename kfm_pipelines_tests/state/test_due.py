@@ -1,5 +1,6 @@
 """When a key is due, as its dataset declares: at once, with enough events, when its window closes, or after a while."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kfm_pipelines.declarations import Due
@@ -134,7 +135,7 @@ def test_a_notification_is_not_lost_while_a_run_has_what_was_registered(database
     claim = claimed(database, part(0).key)
     transactions.begin(database, claim, lambda _: {})
     hear(database, streams(), part(0))
-    transactions.hand_back(database, claim, delay=None, reason="stopped")
+    transactions.hand_back(database, replace(claim, replay="r1234567"), delay=60, reason="stopped")
     assert is_due(database, part(0))
 
 
