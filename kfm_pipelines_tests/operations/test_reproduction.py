@@ -208,8 +208,8 @@ def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> No
     site, database = published, published.workshop.database
     [row] = site.fetch("SELECT asset_uri FROM kfm.inbox")
     database.execute(
-        "INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark)"
-        " SELECT identity, key, dataset, 'patch', 'applied', clock_timestamp() FROM kfm.inbox"
+        "INSERT INTO kfm.late (identity, key, dataset, rule, state)"
+        " SELECT identity, key, dataset, 'patch', 'applied' FROM kfm.inbox"
     )
     assert refused(site) == f"{row['asset_uri']} is late"
     publish(site.workshop, site.dataset, [site.key()], "as late")

@@ -137,7 +137,7 @@ def test_another_configuration_or_none_pauses_an_upgrade(
     commands.start(site.workshop, plan.id, Terms(canary=1, batch=7), "ana")
     [started] = [one for one in replays.moves_of(site.workshop.database, plan.id) if one["what"] == "started"]
     assert (started["detail"]["canary"], started["detail"]["batch"]) == (1, 7)
-    monkeypatch.setattr(replaying, "advance", lambda *_: {}["nothing"])
+    monkeypatch.setattr(replaying, "advance", lambda *_: dict[str, str]()["nothing"])
     assert tick(daemon, site.workshop) == f"replay {plan.id}: KeyError"
     monkeypatch.undo()
     declare(site, title="Another title")
@@ -208,8 +208,8 @@ def test_keys_without_data_are_no_evidence_and_are_counted(site: Site) -> None:
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
     site.workshop.database.execute(
         """
-        INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark)
-        SELECT identity, key, dataset, 'quarantine', 'held', clock_timestamp() FROM kfm.inbox
+        INSERT INTO kfm.late (identity, key, dataset, rule, state)
+        SELECT identity, key, dataset, 'quarantine', 'held' FROM kfm.inbox
         """
     )
     plan = planned(site, 3, "upgrade")
