@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 
 def write_history(
     workshop: Workshop, dataset: Dataset, release: Release, txn: int, locked: Publishing, withdrawn: Sequence[str]
-) -> None:
-    """`withdrawn` are the contents that were taken back with this publication."""
+) -> list[int]:
+    """`withdrawn` are the contents that were taken back with this publication. Which earlier revisions are not there,
+    though nobody took them back: each was made under a configuration of its own, so they are not made again here."""
     store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
     _take_back(store, layout, key, locked, withdrawn)
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
@@ -41,6 +42,8 @@ def write_history(
     if before is not None and replaced is not None:
         write_sealed(workshop, layout.revision(key, before), superseded(replaced, release.revision))
     write_sealed(workshop, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
+    known = locked.earlier_revisions(release.revision, withdrawn) if release.revision > 1 else []
+    return [revision for revision in known if revision not in earlier]
 
 
 def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked: Publishing) -> None:

@@ -1,7 +1,7 @@
 """A key's release: staged from the log's own facts, published under the key's lock, finished after any crash."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kfm_pipelines.catalogs.release_facts import ATTESTATION, MANIFEST, InputFacts
@@ -132,13 +132,21 @@ def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Relea
         withdrawn = locked.withdrawn(release.content_hash)
         for content_hash in withdrawn:
             workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
-        write_history(workshop, dataset, release, txn, locked, withdrawn)
+        lost = write_history(workshop, dataset, release, txn, locked, withdrawn)
         records = Records(release.records.get(MANIFEST), release.records.get(ATTESTATION))
-        locked.commit(_revision(release, claim, txn), records, txn=txn)
+        locked.commit(_revision(release, claim, txn), records, txn=txn, note=_without(release.revision, lost))
     try:
         remove_replaced(workshop, claim.key, txn)
     except KfmError as error:  # it is published, and the nightly purge removes what is left
         log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
+
+
+def _without(revision: int, lost: Sequence[int]) -> str | None:
+    """What the log says of a revision whose history is not whole."""
+    if not lost:
+        return None
+    which = f"revision {lost[0]} is" if len(lost) == 1 else f"{len(lost)} revisions from {lost[0]} to {lost[-1]} are"
+    return f"revision {revision}; {which} not in the store any more and not restored"
 
 
 def _revision(release: Release, claim: Claim, txn: int) -> Revision:

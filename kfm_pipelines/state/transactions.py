@@ -168,14 +168,26 @@ class Publishing:
         also means that the locks are still held."""
         kills.refuse_if_killed(self._connection, self._dataset)
 
-    def commit(self, revision: Revision, records: Records, *, txn: int) -> None:
+    def commit(self, revision: Revision, records: Records, *, txn: int, note: str | None = None) -> None:
         record_revision(self._connection, revision)
         ledger.enter(self._connection, self._dataset, revision, records)
         record_processed(self._connection, self._dataset, self._claim.key, self._inputs(txn))
-        wal.append(self._connection, self._claim, Step.COMMIT, {"revision": revision.revision}, txn=txn)
+        detail = {"revision": revision.revision} | ({"reason": note} if note else {})
+        wal.append(self._connection, self._claim, Step.COMMIT, detail, txn=txn)
         count_page(self._connection, self._dataset, self._claim.key)
         count_change(self._connection, self._dataset)
         _settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
+
+    def earlier_revisions(self, revision: int, withdrawn: Sequence[str]) -> list[int]:
+        """Those before this one that may be seen."""
+        rows = self._connection.execute(
+            """
+            SELECT revision FROM kfm.revisions
+            WHERE key = %(key)s AND revision < %(revision)s AND NOT content_hash = ANY(%(withdrawn)s) ORDER BY revision
+            """,
+            {"key": self._claim.key, "revision": revision, "withdrawn": list(withdrawn)},
+        )
+        return [row["revision"] for row in rows]
 
     def withdrawn(self, content_hash: str) -> list[str]:
         return withdrawals.withdrawn(self._connection, self._claim.key, content_hash)

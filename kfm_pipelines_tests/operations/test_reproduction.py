@@ -16,6 +16,7 @@ from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.reproduction import REPRODUCED
 from kfm_pipelines.operations.terms import Terms, TermsOfKeys
+from kfm_pipelines.operations.verifying import trust_from, verify_key
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import write_published
 from kfm_pipelines.state.wal import Outcome, Step
@@ -216,6 +217,30 @@ def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> No
     assert is_reproduced(site)
     database.execute("DELETE FROM kfm.late")
     assert refused(site) == f"{row['asset_uri']} is not late any more"
+
+
+def test_of_a_lost_store_only_the_last_revision_comes_back_and_it_is_said(published: Site, tmp_path: Path) -> None:
+    site, key = published, published.key()
+    for turn in (1, 2):
+        hear(site.workshop, told(site, turn=turn))
+        publish(site.workshop, site.dataset, [key], f"turn {turn}")
+    assert last_of(site.workshop, key).detail == {"revision": 3}
+    item = (site.data / Layout(site.dataset.pipeline).item(key)).read_bytes()
+    site.data.rename(tmp_path / "lost")
+    site.workshop.announced.clear()  # as in another process
+    reproduce(site.workshop, [key])
+    assert (site.data / Layout(site.dataset.pipeline).item(key)).read_bytes() == item
+    assert last_of(site.workshop, key).detail == {
+        "revision": 3,
+        "reason": "revision 3; 2 revisions from 1 to 2 are not in the store any more and not restored",
+    }
+    trust = trust_from(site.workshop.store, site.workshop.settings.signing_key, None)
+    verified = verify_key(site.workshop.store, trust, key)
+    assert verified.failed == ()
+    assert [one.found for one in verified.checks if one.note] == [
+        "2 revisions from 1 to 2 are not there: taken back, or lost with a store of which only the last revision was "
+        "restored"
+    ]
 
 
 def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

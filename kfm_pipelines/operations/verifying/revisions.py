@@ -20,11 +20,21 @@ def revisions_agree(shelf: Shelf, history: str) -> Iterator[Check]:
     apart = sorted(set(linked) ^ set(there))
     found = f"revision {apart[0]} is {'not linked' if apart[0] in there else 'gone'}; {UNDER_WAY}" if apart else ""
     yield Check("history links every revision there is", history, ok=not apart, found=found)
+    missing = sorted({*range(1, max(there, default=0))} - {*there})
+    if missing:
+        yield Check("history is whole", history, ok=True, found=_told(missing), note=True)
     documents = {number: shelf.document(f"{folder}/{number}.json") for number in there}
     wrong = "" if there else "there is no revision"
     for number, document in documents.items():
         wrong = wrong or _misplaced(number, document, there)
     yield Check("revisions follow each other", history, ok=not wrong, found=wrong and f"{wrong}; {UNDER_WAY}")
+
+
+def _told(missing: Sequence[int]) -> str:
+    which = f"revision {missing[0]} is" if len(missing) == 1 else (
+        f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
+    )  # fmt: skip
+    return f"{which} not there: taken back, or lost with a store of which only the last revision was restored"
 
 
 def _misplaced(number: int, document: dict[str, Any], there: Sequence[int]) -> str:
