@@ -138,7 +138,7 @@ def test_another_configuration_or_none_pauses_an_upgrade(
     commands.start(site.workshop, plan.id, Terms(canary=1, batch=7), "ana")
     [started] = [one for one in replays.moves_of(site.workshop.database, plan.id) if one["what"] == "started"]
     assert (started["detail"]["canary"], started["detail"]["batch"]) == (1, 7)
-    monkeypatch.setattr(replaying, "advance", lambda *_: os.environ["nothing"])
+    monkeypatch.setattr(replaying, "advance", lambda *_: os.environ["NOTHING"])
     assert tick(daemon, site.workshop) == f"replay {plan.id}: KeyError"
     monkeypatch.undo()
     declare(site, title="Another title")
