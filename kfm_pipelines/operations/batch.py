@@ -38,7 +38,7 @@ from kfm_pipelines.stages.mask import Outcome, mask
 from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
-from kfm_pipelines.state.claims import Claim, Claims
+from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.replay_modes import add_cpu
 from kfm_pipelines.state.wal import Step
@@ -61,8 +61,14 @@ class Batch:
         declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
         self._terms = TermsOfKeys(workshop, dataset, declaration)
         self._work = KeyWork(workshop, self._layout)
-        lease = workshop.settings.lease_seconds
-        self.claims = Claims(workshop.database, run_id, lease, purpose.replay, dataset=dataset.dataset)
+        self.claims = Claims(
+            workshop.database,
+            run_id,
+            workshop.settings.lease_seconds,
+            purpose.replay,
+            dataset=dataset.dataset,
+            spares_reviews=self._reproduces,
+        )
         self.notes = self._work.notes  # why a key dropped out in this stage
         self.waiting: set[str] = set()  # keys whose release somebody has to see first
 
@@ -194,6 +200,8 @@ class Batch:
     def _allowed(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that this run may touch; the notes say why not the others."""
         refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys, self.claims.owner)
+        if self._reproduces:
+            refused |= keys_in_review(self.database, keys)
         self.notes.update(refused)
         return [key for key in keys if key not in refused]
 

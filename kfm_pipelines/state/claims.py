@@ -32,7 +32,8 @@ class Claim:
 
 class Claims:
     """The claims of one owner, which is one run. With a `dataset`, on keys of that one alone: whoever works for it goes
-    by its policy, its kill switch and its reviews, which say nothing of another's."""
+    by its policy, its kill switch and its reviews, which say nothing of another's. Whoever makes again what is
+    published `spares_reviews`: taking a key ends what was staged of it, for somebody to look at."""
 
     def __init__(
         self,
@@ -42,11 +43,13 @@ class Claims:
         replay: str | None = None,
         *,
         dataset: str | None = None,
+        spares_reviews: bool = False,
     ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
         self._replay = replay
         self._dataset = dataset
+        self._spares_reviews = spares_reviews
         self.owner = owner
 
     def take(self, key: str) -> Claim:
@@ -59,7 +62,7 @@ class Claims:
                 due_at = CASE WHEN %(replay)s::text IS NOT NULL THEN due_at END,
                 lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key = %(key)s AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
-              AND dataset = coalesce(%(dataset)s, dataset)
+              AND dataset = coalesce(%(dataset)s, dataset) AND (awaiting IS NULL OR NOT %(spares_reviews)s)
             RETURNING epoch, attempts
             """,
             {
@@ -68,6 +71,7 @@ class Claims:
                 "lease": self._lease_seconds,
                 "replay": self._replay,
                 "dataset": self._dataset,
+                "spares_reviews": self._spares_reviews,
             },
         )
         if not rows:
@@ -123,6 +127,9 @@ class Claims:
         if self._dataset is not None:
             for reason in keys_of_others(self._database, self._dataset, [key]).values():
                 raise KeyInvalid(reason)
+        if self._spares_reviews:
+            for reason in keys_in_review(self._database, [key]).values():
+                raise KeyBusy(reason)
         raise KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
 
 
@@ -133,6 +140,15 @@ def keys_of_others(database: Database, dataset: str, keys: Sequence[str]) -> dic
         {"keys": list(keys), "dataset": dataset},
     )
     return {row["key"]: not_of(row["key"], row["dataset"], dataset) for row in rows}
+
+
+def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
+    """Those of the keys of which a release waits for somebody to decide, or for a run to take up what was decided; with
+    a sentence that says so."""
+    rows = database.fetch(
+        "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL", {"keys": list(keys)}
+    )
+    return {row["key"]: f"{row['key']}: a release of it awaits review; that comes first" for row in rows}
 
 
 def not_of(key: str, dataset: str, asked: str) -> str:

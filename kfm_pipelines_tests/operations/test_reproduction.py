@@ -15,7 +15,7 @@ from kfm_pipelines.operations import batch, configuration_changes, frozen_config
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.reproduction import REPRODUCED
-from kfm_pipelines.operations.terms import Terms
+from kfm_pipelines.operations.terms import Terms, TermsOfKeys
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import write_published
 from kfm_pipelines.state.wal import Outcome, Step
@@ -203,6 +203,21 @@ def test_an_older_version_is_reproduced_after_another_was_declared(published: Si
     assert differing <= {"collection.json", "dcat.jsonld", "catalog.json"}
 
 
+def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> None:
+    """Events that are delivered after others may show either; a release tells which of its inputs were late."""
+    site, database = published, published.workshop.database
+    [row] = site.fetch("SELECT asset_uri FROM kfm.inbox")
+    database.execute(
+        "INSERT INTO kfm.late (identity, key, dataset, rule, state, watermark)"
+        " SELECT identity, key, dataset, 'patch', 'applied', clock_timestamp() FROM kfm.inbox"
+    )
+    assert refused(site) == f"{row['asset_uri']} is late"
+    publish(site.workshop, site.dataset, [site.key()], "as late")
+    assert is_reproduced(site)
+    database.execute("DELETE FROM kfm.late")
+    assert refused(site) == f"{row['asset_uri']} is not late any more"
+
+
 def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     hear(site.workshop, told(site))
     close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
@@ -265,7 +280,7 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
     with monkeypatch.context() as patch:
         patch.setattr(release, "is_seen", lambda *_: False)
-        patch.setattr(batch.TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
+        patch.setattr(TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
         reproduce(site.workshop, [key])
     assert site.fetch("SELECT due_at <= clock_timestamp() AS due FROM kfm.keys") == [{"due": True}]
     assert site.work()["published"] == 1
