@@ -56,7 +56,7 @@ class SomeKeys(click.ParamType):  # type: ignore[type-arg]
 def refuse_new_terms(replay_id: str, names: Sequence[str]) -> None:
     """One that is under way goes on as was agreed when it was started."""
     ctx = click.get_current_context()
-    given = [name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    given = [name for name in sorted(names) if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise click.UsageError(

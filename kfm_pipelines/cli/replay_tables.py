@@ -85,7 +85,7 @@ def show_standing(standing: Standing, details: dict[str, Any]) -> None:
     for key in details["quarantined"][:SHOWN]:
         console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {printable(key['reason'])}")
     for move in details["moves"][-SHOWN:]:
-        said = ", ".join(f"{name} {value}" for name, value in move["detail"].items())
+        said = ", ".join(f"{name} {value}" for name, value in move["detail"].items() if value is not None)
         console.print(
             f"  {shown_time(move['at'])}  {move['what']} by {move['actor']}" + (f": {printable(said)}" if said else "")
         )

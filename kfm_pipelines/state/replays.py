@@ -104,7 +104,9 @@ def create(database: Database, new: NewReplay, keys: Sequence[PlannedKey], actor
                 "left_out": [one.left_out for one in keys],
             },
         )
-        note_move(connection, new.id, "planned", actor, {"keys": len(keys), "config": new.config_digest})
+        left_out = sum(one.left_out for one in keys)
+        planned = {"keys": len(keys) - left_out, "left_out": left_out, "config": new.config_digest}
+        note_move(connection, new.id, "planned", actor, planned)
 
 
 def read(database: Database, replay: str) -> Replay:

@@ -169,8 +169,9 @@ def test_keys_are_not_blamed_for_a_kill_or_for_runs_that_never_began(site: Site,
     for number in range(1, 4):
         tick(daemon, workshop)
         ended(daemon, f"{plan.id}-{number}", BulkActionStatus.COMPLETED_FAILED)
+    why = f"their runs say why, the first is that of {keys[0]}"
     assert tick(daemon, workshop).endswith(
-        "is paused: its last 3 batches ended and none of their keys was worked on; see their runs"
+        f"is paused: its last 3 batches ended and none of their keys was worked on; {why}"
     )
     assert set(key_states(site, plan.id).values()) == {"waiting"}
     assert attempts(site, plan.id) == {0}

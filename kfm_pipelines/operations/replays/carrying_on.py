@@ -17,6 +17,7 @@ from kfm_pipelines.operations.replays.configuration import changed_since
 from kfm_pipelines.operations.replays.records import settle, write_records
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import kills, replay_keys, replays
+from kfm_pipelines.state.claims import keys_in_review
 from kfm_pipelines.state.replay_keys import ReplayBatch
 from kfm_pipelines.state.replays import Replay, Terms
 
@@ -145,8 +146,15 @@ def _why_pause(workshop: Workshop, replay: Replay) -> str | None:
     if box is not None and replays.seconds_since_start(workshop.database, replay.id) >= box:
         return f"its time box of {box:g} s is over"
     if replay_keys.came_to_nothing(workshop.database, replay.id, MOST_FRUITLESS):
-        return f"its last {MOST_FRUITLESS} batches ended and none of their keys was worked on; see their runs"
+        return _left_alone(workshop, replay)
     return None
+
+
+def _left_alone(workshop: Workshop, replay: Replay) -> str:
+    waiting = [one.key for one in replay_keys.keys_of(workshop.database, replay.id, states=["waiting"])]
+    in_review = keys_in_review(workshop.database, waiting)
+    why = next(iter(in_review.values()), f"their runs say why, the first is that of {waiting[0]}")
+    return f"its last {MOST_FRUITLESS} batches ended and none of their keys was worked on; {why}"
 
 
 def _hindrance(workshop: Workshop, replay: Replay) -> str | None:
