@@ -93,15 +93,25 @@ def release(
         chosen = late_lane.held(workshop, LateFilter(dataset=dataset, key=key, identities=identities))
         _refuse_unknown(workshop, dataset, chosen)
         released = [] if reason is None or dry_run else late_lane.release(workshop, chosen, actor=by, reason=reason)
+        behind = late_lane.left_behind(workshop, chosen)
     done = chosen if dry_run else [event for event in chosen if event.identity in set(released)]
     keys = len({event.key for event in done})
     if as_json:
-        print_json({"dry_run": dry_run, "events": [asdict(event) for event in done], "keys": keys})
+        print_json(
+            {"dry_run": dry_run, "events": [asdict(event) for event in done], "keys": keys, "left_behind": behind}
+        )
         return
     if dry_run:
         _show(done)
     would = "would be released" if dry_run else "are released"
     console.print(f"{len(done)} events {would}, {keys} keys {'would be' if dry_run else 'are'} due by that")
+    if behind:
+        console.print(
+            f"{len(behind)} of these keys cannot take them, because their version is not declared any more; make them "
+            "again with: kfm replay plan --mode upgrade"
+        )
+        for outdated in behind:
+            console.print(f"  {outdated}")
 
 
 def _refuse_unknown(workshop: Workshop, dataset: str | None, found: Sequence[LateEvent]) -> None:

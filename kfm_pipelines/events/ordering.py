@@ -13,7 +13,7 @@ The order is one of the whole set: leaving out events that did not win can chang
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 
@@ -36,14 +36,15 @@ def newest_per_object(events: Iterable[IngestEvent]) -> tuple[IngestEvent, ...]:
     return tuple(event for event in newest if event is not None and event.change == "created")
 
 
-def replaceable(events: Iterable[IngestEvent]) -> set[str]:
+def replaceable(events: Iterable[IngestEvent], uncertain: Collection[str] = ()) -> set[str]:
     """Identities of writes that can be forgotten, all or some: what counts stays the same, whatever else is heard of.
 
     A write of a purged version, while its purge is remembered. And one beaten for ever: by an event that no purge can
     take back, since it has no version. In a chain that event must come later and its clock must not be behind, because
-    times pass down the chain. Outside of chains a later time is enough.
+    times pass down the chain. Outside of chains a later time is enough. Nothing is beaten for ever by those that are
+    uncertain: one day they may not count.
     """
-    return {event.identity for about in _by_object(events).values() for event in _replaceable(about)}
+    return {event.identity for about in _by_object(events).values() for event in _replaceable(about, uncertain)}
 
 
 def _by_object(events: Iterable[IngestEvent]) -> Mapping[str, Sequence[IngestEvent]]:
@@ -61,9 +62,13 @@ def _newest(events: Sequence[IngestEvent]) -> IngestEvent | None:
     return max(_placed(counting), key=lambda placed: placed[0])[1]
 
 
-def _replaceable(events: Sequence[IngestEvent]) -> Iterator[IngestEvent]:
+def _replaceable(events: Sequence[IngestEvent], uncertain: Collection[str]) -> Iterator[IngestEvent]:
     purged = _purged(events)
-    lasting = [event for event in events if event.change != "purged" and event.version_id is None]
+    lasting = [
+        event
+        for event in events
+        if event.change != "purged" and event.version_id is None and event.identity not in uncertain
+    ]
     last = {chain: members[-1] for chain, members in _chains(lasting).items()}
     latest = max(((event.event_time, chain) for chain, event in last.items()), default=None)
     for event in events:

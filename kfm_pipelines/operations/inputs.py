@@ -8,13 +8,13 @@ from datetime import datetime
 import rfc8785
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import AttemptsExhausted, KeyOutdated, PolicyRefused
+from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.operations.archive import archive_events
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, inputs_hash
-from kfm_pipelines.state import transactions, wal
+from kfm_pipelines.state import late_lane, transactions, wal
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.ingest_state import Fetches, processed_objects
@@ -78,11 +78,23 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> 
         return _skip(workshop, claim, current, Fetches(hits=len(events)))
     if current and intact and _unchanged_at_source(workshop, claim, config, current, events):
         return _skip(workshop, claim, current, Fetches(hits=len(events)))
-    fetched = {event.asset_uri: fetch(event, dataset.input.max_bytes) for event in events}
+    fetched = {event.asset_uri: _fetched(workshop, dataset, claim, event) for event in events}
     prepared = prepared_from(config, events, fetched)
     if current and intact and current.inputs_hash == prepared.inputs_hash:
         return _skip(workshop, claim, current, Fetches(misses=len(events)))
     return prepared
+
+
+def _fetched(workshop: Workshop, dataset: Dataset, claim: Claim, event: IngestEvent) -> Fetched:
+    try:
+        return fetch(event, dataset.input.max_bytes)
+    except IntegrityBroken as error:
+        held = late_lane.held_of_key(workshop.database, claim.key).get(event.asset_uri)
+        if held is None:
+            raise
+        raise IntegrityBroken(
+            f"{error}; a late event about this object is held, {held[:16]}: see kfm late list"
+        ) from error
 
 
 def prepared_from(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, Fetched]) -> Prepared:
@@ -200,6 +212,9 @@ def _of_another_version(workshop: Workshop, dataset: Dataset, claim: Claim, curr
 
 
 def _nothing_left(workshop: Workshop, claim: Claim) -> Settled:
+    held = late_lane.held_of_key(workshop.database, claim.key)
     note = "every object of this key is gone, and nothing of it is published"
+    if held:
+        note = f"nothing of this key counts yet: late events about {len(held)} objects are held; see kfm late list"
     transactions.skip(workshop.database, claim, {"reason": note})
     return Settled(note, Fetches())

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from kfm_pipelines.errors import LateRefused
+from kfm_pipelines.errors import KeyInvalid, LateRefused
+from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import late_lane
 from kfm_pipelines.state.late_lane import LateEvent, LateFilter
@@ -11,11 +12,22 @@ NIGHT_WATCH = "kfm_late_lane"
 
 
 def held(workshop: Workshop, chosen: LateFilter) -> list[LateEvent]:
-    """What would be released; LateRefused when something was named that is not held."""
+    """What would be released; LateRefused or KeyInvalid when something was named that is not held or not known."""
+    if chosen.key is not None and not late_lane.is_known_key(workshop.database, chosen.key):
+        raise KeyInvalid(f"{chosen.key[:200]}: no event has named this key; see kfm late list")
     found = late_lane.late_events(workshop.database, chosen)
     for digits in chosen.identities:
         _refuse_unless_one(workshop, digits, [event for event in found if event.identity.startswith(digits)])
     return found
+
+
+def left_behind(workshop: Workshop, events: Sequence[LateEvent]) -> list[str]:
+    """Keys of these events that cannot take them: they are of a version that is not declared any more, and no key of
+    the declared one takes its inputs from them."""
+    outdated = {event.key: event.dataset for event in events if not _is_declared(workshop, event.dataset, event.key)}
+    taking = late_lane.keys_taking(workshop.database, list(outdated))
+    taken = {source for key, source in taking.items() if _is_declared(workshop, outdated[source], key)}
+    return sorted(outdated.keys() - taken)
 
 
 def release(workshop: Workshop, events: Sequence[LateEvent], *, actor: str, reason: str) -> list[str]:
@@ -31,6 +43,11 @@ def release_by_rule(workshop: Workshop) -> list[str]:
     return release(workshop, events, actor=NIGHT_WATCH, reason="held until the night by rule replay")
 
 
+def _is_declared(workshop: Workshop, dataset: str, key: str) -> bool:
+    declared = workshop.datasets.get(dataset)
+    return declared is not None and declared.key.transform_version == CanonicalKey.parse(key).transform_version
+
+
 def _refuse_unless_one(workshop: Workshop, digits: str, found: Sequence[LateEvent]) -> None:
     if len(found) > 1:
         raise LateRefused(f"{digits}: {len(found)} held events begin with that; give more of the identity")
@@ -39,6 +56,8 @@ def _refuse_unless_one(workshop: Workshop, digits: str, found: Sequence[LateEven
     known = late_lane.late_events(workshop.database, LateFilter(identities=(digits,), state=None), limit=1)
     if known:
         one = known[0]
+        if one.state == "held":
+            raise LateRefused(f"{digits}: is held, but of dataset {one.dataset} and key {one.key}: not what was chosen")
         by = f" by {one.changed_by}" if one.state == "released" else f" by rule {one.rule}"
-        raise LateRefused(f"{digits}: is not held among the chosen; it is {one.state}{by} (key {one.key})")
+        raise LateRefused(f"{digits}: is not held; it is {one.state}{by} (key {one.key})")
     raise LateRefused(f"{digits}: no late event has this identity; see kfm late list")

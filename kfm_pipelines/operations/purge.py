@@ -3,7 +3,8 @@
 Of each object the event that counts stays for ever, since its key is computed from it; so does every removal. What goes
 are events older than the backfill window whose absence can never change what counts, the payloads of old settled dead
 letters, what candidates made whose comparison no longer counts, and old findings and validation reports. The write of a
-version stays as long as S3 has the version: a newer one may be purged, and then it counts.
+version stays as long as S3 has the version: a newer one may be purged, and then it counts. So does what a newer event
+replaced that may turn out late one day, and be held.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from kfm_pipelines.operations.shadows import purge_shadows
 from kfm_pipelines.operations.validation_report import purge_reports
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.late_lane import may_be_held
 from kfm_pipelines.state.retention import forget_findings
 
 KEYS_AT_ONCE = 1000
@@ -67,12 +69,13 @@ def _purge_key(workshop: Workshop, key: str) -> int:
     with workshop.database.transaction() as connection:
         connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": key})
         own = [event for event in events_of(connection, key) if event.key == key]
+        held_one_day = may_be_held(connection, workshop.datasets, key)
         past = connection.execute(
             """
             SELECT identity FROM kfm.inbox WHERE identity = ANY(%(replaceable)s) AND state = 'succeeded'
               AND archived_at IS NOT NULL AND received_at < clock_timestamp() - make_interval(days => %(days)s)
             """,
-            {"replaceable": list(replaceable(own)), "days": workshop.settings.inbox_days},
+            {"replaceable": list(replaceable(own, held_one_day)), "days": workshop.settings.inbox_days},
         ).fetchall()
         identities = {"identities": [row["identity"] for row in past]}
         connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s)", identities)

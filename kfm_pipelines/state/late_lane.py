@@ -89,6 +89,46 @@ def held_late(database: Database) -> dict[str, int]:
     return {row["dataset"]: row["n"] for row in rows}
 
 
+def held_of_key(database: Database, key: str) -> dict[str, str]:
+    """The objects that held events of the key are about, each with the identity of one."""
+    rows = database.fetch(
+        """
+        SELECT i.asset_uri, l.identity
+        FROM kfm.keys k JOIN kfm.late l ON l.key = ANY(ARRAY[k.key, k.inputs_from])
+        JOIN kfm.inbox i ON i.identity = l.identity
+        WHERE k.key = %(key)s AND l.state = 'held' ORDER BY l.identity
+        """,
+        {"key": key},
+    )
+    return {row["asset_uri"]: row["identity"] for row in rows}
+
+
+def may_be_held(connection: "Connection[dict[str, Any]]", datasets: Datasets, key: str) -> set[str]:
+    """Events of a key that are not held, and would be if they turned out to be late."""
+    patched = [dataset.dataset for dataset in datasets.values() if dataset.late == "patch"]
+    rows = connection.execute(
+        """
+        SELECT i.identity FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity
+        WHERE i.key = %(key)s AND i.dataset <> ALL(%(patched)s) AND i.change = 'created' AND i.made_at IS NOT NULL
+          AND l.state IS DISTINCT FROM 'released'
+        """,
+        {"key": key, "patched": patched},
+    )
+    return {row["identity"] for row in rows}
+
+
+def keys_taking(database: Database, keys: Sequence[str]) -> dict[str, str]:
+    """Keys of other versions that take their inputs from these, each with the one it takes them from."""
+    rows = database.fetch(
+        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
+    )
+    return {row["key"]: row["inputs_from"] for row in rows}
+
+
+def is_known_key(database: Database, key: str) -> bool:
+    return bool(database.fetch("SELECT FROM kfm.keys WHERE key = %(key)s", {"key": key}))
+
+
 def release(
     database: Database, datasets: Datasets, events: Sequence[LateEvent], *, actor: str, reason: str
 ) -> list[str]:

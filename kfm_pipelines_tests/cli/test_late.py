@@ -7,11 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from kfm_pipelines.cli.main import kfm as commands
+from kfm_pipelines.local.samples import streamflow_object
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.late_jobs import late_lane_job
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines_tests.cli.command import Said, kfm
+from kfm_pipelines_tests.replaying.given import declare
 from kfm_pipelines_tests.site import START, Put, Site
 
 DROUGHT, HERITAGE = "drought/tribal-areas", "heritage/sites"
@@ -62,6 +64,10 @@ def test_from_late_to_released(site: Site) -> None:
     unknown = say("late", "release", "--identity", "f" * 64, "--reason", "x")
     assert (unknown.code, unknown.err.count("\n")) == (1, 1)
     assert "no late event has this identity" in unknown.err
+    elsewhere = say("late", "release", "--identity", late_month["identity"], "--dataset", DROUGHT, "--reason", "x")
+    assert f"is held, but of dataset {HERITAGE} and key {late_month['key']}: not what was chosen" in elsewhere.err
+    no_key = say("late", "release", "--key", "no-such-key", "--reason", "x")
+    assert (no_key.code, no_key.err) == (1, "kfm: no-such-key: no event has named this key; see kfm late list\n")
     dry = say("late", "release", "--all", "--dry-run")
     assert "2 events would be released, 2 keys would be due by that" in dry.out
     assert {row["state"] for row in held(site)} == {"held"}
@@ -75,7 +81,7 @@ def test_from_late_to_released(site: Site) -> None:
     done = say("late", "release", "--identity", digits, "--by", "ada", "--reason", "the board asked")
     assert done.out == "1 events are released, 1 keys are due by that\n"
     again = say("late", "release", "--identity", digits, "--by", "ada", "--reason", "once more")
-    assert again.err.startswith(f"kfm: {digits}: is not held among the chosen; it is released by ada (key ")
+    assert again.err.startswith(f"kfm: {digits}: is not held; it is released by ada (key ")
     assert [row["changed_by"] for row in held(site)] == ["kfm_late_lane", "ada"]
     audited = site.fetch("SELECT actor, key, detail ->> 'reason' AS why FROM kfm.audit WHERE action = 'late-released'")
     assert [(row["actor"], row["key"]) for row in audited] == [
@@ -111,3 +117,32 @@ def test_a_tick_says_how_far_datasets_are_and_what_is_held(site: Site) -> None:
         said = tick(instance, site.workshop).skip_reason
     assert said
     assert f"; {DROUGHT} complete until 2025-12-25T00:00Z, 1 late held; no key is due" in str(said.skip_message)
+
+
+def test_a_release_says_which_keys_cannot_take_it(site: Site) -> None:
+    """Of a version that is not declared any more, and that no other has taken the place of."""
+
+    def hour(about: int, made: int) -> str:
+        path = streamflow_object(START + timedelta(hours=about))[0]
+        return message(site, path, START + timedelta(hours=made))
+
+    declare(site, late="quarantine", watermark={"out_of_order": "1 h"})
+    site.send_all([hour(9, 9), hour(0, 10), hour(1, 10)])
+    site.drain()
+    declare(site, key={"transform_version": "v9-0-0"})
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.keys (key, dataset, window_start, window_end, inputs_from)
+        SELECT replace(key, 'v1-0-0', 'v9-0-0'), dataset, window_start, window_end, key
+        FROM kfm.keys WHERE key = %(key)s
+        """,
+        {"key": site.key(0)},
+    )
+    said = CliRunner().invoke(commands, ["late", "release", "--all", "--by", "ada", "--reason", "ok"])
+    assert said.exit_code == 0, said.output
+    lines = said.output.splitlines()
+    assert lines[0] == "2 events are released, 2 keys are due by that"
+    assert lines[1].startswith("1 of these keys cannot take them, because their version is not declared any more")
+    assert "kfm replay plan --mode upgrade" in said.output
+    assert lines[-1] == f"  {site.key(1)}"
+    assert [row["state"] for row in held(site)] == ["released", "released"]

@@ -3,12 +3,15 @@
 import io
 import json
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.local.samples import streamflow_object
+from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.operations.inputs import fingerprint
 from kfm_pipelines.operations.verifying import trust_from, verify_key
 from kfm_pipelines.operations.verifying.release import Release
@@ -16,8 +19,9 @@ from kfm_pipelines.operations.verifying.shelf import Shelf
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.orchestration.given import parquet
 from kfm_pipelines_tests.publications import Told, hear, publish
+from kfm_pipelines_tests.replaying.given import declare
 from kfm_pipelines_tests.replays import last_of
-from kfm_pipelines_tests.site import START, Site
+from kfm_pipelines_tests.site import START, Put, Site
 from kfm_pipelines_tests.state.given import event_of_hour
 
 SECOND = "second.parquet"
@@ -31,6 +35,11 @@ def note_late(site: Site, state: str) -> None:
         " ON CONFLICT (identity) DO UPDATE SET state = excluded.state",
         {"state": state, "name": SECOND},
     )
+
+
+def silence(site: Site) -> None:
+    """S3 tells nobody of what is written; the test does."""
+    s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
 
 
 def published(site: Site, run_id: str) -> Release:
@@ -77,3 +86,52 @@ def test_a_fingerprint_says_what_is_late_and_is_the_old_one_where_nothing_is() -
     late = fingerprint([one, replace(other, late=True)], "config")
     assert len({known, late, fingerprint([replace(one, late=True), other], "config")}) == 3
     assert known == "086736700f2fcc478d76ab617c0b86bc98585f0cb49cde05d74b864eb975dee8"
+
+
+def test_what_is_held_is_named_where_it_is_missed_and_what_is_taken_away_is_not_held(site: Site) -> None:
+    declare(site, late="quarantine", watermark={"out_of_order": "1 h"})
+    table = pq.read_table(io.BytesIO(streamflow_object(START)[1]))
+    silence(site)
+
+    def say(put: Put, hour: float, **record: Any) -> None:
+        message = json.loads(site.s3_message(put, event_time=START + timedelta(hours=hour)))
+        [told] = message["Records"]
+        told["eventName"] = record.get("event", told["eventName"])
+        said = {**told["s3"]["object"], **record.get("object", {})}
+        told["s3"]["object"] = {name: value for name, value in said.items() if value is not None}
+        hear(site.workshop, Told(site.key((put.window_start - START) // timedelta(hours=1)), json.dumps(message)))
+
+    def reasons(*hours: int) -> list[str]:
+        run = f"run-{len(site.fetch('SELECT FROM kfm.wal'))}"
+        notes = publish(site.workshop, site.dataset, [site.key(hour) for hour in hours], run).notes
+        return [notes.get(site.key(hour), "published") for hour in hours]
+
+    def rows(hour: int) -> list[int]:
+        found = site.fetch("SELECT key, rows FROM kfm.revisions ORDER BY revision")
+        return [row["rows"] for row in found if row["key"] == site.key(hour)]
+
+    gone, lost, overwritten = (site.put(hour) for hour in range(3))
+    for put, hour in ((gone, 0), (lost, 1), (overwritten, 2), (site.put(9), 9)):
+        # Of the last one no version is known, so what is fetched is what is there.
+        say(put, hour, object={"versionId": None} if put is overwritten else {})
+    assert reasons(0, 1, 2) == ["published"] * 3
+
+    say(site.put(3), 10)
+    [note] = reasons(3)
+    assert note == "nothing of this key counts yet: late events about 1 objects are held; see kfm late list"
+
+    say(site.put(2, data=parquet(table[:30])), 10)
+    say(site.put(2, data=parquet(table[40:]), name=SECOND), 2.5)
+    [note] = reasons(2)
+    [held] = site.fetch("SELECT identity FROM kfm.late WHERE state = 'held' AND key LIKE '%T02Z%'")
+    assert f"a late event about this object is held, {held['identity'][:16]}: see kfm late list" in note
+
+    nothing = {"eTag": None, "size": None}
+    say(gone, 10, event="ObjectRemoved:DeleteMarkerCreated", object={**nothing, "versionId": "marker"})
+    say(lost, 10, event="ObjectRemoved:Delete", object=nothing)
+    assert site.fetch("SELECT state FROM kfm.late WHERE key LIKE ANY(ARRAY['%T00Z%', '%T01Z%'])") == [
+        {"state": "applied"},
+        {"state": "applied"},
+    ]
+    assert reasons(0, 1) == ["published"] * 2
+    assert rows(0)[1:] == rows(1)[1:] == [0]

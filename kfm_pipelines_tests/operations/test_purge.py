@@ -4,7 +4,11 @@ import pytest
 
 from kfm_pipelines.operations import validation_report
 from kfm_pipelines.operations.purge import purge
+from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.late import review_lateness
+from kfm_pipelines.state.late_lane import LateFilter, late_events, release
 from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.replaying.given import declare
 from kfm_pipelines_tests.site import Site
 from kfm_pipelines_tests.state.streams_given import hear, streams, told
 
@@ -64,3 +68,23 @@ def test_a_replaced_event_is_forgotten_with_what_is_known_of_its_lateness(site: 
     database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
     assert purge(site.workshop).events == 1
     assert site.fetch("SELECT identity FROM kfm.late") == [{"identity": newer.identity}]
+
+
+def test_what_a_newer_event_replaced_stays_while_that_may_be_held_one_day(site: Site) -> None:
+    """A delayed message may still show that the newer one was late; then the older one counts."""
+    database, datasets = site.workshop.database, streams("quarantine")
+    declare(site, late="quarantine")
+    replaced, newer = told(1, 10), told(1, 11, identity="e" * 64)
+    hear(database, datasets, replaced, newer)
+    for state in ("started", "succeeded"):
+        database.execute("UPDATE kfm.inbox SET state = %(state)s", {"state": state})
+    database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
+    assert purge(site.workshop).events == 0
+    hear(database, datasets, told(9, 10.5))
+    review_lateness(database, datasets)
+    with database.transaction() as connection:
+        assert [event.identity for event in events_of(connection, newer.key)] == [replaced.identity]
+    release(database, datasets, late_events(database, LateFilter()), actor="ada", reason="ok")
+    database.execute("UPDATE kfm.inbox SET state = 'started' WHERE state = 'received'")
+    database.execute("UPDATE kfm.inbox SET state = 'succeeded'")
+    assert purge(site.workshop).events == 1

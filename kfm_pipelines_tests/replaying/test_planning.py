@@ -22,6 +22,7 @@ from kfm_pipelines_tests.replaying.given import (
     carried_out,
     close_windows,
     declare,
+    outcomes,
     planned,
     published_hours,
     read_again,
@@ -172,6 +173,16 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
     plan = planned(site, 5, "upgrade")
     assert [one.key for one in plan.chosen] == [site.key(hour) for hour in range(3)]
     assert {one.why for one in plan.left_out} == {"no object of its window is known"}
+
+
+def test_a_registered_window_is_published_by_its_replay_and_by_nobody_else(site: Site) -> None:
+    site.put(1)
+    register_windows(site.workshop, site.dataset, START, START + timedelta(hours=2), "ana")
+    close_windows(site)
+    plan = planned(site, 2, "upgrade")
+    assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL") == []
+    assert carried_out(site, plan.id).state == "done"
+    assert outcomes(site, plan.id) == {site.key(1): ["APPLIED"]}
 
 
 def test_what_is_registered_late_is_released_by_whoever_registers_it(site: Site) -> None:
