@@ -82,11 +82,6 @@ def test_a_duration_is_read_as_it_is_written(declare: Declare, written: str) -> 
     assert short == ("0 d" if written == "0 s" else written)
 
 
-def test_a_duration_beyond_a_lifetime_is_refused(declare: Declare) -> None:
-    with pytest.raises(DeclarationInvalid, match="must be at most 36525 d"):
-        load_dataset(declare("a.yaml", watermark={"out_of_order": "36501 d"}))
-
-
 def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
     datasets = load_datasets(shipped("resources"))
     assert "usgs/nothing" not in datasets
