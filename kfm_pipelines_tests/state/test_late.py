@@ -244,6 +244,8 @@ def test_what_was_registered_counts_also_if_it_turns_out_late_and_is_due_for_nob
     keep_time(database, datasets, now=LATER)
     assert inputs(database, LATE.key) == [(LATE.identity, True)]
     assert not is_due(database, LATE)
+    waiting = database.fetch("SELECT FROM kfm.inbox WHERE key LIKE '%T01Z%' AND ready_at = 'infinity'")
+    assert len(waiting) == 1
     [one] = late_events(database, LateFilter(state=None))
     assert (one.state, one.changed_by) == ("released", "ana")
     [entry] = entries_of_key(database, LATE.key)

@@ -288,6 +288,17 @@ def test_a_message_of_long_ago_costs_no_sweep_over_everything_since(
         assert known(database).steps == reckoned(heard, STREAMS[DATASET]).steps
 
 
+def test_a_sweep_goes_on_while_a_stream_that_came_late_holds_back_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the watermark is where it was for a while."""
+    monkeypatch.setattr(steps, "ADVANCES_AT_ONCE", 1)
+    heard = [told(2, 2, "a"), told(2, 2.7, "c"), told(3, 3, "a"), told(3, 3.2, "c"), told(1, 2.5, "b")]
+    for one in heard:
+        hear(database, STREAMS, one)
+    assert known(database).steps == reckoned(heard, STREAMS[DATASET]).steps
+
+
 def test_streams_beyond_a_number_are_not_followed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pattern that names a file, not a site, must not make every message cost more than the one before."""
     monkeypatch.setattr("kfm_pipelines.state.streams.MOST_STREAMS", 2)
