@@ -20,7 +20,7 @@ from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.verifying.trust import trust_from
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.stage import Release
-from kfm_pipelines.state.transactions import Publishing
+from kfm_pipelines.state.publishing import Publishing
 from kfm_pipelines.stores import Layout, Store, read_if_there
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 

@@ -32,6 +32,7 @@ from kfm_pipelines.state import kills, transactions, wal
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.ledger import Records
+from kfm_pipelines.state.publishing import publishing
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
@@ -126,7 +127,7 @@ def _refuse_unless_allowed(
 
 
 def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int, *, seen: bool) -> None:
-    with transactions.publishing(workshop.database, claim, dataset.dataset, seen=seen) as locked:
+    with publishing(workshop.database, claim, dataset.dataset, seen=seen) as locked:
         keep_current(workshop, dataset, release, locked)
         promote(workshop.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
         withdrawn = locked.withdrawn(release.content_hash)

@@ -26,7 +26,8 @@ from kfm_pipelines.orchestration.room import Room
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.dispatches import DueKey
-from kfm_pipelines.state.replay_keys import ReplayBatch, keys_of
+from kfm_pipelines.state.replay_batches import ReplayBatch
+from kfm_pipelines.state.replay_keys import keys_of
 
 log = logging.getLogger(__name__)
 

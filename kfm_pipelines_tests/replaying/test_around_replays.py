@@ -17,7 +17,7 @@ from kfm_pipelines.orchestration import replaying
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.replaying import ByDaemon, InThisProcess, tick
-from kfm_pipelines.state import replay_keys, replays
+from kfm_pipelines.state import replay_batches, replay_keys, replays
 from kfm_pipelines.state.replays import Terms
 from kfm_pipelines_tests.replaying.given import (
     DATASET,
@@ -63,7 +63,7 @@ def test_what_dies_in_one_process_is_taken_up_by_another_without_what_is_done(si
     plan = planned(site, 4)
     workshop = site.workshop
     commands.start(workshop, plan.id, Terms(here=True), "ana")
-    batch = replay_keys.ask_batch(workshop.database, plan.id, 4, "kfm")
+    batch = replay_batches.ask_batch(workshop.database, plan.id, 4, "kfm")
     assert batch is not None
     hands = in_this_process(site, daemon)
     [run] = hands._runs(site.dataset, batch)  # as far as it came
@@ -101,7 +101,7 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
     monkeypatch.setattr(carrying_on, "_hindrance", cancelled_before)
     assert advance(workshop, early, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
     monkeypatch.setattr(carrying_on, "_hindrance", hindrance)
-    assert replay_keys.batches_of(workshop.database, early) == []
+    assert replay_batches.batches_of(workshop.database, early) == []
 
     def cancelled_within(self: ByDaemon, *arguments: object) -> None:
         commands.cancel(workshop, late, "cy", daemon)
@@ -114,7 +114,7 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
     ended(daemon, f"{late}-1", BulkActionStatus.CANCELED)
 
     advance(workshop, told, daemon)
-    batch = replay_keys.open_batch(workshop.database, told)
+    batch = replay_batches.open_batch(workshop.database, told)
     assert batch is not None
     commands.cancel(workshop, told, "cy", daemon)
     hands = in_this_process(site, daemon)
@@ -152,7 +152,7 @@ def test_keys_are_not_blamed_for_a_kill_or_for_runs_that_never_began(site: Site,
     plan = planned(site, 2)
     workshop = site.workshop
     begun_untried(site, plan.id, max_attempts=1)
-    batch = replay_keys.ask_batch(workshop.database, plan.id, 2, "kfm")
+    batch = replay_batches.ask_batch(workshop.database, plan.id, 2, "kfm")
     assert batch is not None
     hands = in_this_process(site, daemon)
     kill(workshop, DATASET, "eve", "a leak")

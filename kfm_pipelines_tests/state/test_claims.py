@@ -9,8 +9,9 @@ from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid
 from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.ledger import Records
+from kfm_pipelines.state.publishing import publishing
 from kfm_pipelines.state.revisions import Revision
-from kfm_pipelines.state.transactions import hand_back, publishing
+from kfm_pipelines.state.transactions import hand_back
 from kfm_pipelines_tests.state.given import claimed, expire_lease, known_key, row_of_key
 
 DATASET = "usgs/streamflow"

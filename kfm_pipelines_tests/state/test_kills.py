@@ -14,7 +14,7 @@ from kfm_pipelines.state import kills
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import LOCK_SECONDS, Database
 from kfm_pipelines.state.dispatches import seconds_until_due
-from kfm_pipelines.state.transactions import publishing
+from kfm_pipelines.state.publishing import publishing
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.state.given import claimed, known_key
 

@@ -16,9 +16,9 @@ from kfm_pipelines.gates.replay import ReplayGate, Ruling, Tried
 from kfm_pipelines.operations.replays.configuration import changed_since
 from kfm_pipelines.operations.replays.records import settle, write_records
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state import kills, replay_keys, replays
+from kfm_pipelines.state import kills, replay_batches, replay_keys, replays
 from kfm_pipelines.state.claims import keys_in_review
-from kfm_pipelines.state.replay_keys import ReplayBatch
+from kfm_pipelines.state.replay_batches import ReplayBatch
 from kfm_pipelines.state.replays import Replay, Terms
 
 ITSELF = "kfm"  # who acts when nobody does
@@ -69,7 +69,7 @@ def take_step(workshop: Workshop, replay_id: str, batches: Batches) -> Step:
     """By whoever drives the replay."""
     replay = replays.read(workshop.database, replay_id)
     settle(workshop, replay)
-    batch = replay_keys.open_batch(workshop.database, replay.id)
+    batch = replay_batches.open_batch(workshop.database, replay.id)
     if replay.state != "running":
         return _last_words(workshop, replay, batch, batches)
     if stopped := kills.killed(workshop.database).get(replay.dataset):
@@ -92,7 +92,7 @@ def _after(workshop: Workshop, replay: Replay, batch: ReplayBatch, batches: Batc
     stopped = kills.killed(workshop.database).get(replay.dataset)
     if now.state != "running":
         return _last_words(workshop, now, batch, batches)
-    replay_keys.end_batch(workshop.database, batch, blameless=stopped is not None or fate is Fate.CALLED_OFF)
+    replay_batches.end_batch(workshop.database, batch, blameless=stopped is not None or fate is Fate.CALLED_OFF)
     if fate is Fate.CALLED_OFF:
         return _halt(workshop, now, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
     if stopped:
@@ -108,7 +108,7 @@ def _last_words(workshop: Workshop, replay: Replay, batch: ReplayBatch | None, b
     fate = batches.fate(batch)
     if fate in (Fate.OVER, Fate.CALLED_OFF) or (fate is Fate.UNKNOWN and replay.is_over):
         settle(workshop, replay)
-        replay_keys.end_batch(workshop.database, batch, blameless=fate is not Fate.OVER)
+        replay_batches.end_batch(workshop.database, batch, blameless=fate is not Fate.OVER)
         write_records(workshop, replay)
     return Step(replay)
 
@@ -127,7 +127,7 @@ def _next(workshop: Workshop, replay: Replay, batches: Batches) -> Step:
     wait = _wait_for_rate(workshop, replay)
     if wait > 0:
         return Step(replay, wait)
-    batch = replay_keys.ask_batch(database, replay.id, _batch_size(terms), ITSELF)
+    batch = replay_batches.ask_batch(database, replay.id, _batch_size(terms), ITSELF)
     if batch is None:  # other runs hold all that is left, or somebody has moved it
         return Step(replays.read(database, replay.id), LOOK_AGAIN_SECONDS)
     _ask(workshop, batch, replay, batches)
@@ -145,7 +145,7 @@ def _why_pause(workshop: Workshop, replay: Replay) -> str | None:
     box = replay.terms.time_box_seconds
     if box is not None and replays.seconds_since_start(workshop.database, replay.id) >= box:
         return f"its time box of {box:g} s is over"
-    if replay_keys.came_to_nothing(workshop.database, replay.id, MOST_FRUITLESS):
+    if replay_batches.came_to_nothing(workshop.database, replay.id, MOST_FRUITLESS):
         return _left_alone(workshop, replay)
     return None
 
@@ -186,7 +186,7 @@ def _batch_size(terms: Terms) -> int:
 
 
 def _wait_for_rate(workshop: Workshop, replay: Replay) -> float:
-    last = replay_keys.seconds_since_batch(workshop.database, replay.id)
+    last = replay_batches.seconds_since_batch(workshop.database, replay.id)
     if replay.terms.rate is None or last is None:
         return 0.0
     keys, seconds = last

@@ -8,7 +8,7 @@ from kfm_pipelines.operations.replays.configuration import changed_since
 from kfm_pipelines.operations.replays.first_keys import TriedFirst, try_first
 from kfm_pipelines.operations.replays.records import write_records
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state import kills, replay_keys, replays
+from kfm_pipelines.state import kills, replay_batches, replay_keys, replays
 from kfm_pipelines.state.replays import Replay, Terms
 
 SHOWN = 3
@@ -66,7 +66,7 @@ def cancel(workshop: Workshop, replay_id: str, actor: str, batches: Batches) -> 
         workshop.database, replay.id, "cancelled", actor, to="cancelled", only_from=only_from, note=note
     ):
         raise _not_in_state(replay, "cancelled")
-    if batch := replay_keys.open_batch(workshop.database, replay.id):
+    if batch := replay_batches.open_batch(workshop.database, replay.id):
         batches.call_off(batch)
     return _settled(workshop, replay_id)
 

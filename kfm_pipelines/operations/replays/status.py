@@ -5,7 +5,7 @@ from typing import Any
 
 from kfm_pipelines.operations.replays.records import settle
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state import replay_keys, replays
+from kfm_pipelines.state import replay_batches, replay_keys, replays
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.telemetry.energy import estimated, load_coefficients
 
@@ -51,7 +51,7 @@ class Standing:
 def standing_of(workshop: Workshop, replay_id: str) -> Standing:
     """As it is now: what the log says of its keys counts, also when nobody carries it on."""
     replay = replays.read(workshop.database, replay_id)
-    if not replay.is_over or replay_keys.open_batch(workshop.database, replay_id):
+    if not replay.is_over or replay_batches.open_batch(workshop.database, replay_id):
         settle(workshop, replay)
     return Standing(
         replay,
@@ -68,7 +68,7 @@ def details_of(workshop: Workshop, replay_id: str) -> dict[str, Any]:
     energy = estimated(load_coefficients(workshop.settings.resources), cpu_seconds)
     return {
         "canary": [{"key": one.key, **(one.comparison or {})} for one in keys if one.canary],
-        "batches": replay_keys.batches_of(workshop.database, replay_id),
+        "batches": replay_batches.batches_of(workshop.database, replay_id),
         "quarantined": [
             {"key": one.key, "attempts": one.attempts, "reason": one.why} for one in keys if one.state == "quarantined"
         ],
