@@ -6,22 +6,22 @@ As `killer`, with the steps of a replay as further places.
 import signal
 import sys
 
-from kfm_pipelines.operations.replays import carrying_on, commands, first_keys
+from kfm_pipelines.operations.replays import carrying_on, commands, first_keys, records
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.replaying import InThisProcess, carry_out_here
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.state import replay_keys, replays
+from kfm_pipelines.state import replay_batches, replays
 from kfm_pipelines.state.replays import Terms
 from kfm_pipelines_tests.crash import killer
 from kfm_pipelines_tests.crash.killer import Point
 
 STEPS: tuple[tuple[str, object, str], ...] = (
-    ("ask", replay_keys, "ask_batch"),
+    ("ask", replay_batches, "ask_batch"),
     ("run", InThisProcess, "ask"),
-    ("settle", replay_keys, "settle_keys"),
-    ("end", replay_keys, "end_batch"),
+    ("settle", records, "settle_keys"),
+    ("end", replay_batches, "end_batch"),
     ("records", carrying_on, "write_records"),
     ("canary", first_keys, "record_canary"),
     ("move", replays, "move"),
