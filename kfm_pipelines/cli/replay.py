@@ -240,8 +240,10 @@ def _carried_out(
 def _watch(workshop: Workshop, replay_id: str, hands: "ByDaemon", show_done: Callable[[int], None]) -> None:
     """Take steps as the sensor does, so that nothing waits for its next tick, and look."""
     from kfm_pipelines.operations.replays.carrying_on import advance
+    from kfm_pipelines.orchestration.replaying import refuse_without_daemon
 
     while True:
+        refuse_without_daemon(hands.instance)  # it may have been stopped meanwhile
         step = advance(workshop, replay_id, hands)
         standing = standing_of(workshop, replay_id)
         show_done(standing.decided)

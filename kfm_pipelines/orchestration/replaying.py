@@ -11,6 +11,7 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus, PartitionBackfill
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
+from dagster._daemon.controller import get_daemon_statuses
 from dagster._time import get_current_timestamp
 
 from kfm_pipelines.datasets import Dataset
@@ -32,6 +33,7 @@ from kfm_pipelines.state.replay_keys import keys_of
 log = logging.getLogger(__name__)
 
 DAEMONS = ("BACKFILL", "SENSOR")
+DAEMON_SILENT_SECONDS = 90  # beyond the half minute between two signs of life
 LONGEST_NAP_SECONDS = 5.0
 PATIENCE_SECONDS = 15.0  # a sensor's tick holds a replay for a moment only
 NO_DAEMON = (
@@ -77,7 +79,8 @@ class ByDaemon:
 
 
 class InThisProcess:
-    """Each batch is a few runs of the dataset's job, here and now. One that is a backfill already stays one."""
+    """Each batch is a few runs of the dataset's job, here and now. One that is a backfill already stays one, as long as
+    there is a daemon that would carry it out."""
 
     def __init__(self, instance: dg.DagsterInstance, workshop: Workshop, definitions: dg.Definitions) -> None:
         self._instance = instance
@@ -86,7 +89,7 @@ class InThisProcess:
         self._done: set[str] = set()  # what this process has carried out
 
     def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
-        if batch.backfill in self._done or self._instance.get_backfill(batch.backfill) is not None:
+        if batch.backfill in self._done or not self._taken_over(batch):
             return
         for run in self._runs(dataset, batch):
             if not self._waited_for_room(batch, run):
@@ -95,6 +98,17 @@ class InThisProcess:
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._execute, dataset, batch, run).result()
         self._done.add(batch.backfill)
+
+    def _taken_over(self, batch: ReplayBatch) -> bool:
+        """Whether it is for this process to do. What a daemon left behind is called off first, or the next one would do
+        it too."""
+        backfill = self._instance.get_backfill(batch.backfill)
+        if backfill is None:
+            return True
+        if backfill.status in BULK_ACTION_TERMINAL_STATUSES or is_daemon_at_work(self._instance):
+            return False
+        self._instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))  # type: ignore[no-untyped-call]
+        return True
 
     def _execute(self, dataset: Dataset, batch: ReplayBatch, run: PlannedRun) -> None:
         tags = {**run_tags(dataset, run.names), **range_tags(run.names), **_tags(dataset, batch)}
@@ -114,8 +128,11 @@ class InThisProcess:
 
     def fate(self, batch: ReplayBatch) -> Fate:
         """What `ask` does is done when it returns, unless the replay was not carried on."""
-        done = Fate.OVER if batch.backfill in self._done else Fate.UNKNOWN
-        return _fate(self._instance, batch) or done
+        if batch.backfill in self._done:
+            return Fate.OVER
+        found = _fate(self._instance, batch)
+        abandoned = found is Fate.GOING and not is_daemon_at_work(self._instance)
+        return Fate.UNKNOWN if found is None or abandoned else found
 
     def call_off(self, batch: ReplayBatch) -> None:
         """Whoever carries it out notices after the batch."""
@@ -156,9 +173,17 @@ def _to_the_end(workshop: Workshop, replay: str, batches: InThisProcess, on_step
     return step
 
 
+def is_daemon_at_work(instance: dg.DagsterInstance) -> bool:
+    """Dagster itself takes a daemon for alive until half an hour after its last sign of life. That some sensor of it
+    fails is no reason: others are carried out."""
+    statuses = get_daemon_statuses(
+        instance, DAEMONS, ignore_errors=True, heartbeat_tolerance_seconds=DAEMON_SILENT_SECONDS
+    )
+    return all(status.healthy for status in statuses.values())
+
+
 def refuse_without_daemon(instance: dg.DagsterInstance) -> None:
-    statuses = instance.get_daemon_statuses(DAEMONS)
-    if not all(status.healthy for status in statuses.values()):
+    if not is_daemon_at_work(instance):
         raise ReplayRefused(NO_DAEMON)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus
+from dagster._daemon.types import DaemonHeartbeat
 
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.kill_switch import kill, unkill
@@ -16,7 +17,7 @@ from kfm_pipelines.operations.replays.status import standing_of
 from kfm_pipelines.orchestration import replaying
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.instance import opened_instance
-from kfm_pipelines.orchestration.replaying import ByDaemon, InThisProcess, tick
+from kfm_pipelines.orchestration.replaying import DAEMONS, ByDaemon, InThisProcess, refuse_without_daemon, tick
 from kfm_pipelines.state import replay_batches, replay_keys, replays
 from kfm_pipelines.state.replays import Terms
 from kfm_pipelines_tests.replaying.given import (
@@ -49,6 +50,12 @@ def in_this_process(site: Site, daemon: ByDaemon) -> InThisProcess:
 
 def attempts(site: Site, replay: str) -> set[int]:
     return {one.attempts for one in replay_keys.keys_of(site.workshop.database, replay)}
+
+
+def status_of(daemon: ByDaemon, backfill: str) -> BulkActionStatus:
+    found = daemon.instance.get_backfill(backfill)
+    assert found is not None
+    return found.status
 
 
 def ended(daemon: ByDaemon, backfill: str, status: BulkActionStatus) -> None:
@@ -228,3 +235,30 @@ def test_keys_without_data_are_no_evidence_and_are_counted(site: Site) -> None:
     assert [one.key for one in tried] == [site.key(2)]
     assert carried_on(site, plan.id).note == "3 keys done, 2 of them without data"
     assert standing_of(site.workshop, plan.id).without_data == 2
+
+
+def test_what_a_daemon_left_behind_is_done_here(site: Site, daemon: ByDaemon) -> None:
+    keys = published_hours(site, 2)
+    plan = planned(site, 2)
+    commands.start(site.workshop, plan.id, Terms(canary=1), "ana")
+    tick(daemon, site.workshop)
+    assert status_of(daemon, f"{plan.id}-1") is BulkActionStatus.REQUESTED
+
+    assert carried_on(site, plan.id).state == "done"
+
+    assert key_states(site, plan.id) == dict.fromkeys(keys, "done")
+    assert outcomes(site, plan.id) == {key: ["SKIPPED"] for key in keys}
+    assert status_of(daemon, f"{plan.id}-1") is BulkActionStatus.CANCELED
+
+
+def test_a_daemon_that_has_fallen_silent_is_none(daemon: ByDaemon) -> None:
+    """By itself Dagster would count on it for half an hour."""
+    for age, is_there in ((20, True), (240, False)):
+        for kind in DAEMONS:
+            beat = DaemonHeartbeat(timestamp=time.time() - age, daemon_type=kind, daemon_id="d", errors=[])
+            daemon.instance.add_daemon_heartbeat(beat)
+        if is_there:
+            refuse_without_daemon(daemon.instance)
+        else:
+            with pytest.raises(ReplayRefused, match="no Dagster daemon is at work"):
+                refuse_without_daemon(daemon.instance)
