@@ -40,7 +40,7 @@ from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
-from kfm_pipelines.state.replay_modes import add_cpu
+from kfm_pipelines.state.replay_keys import add_cpu
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kfm_pipelines.errors import AboveWatermark, ReplayRefused
+from kfm_pipelines.state import replays
 from kfm_pipelines.state.checkpoints import closed_until, ends_beyond
 from kfm_pipelines.state.claims import keys_of_others
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dispatches import due_or_held
-from kfm_pipelines.state.replay_modes import replay_of
 
 # On every run that a replay asks for: which replay.
 REPLAY_TAG = "kfm/replay"
@@ -66,7 +66,7 @@ def reproduces(database: Database, dataset: str, purpose: Purpose) -> bool:
     dataset, though it says so."""
     if purpose.replay is None:
         return False
-    replay = replay_of(database, purpose.replay)
+    replay = replays.read(database, purpose.replay)
     if replay.dataset != dataset:
         raise ReplayRefused(f"replay {replay.id} is of {replay.dataset}, not of {dataset}")
     return replay.mode == "reproduce"

@@ -326,7 +326,7 @@ def test_what_a_key_costs_is_told_once(published: Site, monkeypatch: pytest.Monk
 
 
 def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:
-    with pytest.raises(ReplayRefused, match="no replay 'unheard-of' is known"):
+    with pytest.raises(ReplayRefused, match="there is no replay 'unheard-of'"):
         Batch(site.workshop, site.dataset, "a-run", Purpose(replay="unheard-of"))
     replay = plan_replay(site.workshop, "heritage/sites", [])
     with pytest.raises(ReplayRefused, match=f"replay {replay} is of heritage/sites, not of usgs/streamflow"):

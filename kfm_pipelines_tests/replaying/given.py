@@ -19,6 +19,7 @@ from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Mode, Replay, Terms
 from kfm_pipelines_tests.candidates import declaration_path
+from kfm_pipelines_tests.replays import close_until
 from kfm_pipelines_tests.site import START, Site
 
 DATASET = "usgs/streamflow"
@@ -27,13 +28,7 @@ PUBLISHED = ("catalog", "objects", "processed")
 
 def close_windows(site: Site, until: datetime = START + timedelta(days=30)) -> None:
     """The watermark is there."""
-    site.workshop.database.execute(
-        """
-        INSERT INTO kfm.checkpoints (dataset, partition, watermark) VALUES (%(dataset)s, '*', %(until)s)
-        ON CONFLICT (dataset, partition) DO UPDATE SET watermark = excluded.watermark
-        """,
-        {"dataset": DATASET, "until": until},
-    )
+    close_until(site.workshop, DATASET, until)
 
 
 def published_hours(site: Site, hours: int) -> list[str]:
