@@ -11,7 +11,6 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus, PartitionBackfill
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
-from dagster._daemon.controller import get_daemon_statuses
 from dagster._time import get_current_timestamp
 
 from kfm_pipelines.datasets import Dataset
@@ -176,6 +175,8 @@ def _to_the_end(workshop: Workshop, replay: str, batches: InThisProcess, on_step
 def is_daemon_at_work(instance: dg.DagsterInstance) -> bool:
     """Dagster itself takes a daemon for alive until half an hour after its last sign of life. That some sensor of it
     fails is no reason: others are carried out."""
+    from dagster._daemon.controller import get_daemon_statuses  # with Alembic, which loading definitions can do without
+
     statuses = get_daemon_statuses(
         instance, DAEMONS, ignore_errors=True, heartbeat_tolerance_seconds=DAEMON_SILENT_SECONDS
     )
