@@ -22,7 +22,7 @@ from kfm_pipelines.operations.schema_approval import approved_schema
 from kfm_pipelines.operations.workshop import Workshop
 
 
-class Terms:
+class KeyTerms:
     """Read when a stage first needs them, so that what is amiss with them is each key's failure."""
 
     def __init__(self, workshop: Workshop, dataset: Dataset, declaration: str | None = None) -> None:
@@ -61,16 +61,16 @@ class TermsOfKeys:
 
     def __init__(self, workshop: Workshop, dataset: Dataset, declaration_of: Callable[[str], str] | None) -> None:
         self._workshop = workshop
-        self._today = Terms(workshop, dataset)
+        self._today = KeyTerms(workshop, dataset)
         self._declaration_of = declaration_of
-        self._of_then: dict[str, Terms] = {}
+        self._of_then: dict[str, KeyTerms] = {}
 
-    def of(self, key: str) -> Terms:
+    def of(self, key: str) -> KeyTerms:
         if self._declaration_of is None:
             return self._today
         digest = self._declaration_of(key)
         if digest not in self._of_then:
-            self._of_then[digest] = Terms(self._workshop, self._judged_as_today(digest), digest)
+            self._of_then[digest] = KeyTerms(self._workshop, self._judged_as_today(digest), digest)
         return self._of_then[digest]
 
     def _judged_as_today(self, digest: str) -> Dataset:

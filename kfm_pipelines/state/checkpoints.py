@@ -5,7 +5,8 @@ from datetime import datetime
 
 from kfm_pipelines.state.database import Database
 
-WHOLE = "*"  # in the place of a partition: the dataset as a whole
+# The dataset as a whole, among its partitions; no partition has this name.
+WHOLE = "*"
 
 
 def closed_until(database: Database, dataset: str) -> datetime | None:

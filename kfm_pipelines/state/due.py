@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.state.checkpoints import WHOLE
 from kfm_pipelines.state.claims import LOCK_FREE
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.streams import WHOLE
 
 if TYPE_CHECKING:
     from psycopg import Connection

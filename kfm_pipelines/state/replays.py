@@ -21,7 +21,7 @@ OVER = ("stopped", "cancelled", "done")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a replay is carried out: chosen when it is started, and again when it is resumed."""
+    """How a replay is carried out: chosen when it is started, and kept when it is resumed, but for `here`."""
 
     canary: int = 3  # keys that are tried first
     batch: int = 200
@@ -33,13 +33,21 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class PlannedReplay:
+    """What is agreed to: `plan` is what was asked for, `config` what it was planned under."""
+
     id: str
     dataset: str
     mode: Mode
     plan: Mapping[str, Any]
     config: Mapping[str, Any]
     config_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replay(PlannedReplay):
+    """A plan, and how far it has come."""
+
     state: str
     note: str
     created_at: datetime
@@ -57,16 +65,6 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class NewReplay:
-    id: str
-    dataset: str
-    mode: Mode
-    plan: Mapping[str, Any]
-    config: Mapping[str, Any]
-    config_digest: str
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedKey:
     """A key of a plan: `source` is where the release is that it is compared with, if that is another; `left_out` says
     that it is named only for the reason why it is not replayed."""
@@ -77,7 +75,7 @@ class PlannedKey:
     left_out: bool = False
 
 
-def create(database: Database, new: NewReplay, keys: Sequence[PlannedKey], actor: str) -> None:
+def create(database: Database, new: PlannedReplay, keys: Sequence[PlannedKey], actor: str) -> None:
     """Keep a plan. The keys are replayed in the given order."""
     from psycopg.types.json import Jsonb
 

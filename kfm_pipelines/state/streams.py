@@ -16,14 +16,13 @@ from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.events.progress import Advance, envelope, is_progress
+from kfm_pipelines.state.checkpoints import WHOLE
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.steps import REACHED_BY_NOW, STREAMS_OF, sweep_again, sweep_all
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-# The dataset as a whole, among its partitions; no partition has this name.
-WHOLE = "*"
 # A dataset with more streams than that has a pattern that names something else; what it costs to follow them grows with
 # their number.
 MOST_STREAMS = 20_000

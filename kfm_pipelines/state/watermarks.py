@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.events.progress import Advance, is_active
+from kfm_pipelines.state.checkpoints import WHOLE
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.steps import REACHED_BY_NOW
-from kfm_pipelines.state.streams import WHOLE
 
 
 @dataclass(frozen=True, slots=True)

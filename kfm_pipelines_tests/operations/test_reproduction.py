@@ -15,7 +15,7 @@ from kfm_pipelines.operations import batch, configuration_changes, frozen_config
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.reproduction import REPRODUCED
-from kfm_pipelines.operations.terms import Terms, TermsOfKeys
+from kfm_pipelines.operations.terms import KeyTerms, TermsOfKeys
 from kfm_pipelines.operations.verifying import trust_from, verify_key
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import write_published
@@ -249,7 +249,7 @@ def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest
     reproduce(site.workshop, [site.key()])
     assert "nothing of it is published" in last_of(site.workshop, site.key()).detail["reason"]
     with monkeypatch.context() as patch:
-        patch.setattr(Terms, "as_detail", lambda *_: {})
+        patch.setattr(KeyTerms, "as_detail", lambda *_: {})
         publish(site.workshop, site.dataset, [site.key()], "as it was once")
     assert "published before configurations were kept" in refused(site)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kfm_pipelines.errors import ReplayRefused
-from kfm_pipelines.operations.replays.carrying_on import Batches
+from kfm_pipelines.operations.replays.carrying_on import ITSELF, Batches
 from kfm_pipelines.operations.replays.configuration import changed_since
 from kfm_pipelines.operations.replays.first_keys import TriedFirst, try_first
 from kfm_pipelines.operations.replays.records import write_records
@@ -99,7 +99,7 @@ def _conclude(workshop: Workshop, replay: Replay, tried: list[TriedFirst]) -> No
         what, to = "canary-bad", "stopped"
     else:
         note, what, to = f"the first {len(tried)} keys are good", "canary-good", "running"
-    replays.move(workshop.database, replay.id, what, "kfm", to=to, only_from=["canary"], note=note)
+    replays.move(workshop.database, replay.id, what, ITSELF, to=to, only_from=["canary"], note=note)
 
 
 def _refuse_if_killed(workshop: Workshop, replay: Replay) -> None:

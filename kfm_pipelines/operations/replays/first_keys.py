@@ -16,7 +16,7 @@ from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, Terminal
 from kfm_pipelines.operations.frozen_config import declaration_of_then
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.reproduction import declaration_of, what_changed
-from kfm_pipelines.operations.terms import Terms, TermsOfKeys
+from kfm_pipelines.operations.terms import KeyTerms, TermsOfKeys
 from kfm_pipelines.operations.trials import Trial, Trying
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.replay_canary import forget_canary, in_order_of_evidence, prepare_trial, record_canary
@@ -90,7 +90,7 @@ class FirstKeys:
         digest = declaration_that_made(self._workshop.database, current) if current else None
         return declaration_of_then(self._workshop, digest) if digest else self._now
 
-    def _trying(self, then: Dataset, terms: Terms) -> Trying:
+    def _trying(self, then: Dataset, terms: KeyTerms) -> Trying:
         is_open = all(self._workshop.policy(one).is_open and one.review == "none" for one in (then, terms.dataset))
         return Trying(
             workshop=self._workshop,

@@ -19,7 +19,7 @@ from kfm_pipelines.state import kills, replays
 from kfm_pipelines.state.checkpoints import closed_until
 from kfm_pipelines.state.frozen import digest_of
 from kfm_pipelines.state.replayable import KnownKey, known_keys, make_keys
-from kfm_pipelines.state.replays import Mode, NewReplay, PlannedKey
+from kfm_pipelines.state.replays import Mode, PlannedKey, PlannedReplay
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
         config_digest=digest_of(config),
         estimate=estimate(workshop, wish.dataset, len(going)),
     )
-    new = NewReplay(plan.id, plan.dataset, plan.mode, wish.as_document(), config, plan.config_digest)
+    new = PlannedReplay(plan.id, plan.dataset, plan.mode, wish.as_document(), config, plan.config_digest)
     replays.create(workshop.database, new, keys, actor)
     return plan
 
