@@ -6,7 +6,6 @@ comparison stands; a bad one is made anew when the key comes by again, since nob
 surroundings can fail.
 """
 
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +13,10 @@ from functools import cached_property
 
 from kfm_pipelines.candidates import chosen
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.errors import IntegrityBroken, KfmError
+from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
 from kfm_pipelines.operations.governance import Governance, governance_of
+from kfm_pipelines.operations.published import published_data
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.trials import Trying
 from kfm_pipelines.operations.workshop import Workshop
@@ -24,7 +24,7 @@ from kfm_pipelines.stages.compute import inputs_hash
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.claims import keys_of_others
 from kfm_pipelines.state.comparisons import Compared, find_comparison, record_comparison
-from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,8 @@ class CanaryRun:
             return
         # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
         rules = self._candidate_governance.of(key)
-        trial = self._trying.trial(key, objects, self._published(current), rules)
+        published = published_data(self._workshop.store, self._layout, current)
+        trial = self._trying.trial(key, objects, published, rules)
         compared = Compared(
             dataset=self._dataset.dataset,
             key=key,
@@ -88,12 +89,6 @@ class CanaryRun:
         )
         record_comparison(database, compared)
         yield compared
-
-    def _published(self, current: Revision) -> bytes:
-        data = self._workshop.store.read(self._layout.content(current.content_hash))
-        if hashlib.sha256(data).hexdigest() != current.content_hash:
-            raise IntegrityBroken(f"{current.key}: the published bytes are not what was published")
-        return data
 
     @cached_property
     def _candidacy(self) -> Candidacy:

@@ -8,6 +8,7 @@ from kfm_pipelines.care.published import published_table
 from kfm_pipelines.catalogs.documents import SHA256
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
+from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.gates.items import asset_of, sha256
 from kfm_pipelines.gates.published import PublishedSubject, Recorded
 from kfm_pipelines.state.revisions import Revision
@@ -34,6 +35,14 @@ def read_published(store: Store, layout: Layout, revision: Revision) -> Publishe
     )
     documents = {name: _document(store, layout, subject.described, name) for name in DOCUMENTS if subject.described}
     return PublishedSubject(recorded, subject.item, subject.content, subject.processed_hash, documents)
+
+
+def published_data(store: Store, layout: Layout, revision: Revision) -> bytes:
+    """The bytes of a revision; IntegrityBroken when they are not what they were, ObjectMissing when they are gone."""
+    data = store.read(layout.content(revision.content_hash))
+    if sha256(data) != revision.content_hash:
+        raise IntegrityBroken(f"{revision.key}: the published bytes are not what was published")
+    return data
 
 
 def table_then(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Table | None:

@@ -2,7 +2,6 @@
 published. Nothing is published by it, and nothing is asked of Dagster before it is good.
 """
 
-import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import Any
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Tolerance
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, Terminal
+from kfm_pipelines.errors import ObjectMissing, Terminal
 from kfm_pipelines.operations.frozen_config import declaration_of_then
 from kfm_pipelines.operations.governance import governance_of
+from kfm_pipelines.operations.published import published_data
 from kfm_pipelines.operations.reproduction import declaration_of, what_changed
 from kfm_pipelines.operations.terms import KeyTerms, TermsOfKeys
 from kfm_pipelines.operations.trials import Trial, Trying
@@ -114,12 +114,9 @@ class FirstKeys:
     def _published(self, current: Revision) -> bytes | None:
         """None when the store has lost them: then only their digest is left to compare with."""
         try:
-            data = self._workshop.store.read(Layout(self._now.pipeline).content(current.content_hash))
+            return published_data(self._workshop.store, Layout(self._now.pipeline), current)
         except ObjectMissing:
             return None
-        if hashlib.sha256(data).hexdigest() != current.content_hash:
-            raise IntegrityBroken(f"{current.key}: the published bytes are not what was published")
-        return data
 
 
 def _reproduced(current: Revision, trial: Trial) -> Trial:
