@@ -50,7 +50,15 @@ class Settings:
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
     openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
+    telemetry: bool  # KFM_TELEMETRY: `on`, or `off` for no metrics, spans and records
+    collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT: where metrics and spans are sent besides the files
+    alert_topic: str  # KFM_ALERT_TOPIC: where failed runs are told
     source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
+
+    @property
+    def telemetry_folder(self) -> Path:
+        """What this machine's processes tell of themselves; none of it is for readers of the data."""
+        return self.home / "telemetry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
         openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
+        telemetry=_switch(env, "KFM_TELEMETRY", default="on"),
+        collector=_collector(env),
+        alert_topic=env.get("KFM_ALERT_TOPIC") or "kfm-alerts",
         source_date_epoch=_source_date_epoch(env),
     )
 
@@ -155,6 +166,20 @@ def _openlineage_url(env: Mapping[str, str], home: Path) -> str | None:
             f"KFM_OPENLINEAGE_URL must be none, or start with file:///, http:// or https://, not {url!r}"
         )
     return None if url == "none" else url
+
+
+def _switch(env: Mapping[str, str], name: str, *, default: str) -> bool:
+    said = env.get(name) or default
+    if said not in ("on", "off"):
+        raise SettingsInvalid(f"{name} must be on or off, not {said!r}")
+    return said == "on"
+
+
+def _collector(env: Mapping[str, str]) -> str | None:
+    url = env.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise SettingsInvalid(f"OTEL_EXPORTER_OTLP_ENDPOINT must start with http:// or https://, not {url!r}")
+    return url
 
 
 def _care_secrets(env: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from kfm_pipelines.operations.signing import load_signer
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Store, open_store
+from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ class Workshop:
     @cached_property
     def database(self) -> Database:
         return Database(self.settings.postgres_url)
+
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        """Of this process; whoever has done something worth telling flushes it."""
+        return open_telemetry(self.settings)
 
     @cached_property
     def store(self) -> Store:
@@ -107,3 +113,5 @@ class Workshop:
 
     def close(self) -> None:
         self.database.close()
+        if "telemetry" in self.__dict__:
+            self.telemetry.close()

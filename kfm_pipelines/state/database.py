@@ -112,7 +112,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0006"
+HEAD = "0007"
 
 
 def is_current(database: Database) -> bool:

@@ -1,0 +1,63 @@
+"""Traces of events, and what stages cost."""
+
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+TRACES = r"""
+ALTER TABLE kfm.inbox
+    ADD COLUMN trace   text CHECK (trace ~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'),
+    ADD COLUMN sent_at timestamptz;
+COMMENT ON COLUMN kfm.inbox.trace IS 'the span that recorded it, as a W3C traceparent; null when nobody traced';
+COMMENT ON COLUMN kfm.inbox.sent_at IS 'when its first message was sent, by the queue''s clock; null when unknown';
+"""
+
+ENERGY = r"""
+CREATE TABLE kfm.energy (
+    id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at               timestamptz NOT NULL DEFAULT clock_timestamp(),
+    run_id           text NOT NULL,
+    dataset          text,
+    key              text REFERENCES kfm.keys,
+    epoch            bigint,
+    stage            text NOT NULL,
+    replay           text,
+    method           text NOT NULL CHECK (method IN ('measured', 'estimated', 'unknown')),
+    wall_seconds     double precision CHECK (wall_seconds >= 0),
+    cpu_seconds      double precision CHECK (cpu_seconds >= 0),
+    gigabyte_seconds double precision CHECK (gigabyte_seconds >= 0),
+    bytes_read       bigint CHECK (bytes_read >= 0),
+    bytes_written    bigint CHECK (bytes_written >= 0),
+    watt_seconds     double precision CHECK (watt_seconds > 0),
+    carbon_grams     double precision CHECK (carbon_grams > 0),
+    cost_usd         double precision CHECK (cost_usd > 0),
+    coefficients     text NOT NULL,
+    CONSTRAINT unknown_is_not_nothing CHECK ((method = 'unknown') = (watt_seconds IS NULL)),
+    CONSTRAINT a_key_has_an_epoch CHECK ((key IS NULL) = (epoch IS NULL)),
+    CONSTRAINT a_key_has_a_dataset CHECK (key IS NULL OR dataset IS NOT NULL)
+);
+COMMENT ON TABLE kfm.energy IS
+    'what each stage of each attempt cost, failed ones too; entries are added and never changed; without a key it is '
+    'what a run cost beside its keys, and without a dataset what taking messages from the queues cost';
+COMMENT ON COLUMN kfm.energy.method IS
+    'measured by the machine''s counters, estimated from what was used, or unknown; sums are never made across them';
+COMMENT ON COLUMN kfm.energy.coefficients IS 'digest of what it was estimated with, in kfm.frozen';
+CREATE INDEX energy_of_run ON kfm.energy (run_id);
+CREATE INDEX energy_of_key ON kfm.energy (key) WHERE key IS NOT NULL;
+CREATE INDEX energy_of_replay ON kfm.energy (replay) WHERE replay IS NOT NULL;
+CREATE INDEX energy_of_time ON kfm.energy (dataset, at);
+CREATE TRIGGER energy_is_kept BEFORE UPDATE ON kfm.energy FOR EACH ROW EXECUTE FUNCTION kfm.refuse_change();
+"""
+
+
+def upgrade() -> None:
+    for part in (TRACES, ENERGY):
+        op.execute(part)
+
+
+def downgrade() -> None:
+    op.execute("DROP TABLE kfm.energy")
+    op.execute("ALTER TABLE kfm.inbox DROP COLUMN trace, DROP COLUMN sent_at")

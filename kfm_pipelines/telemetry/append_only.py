@@ -1,0 +1,55 @@
+"""Files that several processes append whole lines to. A line is one write, so lines never run into each other."""
+
+import os
+from pathlib import Path
+
+LARGEST_BYTES = 64 * 1024 * 1024
+
+
+class AppendOnly:
+    """A text stream for one line at a time, for our eyes only. A file that has grown large makes room for a new one and
+    is kept beside it; the one that was kept before goes."""
+
+    closed = False
+
+    def __init__(self, path: Path, largest_bytes: int = LARGEST_BYTES) -> None:
+        self.path = path
+        self._largest = largest_bytes
+        self._descriptor: int | None = None
+
+    def write(self, line: str) -> int:
+        data = line.encode()
+        descriptor = self._opened()
+        os.write(descriptor, data)
+        return len(line)
+
+    def flush(self) -> None:
+        """Every write is with the system already."""
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _opened(self) -> int:
+        if self._descriptor is not None and self._is_full(self._descriptor):
+            self.close()
+        if self._descriptor is None:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return self._descriptor
+
+    def _is_full(self, descriptor: int) -> bool:
+        """Whoever finds it full moves it; whoever still has the moved file open notices by its name."""
+        if os.fstat(descriptor).st_size < self._largest:
+            return False
+        try:
+            if os.path.samestat(self.path.stat(), os.fstat(descriptor)):
+                self.path.replace(previous(self.path))
+        except FileNotFoundError:
+            pass
+        return True
+
+
+def previous(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.previous{path.suffix}")

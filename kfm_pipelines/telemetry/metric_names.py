@@ -1,0 +1,86 @@
+"""Every metric there is: its name, kind, labels and meaning. What is not here cannot be told.
+
+No label holds a key, an object or a message: a series lives as long as whoever collects it, and keys are without end.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120, 180, 300, 600, 1800, 3600, 21600)
+MILLISECONDS = tuple(1000 * bound for bound in SECONDS)
+BYTES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `unit` is UCUM, as OpenTelemetry wants it."""
+
+    name: str
+    kind: Kind
+    says: str
+    labels: tuple[str, ...] = ()
+    unit: str = "1"
+    bounds: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def prometheus(self) -> str:
+        """Its name where no dots are allowed."""
+        return self.name.replace(".", "_")
+
+
+METRICS: tuple[Metric, ...] = (
+    # queues
+    Metric("messages_received_total", "counter", "messages received", ("queue",)),
+    Metric("messages_duplicate_total", "counter", "events that were known already", ("queue",)),
+    Metric("dead_letter_count", "gauge", "dead letters that wait for somebody", ("queue",)),
+    Metric("queue_depth_messages", "gauge", "messages that wait in a queue", ("queue",)),
+    # events
+    Metric("event_ingest_latency_ms", "histogram", "from sent to recorded", (), "ms", MILLISECONDS),
+    Metric("event_dedup_hits", "counter", "events that were known already"),
+    Metric("event_dlq_count", "counter", "messages and keys that became dead letters"),
+    Metric("event_success_total", "counter", "events whose key was published or needed nothing"),
+    Metric("event_worker_energy_ws", "counter", "energy of ingesting and working, estimated", (), "W.s"),
+    Metric("event_worker_carbon_g", "counter", "carbon of ingesting and working, estimated", (), "g"),
+    # the FIFO road
+    Metric("sqs_fifo.dedupe.collisions_detected", "counter", "events with a known dedupe key and another body"),
+    Metric("sqs_fifo.producer.violations", "counter", "messages that keep their uniqueness in attributes"),
+    Metric("sqs_fifo.body_hash.length_bytes", "histogram", "length of bodies that SQS hashes", (), "By", BYTES),
+    Metric("sqs_fifo.dedupe_window_hits", "counter", "sends that SQS recognised within five minutes"),
+    # work
+    Metric(
+        "processing_latency_seconds",
+        "histogram",
+        "of a key in a stage; `queue` from sent to received, `end_to_end` from sent to published",
+        ("stage",),
+        "s",
+        SECONDS,
+    ),
+    Metric("retry_attempts_total", "counter", "keys that are tried again", ("reason",)),
+    Metric("retry_exhausted_total", "counter", "keys that were tried too often", ("dataset",)),
+    Metric("keys_settled_total", "counter", "keys by what came of them", ("dataset", "outcome")),
+    Metric("gate_verdicts_total", "counter", "verdicts of the gates", ("gate", "verdict")),
+    Metric("masking_failures_total", "counter", "keys that could not be masked, or not well enough", ("dataset",)),
+    Metric("object_fetches_total", "counter", "objects, fetched or known to be unchanged", ("dataset", "result")),
+    Metric("double_applies", "gauge", "revisions that repeat the inputs of the one before", ("dataset",)),
+    # time
+    Metric("watermark_event_time_seconds", "gauge", "how far a stream is complete", ("stream",), "s"),
+    Metric("watermark_lag_seconds", "gauge", "how far that is behind the clock", ("stream",), "s"),
+    Metric("freshness_min", "gauge", "from source to published, of the last key", ("dataset",), "min"),
+    Metric("freshness_target_min", "gauge", "how old the last publication may be", ("dataset",), "min"),
+    Metric("published_timestamp_seconds", "gauge", "when something was last published", ("dataset",), "s"),
+    # runs
+    Metric("pipeline_success", "gauge", "whether the last run went well, 1 or 0", ("dataset",)),
+    Metric("row_delta_pct", "gauge", "change of rows against the revision before", ("dataset",), "%"),
+    Metric("energy_kwh", "counter", "energy of runs", ("dataset", "method"), "kW.h"),
+    Metric("co2e_kg", "counter", "carbon of runs", ("dataset", "method"), "kg"),
+    Metric("cost_usd", "counter", "cost of runs, estimated", ("dataset",), "{USD}"),
+    # service levels
+    Metric("latency_quantile_seconds", "gauge", "end to end, over the last hour", ("quantile",), "s"),
+    Metric("error_budget_burn_rate", "gauge", "1 uses up the budget just in time", ("slo", "window")),
+    # telemetry itself
+    Metric("telemetry_dropped_total", "counter", "what could not be told", ("signal",)),
+)
+
+BY_NAME = {metric.name: metric for metric in METRICS}

@@ -1,0 +1,76 @@
+"""Telemetry records: JSON lines that follow a schema in `resources/telemetry/`, and nothing that does not."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.telemetry.append_only import AppendOnly
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+SCHEMAS = (
+    "event-ingest-v1",
+    "energy-v2",
+    "carbon-v2",
+    "auto-update-v1",
+    "eventbus-v1",
+    "patterns-v1",
+    "pattern-idempotent-safety-governance-v3",
+)
+
+log = logging.getLogger(__name__)
+
+
+class Records:
+    """Writes records into one file for each schema; without a folder it writes none."""
+
+    def __init__(self, folder: Path | None, resources: Path, on_refused: Callable[[], None]) -> None:
+        self._folder = folder
+        self._resources = resources
+        self._on_refused = on_refused
+        self._files: dict[str, AppendOnly] = {}
+
+    def tell(self, schema: str, record: Mapping[str, Any]) -> bool:
+        """Whether it was written. One that breaks its schema is a defect of ours: it is counted, logged by the place
+        that is wrong, and dropped; work goes on."""
+        if self._folder is None:
+            return False
+        wrong = problem_with(self._resources, schema, record)
+        if wrong is not None:
+            log.error("a telemetry record breaks %s: %s", schema, wrong)
+            self._on_refused()
+            return False
+        if schema not in self._files:
+            self._files[schema] = AppendOnly(self._folder / f"{schema}.jsonl")
+        try:
+            self._files[schema].write(json.dumps(record, separators=(",", ":")) + "\n")
+        except OSError as error:
+            log.warning("a telemetry record could not be written: %s", error.strerror)
+            self._on_refused()
+            return False
+        return True
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+def problem_with(resources: Path, schema: str, record: Mapping[str, Any]) -> str | None:
+    """Where a record breaks its schema, without the value that does; None when it does not."""
+    validator = _validator(resources, schema)
+    if validator.is_valid(record):
+        return None
+    first = next(iter(validator.iter_errors(record)))
+    return "/".join(str(part) for part in first.instance_path) or "the record as a whole"
+
+
+@cache
+def _validator(resources: Path, schema: str) -> "jsonschema_rs.Draft202012Validator":
+    import jsonschema_rs
+
+    text = (resources / "telemetry" / f"{schema}.schema.json").read_text()
+    return jsonschema_rs.Draft202012Validator(json.loads(text), validate_formats=True)
