@@ -96,11 +96,14 @@ class Spans:
         *,
         under: TraceContext,
         kind: Kind = "internal",
+        failed: str | None = None,
     ) -> TraceContext:
-        """A span that is over already; where it is, for those under it."""
+        """A span that is over already, and whether it failed; where it is, for those under it."""
         if self._tracer is None:
             return under
         span = _begun(self._tracer, name, attributes, under, kind, (), at=begun)
+        if failed:
+            mark_failed(span, failed)
         span.end(_nanoseconds(max(begun, ended)))
         return context_of(span) or under
 
@@ -127,6 +130,12 @@ def open_span() -> "Span":
     from opentelemetry import trace
 
     return trace.get_current_span()
+
+
+def said_by_open_span() -> Mapping[str, Value]:
+    """What is told of the span that is open here so far."""
+    attributes = getattr(open_span(), "attributes", None)  # one that keeps nothing has none
+    return attributes or {}
 
 
 def _begun(

@@ -10,9 +10,14 @@ depends_on = None
 TRACES = r"""
 ALTER TABLE kfm.inbox
     ADD COLUMN trace   text CHECK (trace ~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'),
-    ADD COLUMN sent_at timestamptz;
+    ADD COLUMN sent_at timestamptz,
+    ADD COLUMN settled_at timestamptz;
 COMMENT ON COLUMN kfm.inbox.trace IS 'the span that recorded it, as a W3C traceparent; null when nobody traced';
 COMMENT ON COLUMN kfm.inbox.sent_at IS 'when its first message was sent, by the queue''s clock; null when unknown';
+COMMENT ON COLUMN kfm.inbox.settled_at IS 'when its key was published with it, or found unchanged by it';
+CREATE INDEX inbox_settled ON kfm.inbox (settled_at) WHERE settled_at IS NOT NULL;
+CREATE INDEX wal_ended ON kfm.wal (at) WHERE outcome IS NOT NULL;
+CREATE INDEX revisions_applied ON kfm.revisions (applied_at);
 """
 
 ENERGY = r"""
@@ -64,4 +69,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("DROP TABLE kfm.energy")
-    op.execute("ALTER TABLE kfm.inbox DROP COLUMN trace, DROP COLUMN sent_at")
+    op.execute("DROP INDEX kfm.wal_ended, kfm.revisions_applied")
+    op.execute("ALTER TABLE kfm.inbox DROP COLUMN trace, DROP COLUMN sent_at, DROP COLUMN settled_at")
