@@ -71,21 +71,18 @@ class Spans:
                 mark_failed(span, type(error).__name__)
                 raise
 
-    @contextmanager
-    def first(self, name: str, at: TraceContext, attributes: Mapping[str, Value]) -> "Iterator[Span | None]":
-        """The first span of a trace whose ids are known before it begins."""
+    def origin(
+        self, name: str, at: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, Value]
+    ) -> None:
+        """The first span of a trace, over already, whose ids others may have found without being told."""
+        if self._tracer is None:
+            return
         token = _given.set(at)
         try:
-            span = None
-            if self._tracer is not None:
-                span = _begun(self._tracer, name, attributes, None, "producer", (), alone=True)
+            span = _begun(self._tracer, name, attributes, None, "producer", (), at=begun, alone=True)
         finally:
             _given.reset(token)
-        try:
-            yield span
-        finally:
-            if span is not None:
-                span.end()
+        span.end(_nanoseconds(max(begun, ended)))
 
     def past(
         self,
