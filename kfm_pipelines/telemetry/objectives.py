@@ -10,13 +10,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from kfm_pipelines.datasets import describe, read_yaml
-from kfm_pipelines.declarations import Declared, Duration, PercentGood
+from kfm_pipelines.datasets import Dataset, describe, read_yaml
+from kfm_pipelines.declarations import Declared, Duration, PercentGood, WindowLength
 from kfm_pipelines.errors import DeclarationInvalid
 
 FILE = "slo.yaml"
 Severity = Literal["page", "ticket"]
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
+
+_LONGEST_WINDOW: Mapping[WindowLength, timedelta] = {
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "month": timedelta(days=31),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,14 @@ def load_objectives(resources: Path) -> Objectives:
         burns=tuple(_burn(one) for one in said.burn.windows),
         events=said.burn.events,
     )
+
+
+def lag_target(dataset: Dataset) -> timedelta | None:
+    """How far its watermark may be behind the clock: what may still come out of order, the window that is not over yet,
+    and how long the next publication may take. None when nobody waits for it."""
+    if dataset.slo.freshness is None:
+        return None
+    return dataset.watermark.out_of_order + _LONGEST_WINDOW[dataset.key.window] + dataset.slo.freshness
 
 
 def _burn(said: _Windows) -> Burn:
