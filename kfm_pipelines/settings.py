@@ -8,10 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from kfm_pipelines.errors import SettingsInvalid
 
 CARE_KEY_PREFIX = "KFM_CARE_KEY_"
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")
+TELEMETRY_FOLDER = "telemetry"
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -52,13 +55,33 @@ class Settings:
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
     telemetry: bool  # KFM_TELEMETRY: `on`, or `off` for no metrics, spans and records
     collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT: where metrics and spans are sent besides the files
+    log_level: str  # KFM_LOG_LEVEL: from which level on our own log lines are kept; `off` for no log
     alert_topic: str  # KFM_ALERT_TOPIC: where failed runs are told
     source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
 
     @property
     def telemetry_folder(self) -> Path:
         """What this machine's processes tell of themselves; none of it is for readers of the data."""
-        return self.home / "telemetry"
+        return self.home / TELEMETRY_FOLDER
+
+    @property
+    def logs(self) -> "LogSettings":
+        return LogSettings(self.telemetry_folder, self.log_level, _secrets(self.postgres_url, self.care_keys))
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What a process needs to write its log, be it one that works on nothing."""
+
+    folder: Path
+    level: str
+    secrets: tuple[str, ...] = field(repr=False)  # what no line may hold
+
+
+def load_log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
+    env = os.environ if environ is None else environ
+    secrets = _secrets(env.get("KFM_POSTGRES_URL") or "", _care_keys(env))
+    return LogSettings(home_directory(env) / TELEMETRY_FOLDER, _log_level(env), secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +145,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
         telemetry=_switch(env, "KFM_TELEMETRY", default="on"),
         collector=_collector(env),
+        log_level=_log_level(env),
         alert_topic=env.get("KFM_ALERT_TOPIC") or "kfm-alerts",
         source_date_epoch=_source_date_epoch(env),
     )
@@ -175,6 +199,13 @@ def _switch(env: Mapping[str, str], name: str, *, default: str) -> bool:
     return said == "on"
 
 
+def _log_level(env: Mapping[str, str]) -> str:
+    level = (env.get("KFM_LOG_LEVEL") or "info").lower()
+    if level not in LOG_LEVELS:
+        raise SettingsInvalid(f"KFM_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
+    return level
+
+
 def _collector(env: Mapping[str, str]) -> str | None:
     url = env.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
     if url is not None and not url.startswith(("http://", "https://")):
@@ -196,6 +227,15 @@ def care_variable(key_id: str) -> str:
 
 def _care_keys(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, env[name]) for name in env if name.startswith(CARE_KEY_PREFIX) and env[name]))
+
+
+def _secrets(postgres_url: str, care_keys: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """What lets somebody in, or tells masked places apart."""
+    try:
+        password = urlsplit(postgres_url).password or ""
+    except ValueError:
+        password = ""
+    return tuple(one for one in (password, unquote(password), *(secret for _, secret in care_keys)) if one)
 
 
 def _source_date_epoch(env: Mapping[str, str]) -> int | None:

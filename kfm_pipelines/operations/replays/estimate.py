@@ -6,7 +6,8 @@ from typing import Any
 
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.replayable import measured
-from kfm_pipelines.telemetry.energy import estimated, load_coefficients
+from kfm_pipelines.telemetry.energy import energy_of, load_coefficients
+from kfm_pipelines.telemetry.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,15 @@ def estimate(workshop: Workshop, dataset: str, keys: int) -> Estimate:
     coefficients = load_coefficients(workshop.settings.resources)
     past = measured(workshop.database, dataset)
     cpu_seconds = _times(past.cpu_seconds, keys)
-    energy = estimated(coefficients, cpu_seconds)
+    energy = energy_of(coefficients, Usage(0.0, cpu_seconds))
     return Estimate(
         keys=keys,
         measured_keys=past.keys,
         cpu_seconds=cpu_seconds,
         wall_seconds=_times(past.wall_seconds, keys),
         bytes=_times(past.bytes, keys),
-        energy_ws=energy.watt_seconds if energy else None,
-        carbon_grams=energy.carbon_grams if energy else None,
+        energy_ws=energy.watt_seconds,
+        carbon_grams=energy.carbon_grams,
         sources=coefficients.sources,
     )
 

@@ -7,7 +7,8 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.replay_keys import KeyState, failures_of, keys_of, record_telemetry, settle_keys
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.stores.layout import replay_records
-from kfm_pipelines.telemetry.energy import Coefficients, estimated, load_coefficients
+from kfm_pipelines.telemetry.energy import Coefficients, energy_of, load_coefficients
+from kfm_pipelines.telemetry.usage import Usage
 
 SHOWN = 3
 TOLD = ("done", "quarantined", "asked", "waiting")
@@ -31,7 +32,7 @@ def write_records(workshop: Workshop, replay: Replay) -> None:
 
 
 def _record(replay: Replay, one: KeyState, failure: str | None, coefficients: Coefficients) -> dict[str, Any]:
-    energy = estimated(coefficients, one.cpu_seconds)
+    energy = energy_of(coefficients, Usage(0.0, one.cpu_seconds))
     faults = (one.comparison or {}).get("faults", [])  # of one that was tried first
     return {
         "replay_id": replay.id,
@@ -40,6 +41,6 @@ def _record(replay: Replay, one: KeyState, failure: str | None, coefficients: Co
         "previous_attempts": one.attempts,
         "validation_fail_reason": failure or (one.why if one.attempts else None) or "; ".join(faults[:SHOWN]) or None,
         "cpu_seconds": one.cpu_seconds or None,
-        "energy_cost_ws": energy.watt_seconds if energy else None,
-        "carbon_grams_estimated": energy.carbon_grams if energy else None,
+        "energy_cost_ws": energy.watt_seconds,
+        "carbon_grams_estimated": energy.carbon_grams,
     }

@@ -7,7 +7,8 @@ from kfm_pipelines.operations.replays.records import settle
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import replay_batches, replay_keys, replays
 from kfm_pipelines.state.replays import Replay
-from kfm_pipelines.telemetry.energy import estimated, load_coefficients
+from kfm_pipelines.telemetry.energy import energy_of, load_coefficients
+from kfm_pipelines.telemetry.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def details_of(workshop: Workshop, replay_id: str) -> dict[str, Any]:
     """Its batches, its log, what is in quarantine, what the first keys came to, and what it has cost."""
     keys = replay_keys.keys_of(workshop.database, replay_id)
     cpu_seconds = sum(one.cpu_seconds for one in keys)
-    energy = estimated(load_coefficients(workshop.settings.resources), cpu_seconds)
+    energy = energy_of(load_coefficients(workshop.settings.resources), Usage(0.0, cpu_seconds))
     return {
         "canary": [{"key": one.key, **(one.comparison or {})} for one in keys if one.canary],
         "batches": replay_batches.batches_of(workshop.database, replay_id),
@@ -73,7 +74,7 @@ def details_of(workshop: Workshop, replay_id: str) -> dict[str, Any]:
             {"key": one.key, "attempts": one.attempts, "reason": one.why} for one in keys if one.state == "quarantined"
         ],
         "cpu_seconds": cpu_seconds or None,
-        "energy_ws_estimated": energy.watt_seconds if energy else None,
-        "carbon_grams_estimated": energy.carbon_grams if energy else None,
+        "energy_ws_estimated": energy.watt_seconds,
+        "carbon_grams_estimated": energy.carbon_grams,
         "moves": replays.moves_of(workshop.database, replay_id),
     }

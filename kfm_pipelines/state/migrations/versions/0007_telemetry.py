@@ -26,24 +26,28 @@ CREATE TABLE kfm.energy (
     stage            text NOT NULL,
     replay           text,
     method           text NOT NULL CHECK (method IN ('measured', 'estimated', 'unknown')),
-    wall_seconds     double precision CHECK (wall_seconds >= 0),
+    wall_seconds     double precision NOT NULL CHECK (wall_seconds >= 0),
     cpu_seconds      double precision CHECK (cpu_seconds >= 0),
     gigabyte_seconds double precision CHECK (gigabyte_seconds >= 0),
     bytes_read       bigint CHECK (bytes_read >= 0),
     bytes_written    bigint CHECK (bytes_written >= 0),
+    network_bytes    bigint CHECK (network_bytes >= 0),
     watt_seconds     double precision CHECK (watt_seconds > 0),
     carbon_grams     double precision CHECK (carbon_grams > 0),
     cost_usd         double precision CHECK (cost_usd > 0),
     coefficients     text NOT NULL,
     CONSTRAINT unknown_is_not_nothing CHECK ((method = 'unknown') = (watt_seconds IS NULL)),
-    CONSTRAINT a_key_has_an_epoch CHECK ((key IS NULL) = (epoch IS NULL)),
+    CONSTRAINT an_epoch_has_a_key CHECK (epoch IS NULL OR key IS NOT NULL),
     CONSTRAINT a_key_has_a_dataset CHECK (key IS NULL OR dataset IS NOT NULL)
 );
 COMMENT ON TABLE kfm.energy IS
-    'what each stage of each attempt cost, failed ones too; entries are added and never changed; without a key it is '
-    'what a run cost beside its keys, and without a dataset what taking messages from the queues cost';
+    'what each stage of each attempt cost, failed ones too; entries are added and never changed; without an epoch it '
+    'was tried without a claim, without a key it is what a run cost beside its keys, and without a dataset what taking '
+    'messages from the queues cost';
 COMMENT ON COLUMN kfm.energy.method IS
-    'measured by the machine''s counters, estimated from what was used, or unknown; sums are never made across them';
+    'measured by the counters of the whole machine, estimated from what was used, or unknown; sums are never made '
+    'across them';
+COMMENT ON COLUMN kfm.energy.network_bytes IS 'to S3 and from there; in bytes_read and bytes_written too';
 COMMENT ON COLUMN kfm.energy.coefficients IS 'digest of what it was estimated with, in kfm.frozen';
 CREATE INDEX energy_of_run ON kfm.energy (run_id);
 CREATE INDEX energy_of_key ON kfm.energy (key) WHERE key IS NOT NULL;
