@@ -1,5 +1,6 @@
 """Files that several processes append whole lines to. A line is one write, so lines never run into each other."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -16,11 +17,16 @@ class AppendOnly:
         self.path = path
         self._largest = largest_bytes
         self._descriptor: int | None = None
+        self._torn = False
 
     def write(self, line: str) -> int:
-        data = line.encode()
+        # On a full disk a line is written in part; the next one must not run into it.
+        data = (b"\n" if self._torn else b"") + line.encode()
         descriptor = self._opened()
-        os.write(descriptor, data)
+        written = os.write(descriptor, data)
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return len(line)
 
     def flush(self) -> None:
