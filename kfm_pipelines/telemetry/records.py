@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.telemetry.append_only import AppendOnly
+from kfm_pipelines.telemetry.complaint import Complaint
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -32,6 +33,7 @@ class Records:
         self._folder = folder
         self._resources = resources
         self._on_refused = on_refused
+        self._complaint = Complaint(log)
         self._files: dict[str, AppendOnly] = {}
 
     def tell(self, schema: str, record: Mapping[str, Any]) -> bool:
@@ -49,7 +51,7 @@ class Records:
         try:
             self._files[schema].write(json.dumps(record, separators=(",", ":")) + "\n")
         except OSError as error:
-            log.warning("a telemetry record could not be written: %s", error.strerror)
+            self._complaint.say("telemetry records could not be written: %s", error.strerror)
             self._on_refused()
             return False
         return True
