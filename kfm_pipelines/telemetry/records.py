@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.telemetry.append_only import AppendOnly
+from kfm_pipelines.telemetry.complaint import Complaint
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -32,6 +33,7 @@ class Records:
         self._folder = folder
         self._resources = resources
         self._on_refused = on_refused
+        self._complaint = Complaint(log)
         self._files: dict[str, AppendOnly] = {}
 
     def tell(self, schema: str, record: Mapping[str, Any]) -> bool:
@@ -46,7 +48,7 @@ class Records:
                 return True
             log.error("a telemetry record breaks %s: %s", schema, wrong)
         except (OSError, ValueError) as error:  # the disk is full, or there is no schema where there should be one
-            log.warning("a telemetry record of %s could not be written: %s", schema, type(error).__name__)
+            self._complaint.say("telemetry records could not be written: %s", type(error).__name__)
         self._on_refused()
         return False
 

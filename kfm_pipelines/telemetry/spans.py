@@ -38,6 +38,10 @@ class Spans:
     def __init__(self, tracer: "Tracer | None") -> None:
         self._tracer = tracer
 
+    def use(self, tracer: "Tracer") -> None:
+        """From now on open them with this one."""
+        self._tracer = tracer
+
     @property
     def on(self) -> bool:
         return self._tracer is not None
