@@ -18,6 +18,7 @@ from kfm_pipelines.gates import TABLE_GATES, Verdict
 from kfm_pipelines.operations import inputs, release, reproduction
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
+from kfm_pipelines.operations.energy import enter_used
 from kfm_pipelines.operations.exchanged_policies import refuse_laxer_policy
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
@@ -40,7 +41,6 @@ from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
-from kfm_pipelines.state.replay_keys import add_cpu
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
@@ -280,14 +280,14 @@ class Batch:
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
-        """Leases are kept alive while a stage works; afterwards a replay is told what its keys have cost."""
+        """Leases are kept alive while a stage works; however it ends, what its keys cost is entered."""
         try:
             with self.claims.kept_alive():
                 yield
         finally:
-            if self._purpose.replay:
-                add_cpu(self.database, self._purpose.replay, self._work.cpu_seconds)
-                self._work.cpu_seconds.clear()  # the same batch may work on
+            used, replay = self._work.used, self._purpose.replay
+            enter_used(self._workshop, self.claims.owner, used, dataset=self._dataset.dataset, replay=replay)
+            used.clear()  # the same batch may work on
 
     def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
         if all(judgement.verdict.passed for judgement in judgements):

@@ -5,8 +5,6 @@ again, unless its publication has begun: that has to be completed, whatever beco
 """
 
 import logging
-import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,11 +17,13 @@ from kfm_pipelines.errors import (
     Retryable,
     Terminal,
 )
+from kfm_pipelines.operations.energy import Work
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.usage import Meter, Usage
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ class KeyWork:
         self._workshop = workshop
         self._layout = layout
         self.notes: dict[str, str] = {}  # why a key dropped out
-        self.cpu_seconds: dict[str, float] = defaultdict(float)
+        self.used: dict[Work, Usage] = {}
 
     @contextmanager
     def on(self, claim: Claim, stage: str) -> Iterator[None]:
         """That the key was lost may show only when its failure is written."""
-        begun = time.process_time()
+        meter, work = Meter(), Work(stage, claim.key, claim.epoch)
         try:
             with self._answering(claim, stage):
                 yield
@@ -48,7 +48,8 @@ class KeyWork:
             self.notes[claim.key] = str(error)
             self.clear(claim)
         finally:
-            self.cpu_seconds[claim.key] += time.process_time() - begun
+            used = meter.read()
+            self.used[work] = self.used[work] + used if work in self.used else used
 
     def hand_back(self, claim: Claim, *, delay: float, reason: str, count_attempt: bool) -> None:
         self.clear(claim)
