@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal
 
 from kfm_pipelines.state.database import Database, Row
-from kfm_pipelines.telemetry.energy import Energy
+from kfm_pipelines.telemetry.energy import UNKNOWN, Energy
 from kfm_pipelines.telemetry.usage import Usage
 
 
@@ -117,6 +117,17 @@ CHOSEN = """
     (%(dataset)s::text IS NULL OR e.dataset = %(dataset)s)
     AND (%(start)s::date IS NULL OR e.at >= %(start)s::date) AND (%(end)s::date IS NULL OR e.at < %(end)s::date)
 """
+
+
+def energy_in_all(spent: Sequence[Spent]) -> Energy:
+    """Of all of it, where one method covers it all; different methods are not added up, and then it is unknown."""
+    return spent[0].energy if len(spent) == 1 else UNKNOWN
+
+
+def cpu_seconds_in_all(spent: Sequence[Spent]) -> float | None:
+    """Processor time is the same thing whatever the energy was found by; None when any of it is unknown."""
+    parts = [one.usage.cpu_seconds for one in spent]
+    return sum(part for part in parts if part is not None) if parts and None not in parts else None
 
 
 def spent_in_transaction(database: Database, key: str, txn: int) -> tuple[Spent, ...]:
