@@ -124,6 +124,12 @@ def energy_in_all(spent: Sequence[Spent]) -> Energy:
     return spent[0].energy if len(spent) == 1 else UNKNOWN
 
 
+def cpu_seconds_in_all(spent: Sequence[Spent]) -> float | None:
+    """Processor time is the same thing whatever the energy was found by; None when any of it is unknown."""
+    parts = [one.usage.cpu_seconds for one in spent]
+    return sum(part for part in parts if part is not None) if parts and None not in parts else None
+
+
 def spent_in_transaction(database: Database, key: str, txn: int) -> tuple[Spent, ...]:
     """By method, of one attempt at a key so far."""
     rows = database.fetch(

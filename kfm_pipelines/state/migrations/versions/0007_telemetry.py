@@ -61,13 +61,24 @@ CREATE INDEX energy_of_time ON kfm.energy (dataset, at);
 CREATE TRIGGER energy_is_kept BEFORE UPDATE ON kfm.energy FOR EACH ROW EXECUTE FUNCTION kfm.refuse_change();
 """
 
+# What a replay costs is what its entries in kfm.energy come to.
+REPLAYS = "ALTER TABLE kfm.replay_keys DROP COLUMN cpu_seconds"
+
 
 def upgrade() -> None:
-    for part in (TRACES, ENERGY):
+    for part in (TRACES, ENERGY, REPLAYS):
         op.execute(part)
 
 
 def downgrade() -> None:
+    op.execute("ALTER TABLE kfm.replay_keys ADD COLUMN cpu_seconds double precision NOT NULL DEFAULT 0")
+    op.execute(
+        """
+        UPDATE kfm.replay_keys k SET cpu_seconds = spent.seconds
+        FROM (SELECT replay, key, sum(cpu_seconds) AS seconds FROM kfm.energy GROUP BY replay, key) spent
+        WHERE spent.replay = k.replay AND spent.key = k.key AND spent.seconds IS NOT NULL
+        """
+    )
     op.execute("DROP TABLE kfm.energy")
     op.execute("DROP INDEX kfm.wal_ended, kfm.revisions_applied")
     op.execute("ALTER TABLE kfm.inbox DROP COLUMN trace, DROP COLUMN sent_at, DROP COLUMN settled_at")
