@@ -24,13 +24,13 @@ from kfm_pipelines.state.energy import (
     spent_in_replay,
     spent_in_transaction,
 )
+from kfm_pipelines.state.frozen import freeze, thawed
 from kfm_pipelines.state.wal import Step
-from kfm_pipelines.telemetry.energy import UNKNOWN, Energy, energy_of, load_coefficients
+from kfm_pipelines.telemetry.energy import UNKNOWN, Coefficients, Energy, energy_of, load_coefficients
 from kfm_pipelines.telemetry.usage import Usage
 from kfm_pipelines_tests.state.given import claimed, known_key
 
 DATASET = "usgs/streamflow"
-COEFFICIENTS = "c" * 64
 SHIPPED = load_coefficients(shipped("resources"))
 USED = Usage(4, 2, 1, 100, 50, None, 30)
 
@@ -41,7 +41,7 @@ def entry(stage: str = "compute", usage: Usage = USED, **fields: Any) -> EnergyE
 
 
 def entered(database: Database, *entries: EnergyEntry) -> None:
-    enter(database, entries, COEFFICIENTS)
+    enter(database, entries, freeze(database, "energy-coefficients", SHIPPED.model_dump(mode="json")))
 
 
 def of(claim: Claim, stage: str = "compute", usage: Usage = USED, **fields: Any) -> EnergyEntry:
@@ -114,7 +114,8 @@ def test_entries_are_kept_as_they_are(database: Database) -> None:
     entered(database)
     with pytest.raises(TransitionIllegal, match="append-only"):
         database.execute("UPDATE kfm.energy SET watt_seconds = 1")
-    assert coefficients_used(database, None, None, None) == [COEFFICIENTS]
+    [used] = coefficients_used(database, None, None, None)
+    assert Coefficients.model_validate(thawed(database, used)) == SHIPPED
 
 
 def test_failed_and_repeated_attempts_count_and_are_told_apart(database: Database) -> None:
