@@ -59,8 +59,7 @@ class Settings:
 
     @property
     def telemetry_folder(self) -> Path:
-        """What this machine's processes tell of themselves; none of it is for readers of the data."""
-        return self.home / "telemetry"
+        return telemetry_folder(self.home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +83,11 @@ def load_reader_settings(environ: Mapping[str, str] | None = None) -> ReaderSett
 
 def home_directory(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("KFM_HOME") or ".kfm").expanduser().absolute()
+
+
+def telemetry_folder(home: Path) -> Path:
+    """What this machine's processes tell of themselves; none of it is for readers of the data."""
+    return home / "telemetry"
 
 
 def resources_directory(environ: Mapping[str, str] | None = None) -> Path:
