@@ -8,10 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from kfm_pipelines.errors import SettingsInvalid
 
 CARE_KEY_PREFIX = "KFM_CARE_KEY_"
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")
+TELEMETRY_FOLDER = "telemetry"
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -51,6 +54,7 @@ class Settings:
     openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
     telemetry: bool  # KFM_TELEMETRY: `on`, or `off` for no metrics, spans and records
+    log_level: str  # KFM_LOG_LEVEL: from which level on our own log lines are kept; `off` for no log
     span_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_TRACES_ENDPOINT: where spans go besides the file
     metric_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_METRICS_ENDPOINT: where metrics go besides the file
     metrics_port: int | None  # KFM_METRICS_PORT: where Prometheus may ask; None when nobody has said
@@ -59,7 +63,27 @@ class Settings:
 
     @property
     def telemetry_folder(self) -> Path:
-        return telemetry_folder(self.home)
+        """What this machine's processes tell of themselves; none of it is for readers of the data."""
+        return self.home / TELEMETRY_FOLDER
+
+    @property
+    def logs(self) -> "LogSettings":
+        return LogSettings(self.telemetry_folder, self.log_level, _secrets(self.postgres_url, self.care_keys))
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What a process needs to write its log, be it one that works on nothing."""
+
+    folder: Path
+    level: str
+    secrets: tuple[str, ...] = field(repr=False)  # what no line may hold
+
+
+def load_log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
+    env = os.environ if environ is None else environ
+    secrets = _secrets(env.get("KFM_POSTGRES_URL") or "", _care_keys(env))
+    return LogSettings(home_directory(env) / TELEMETRY_FOLDER, _log_level(env), secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +107,6 @@ def load_reader_settings(environ: Mapping[str, str] | None = None) -> ReaderSett
 
 def home_directory(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("KFM_HOME") or ".kfm").expanduser().absolute()
-
-
-def telemetry_folder(home: Path) -> Path:
-    """What this machine's processes tell of themselves; none of it is for readers of the data."""
-    return home / "telemetry"
 
 
 def resources_directory(environ: Mapping[str, str] | None = None) -> Path:
@@ -127,6 +146,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
         telemetry=_switch(env, "KFM_TELEMETRY", default="on"),
+        log_level=_log_level(env),
         span_collector=_collector(env, "traces"),
         metric_collector=_collector(env, "metrics"),
         metrics_port=metrics_port(env),
@@ -183,6 +203,13 @@ def _switch(env: Mapping[str, str], name: str, *, default: str) -> bool:
     return said == "on"
 
 
+def _log_level(env: Mapping[str, str]) -> str:
+    level = (env.get("KFM_LOG_LEVEL") or "info").lower()
+    if level not in LOG_LEVELS:
+        raise SettingsInvalid(f"KFM_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
+    return level
+
+
 def _collector(env: Mapping[str, str], signal: str) -> str | None:
     """Where OpenTelemetry's variables say that this signal goes: its own address, or a path below the one of all."""
     own, of_all = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -212,6 +239,15 @@ def care_variable(key_id: str) -> str:
 
 def _care_keys(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, env[name]) for name in env if name.startswith(CARE_KEY_PREFIX) and env[name]))
+
+
+def _secrets(postgres_url: str, care_keys: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """What lets somebody in, or tells masked places apart."""
+    try:
+        password = urlsplit(postgres_url).password or ""
+    except ValueError:
+        password = ""
+    return tuple(one for one in (password, unquote(password), *(secret for _, secret in care_keys)) if one)
 
 
 def _source_date_epoch(env: Mapping[str, str]) -> int | None:

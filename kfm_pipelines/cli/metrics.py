@@ -8,7 +8,7 @@ import click
 
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.stopping import stop_on_signal
-from kfm_pipelines.settings import home_directory, metrics_port, telemetry_folder
+from kfm_pipelines.settings import TELEMETRY_FOLDER, home_directory, metrics_port
 
 
 @click.command()
@@ -19,7 +19,7 @@ def metrics(serve: bool, port: int | None, as_json: bool) -> None:
     """Print the metrics in Prometheus's text format, or serve them."""
     if port and not serve:
         raise click.UsageError("--port goes with --serve")
-    folder = telemetry_folder(home_directory(os.environ))
+    folder = home_directory(os.environ) / TELEMETRY_FOLDER
     if serve:
         _serve(folder, port or metrics_port(), as_json)
     elif as_json:

@@ -3,13 +3,11 @@
 Belongs here: only that. Every sentence in this package that repeats input goes through `quoted`.
 """
 
-import re
+from kfm_pipelines.plain_text import WITHHELD, printable, without_places
+
+__all__ = ["WITHHELD", "one_line", "printable", "quoted", "without_places"]
 
 LONGEST = 80
-WITHHELD = "(withheld)"
-
-# How coordinates are written: degrees with three decimals or more. Seconds of a time come after hours and minutes.
-_DEGREES = re.compile(r"(?<![\d.])(?<!\d\d:\d\d:)[-+]?\d{1,3}\.\d{3,}")
 
 
 def quoted(value: object) -> str:
@@ -22,16 +20,6 @@ def quoted(value: object) -> str:
         return repr(without_places(value)) if len(value) <= LONGEST else f"{without_places(value[:LONGEST])!r}…"
     shown = without_places(repr(value))
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
-
-
-def without_places(text: str) -> str:
-    """The text without what may be a coordinate: who refuses a message does not know yet whose place it speaks of."""
-    return _DEGREES.sub(WITHHELD, text)
-
-
-def printable(text: str) -> str:
-    """The text with a space for everything a terminal would not print but do."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def one_line(text: str, longest: int) -> str:
