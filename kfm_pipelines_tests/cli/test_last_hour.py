@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kfm_pipelines.telemetry.process import open_telemetry
+from kfm_pipelines.telemetry.reading import METRICS_FILE
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.site import Site
 from kfm_pipelines_tests.telemetry.given import append, count, settings_in
@@ -20,7 +21,10 @@ def test_before_anything_was_told_it_says_so(untouched: Site) -> None:
 
 
 def test_what_a_worker_did_is_counted(site: Site) -> None:
+    site.workshop.telemetry.flush()
+    (site.root / "telemetry" / METRICS_FILE).unlink()  # S3's test events
     put = site.put()
+    site.drain()
     site.send(site.s3_message(put))
     site.work()
     site.workshop.telemetry.flush()
