@@ -40,8 +40,8 @@ class Collector:
         self.metrics = MetricsSent(metrics, dropped, complaint) if metrics else None
 
     def close(self) -> None:
-        """Send what is left, both side by side, for as long as there is patience; count what then is not sent. A process
-        may have several to close; it waits for the same address in vain only once."""
+        """Send what is left, both side by side, for as long as there is patience; count what then is not sent. A
+        process may have several to close; it waits for the same address in vain only once."""
         deadline = time.monotonic() + (0.0 if self._addresses & _waited_in_vain else PATIENCE_SECONDS)
         if self.spans:
             self.spans.begin_to_end()
