@@ -4,13 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from kfm_pipelines.local.ports import free_port
 from kfm_pipelines_tests.cli.command import COMMAND, kfm
+from kfm_pipelines_tests.cli.scraping import scraped
 from kfm_pipelines_tests.local.processes import eventually
 from kfm_pipelines_tests.site import Site
 from kfm_pipelines_tests.telemetry.given import append, count
@@ -19,12 +19,6 @@ from kfm_pipelines_tests.telemetry.given import append, count
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Of a machine that knows no services."""
     return {"PATH": "", "PYTHONPATH": ":".join(sys.path), "KFM_HOME": str(home), **more}
-
-
-def scraped(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-        return str(answer.read().decode())
 
 
 def test_it_prints_the_text_once(tmp_path: Path) -> None:
