@@ -96,7 +96,7 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
         ({"input.colour": "red"}, r"input\.colour: Extra inputs are not permitted"),
         ({"transform": "guess"}, r"transform: Input should be 'metric_discharge', not 'guess'"),
         ({"title": ...}, r"title: Field required"),
-        ({"slo": {"freshness": "0 s"}}, r"slo\.freshness: must be more than nothing"),
+        ({"slo": {"freshness": "59 s"}}, r"slo\.freshness: must be at least 1 min"),
         ({"slo": {"success_percent": 100.0}}, r"slo\.success_percent: Input should be less than 100"),
         (
             {"watermark.out_of_order": "soon"},

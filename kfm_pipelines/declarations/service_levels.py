@@ -24,6 +24,7 @@ class ServiceLevel(Declared):
     @field_validator("freshness", "latency")
     @classmethod
     def _takes_time(cls, duration: timedelta | None) -> timedelta | None:
-        if duration is not None and duration <= timedelta(0):
-            raise ValueError("must be more than nothing")
+        # Dagster looks at freshness once a minute, and refuses less.
+        if duration is not None and duration < timedelta(minutes=1):
+            raise ValueError("must be at least 1 min")
         return duration
