@@ -69,4 +69,15 @@ def _quiet_libraries() -> None:
     """A person at a terminal reads our lines; what libraries think about themselves is for developers."""
     if not os.environ.get("KFM_DEBUG"):
         warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
+        # Python shows on stderr what no handler takes.
+        logging.getLogger().addHandler(logging.NullHandler())
+        logging.setLoggerClass(LoggerOfTheTree)
+
+
+class LoggerOfTheTree(logging.Logger):
+    """Silent unless it is one of Python's tree of loggers: Dagster makes others, for one run, to print what its own
+    handlers are told anyway."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        if self.parent is not None:
+            super().handle(record)

@@ -10,6 +10,7 @@ from kfm_pipelines.local.stack import open_stack
 from kfm_pipelines.operations.setup import set_up
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import home_directory, load_settings
+from kfm_pipelines.telemetry.logs import configure_logs
 
 
 @contextmanager
@@ -25,7 +26,9 @@ def opened_workshop(*, prepared: bool = True) -> Iterator[Workshop]:
         os.environ.update(dagster_environment(home, os.environ))
         if embedded:
             os.environ.update(care_environment(home, os.environ))
-        workshop = Workshop(load_settings())
+        settings = load_settings()
+        configure_logs(settings)
+        workshop = Workshop(settings)
         try:
             if prepared:
                 set_up(workshop, cloud=bool(os.environ.get("AWS_ENDPOINT_URL")))

@@ -68,5 +68,6 @@ def _dagster_home(home: Path) -> Path:
 
 def _serve(home: Path, environment: Mapping[str, str], port: int) -> Command:
     command = [sys.executable, "-m", "dagster", "dev", "--host", LOOPBACK, "--port", str(port)]
+    command += ["--log-format", "json"]
     environ = {**os.environ, **environment, **dagster_environment(home, environment)}
     return Command([*command, "--workspace", str(shipped("workspace.yaml"))], environ)

@@ -17,7 +17,6 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
 from kfm_pipelines.operations.governance import Governance, governance_of
 from kfm_pipelines.operations.published import published_data
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.trials import Trying
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import inputs_hash
@@ -26,6 +25,7 @@ from kfm_pipelines.state.claims import keys_of_others
 from kfm_pipelines.state.comparisons import Compared, find_comparison, record_comparison
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs import of_error
 
 log = logging.getLogger(__name__)
 
@@ -118,5 +118,5 @@ class CanaryRun:
         except KfmError as error:
             self.failed[key] = str(error).removeprefix(f"{key}: ")
         except Exception as error:  # noqa: BLE001 - an exception may quote the data it was about
-            log.warning("%s was not compared: %s\n%s", key, type(error).__name__, trace_of(error))
+            log.warning("%s was not compared", key, extra={"idempotency_key": key, **of_error(error)})
             self.failed[key] = f"{type(error).__name__} while comparing"

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.energy import EnergyEntry, enter
-from kfm_pipelines.state.frozen import freeze
-from kfm_pipelines.telemetry.energy import energy_of, load_coefficients
 from kfm_pipelines.telemetry.usage import Usage
 
 log = logging.getLogger(__name__)
-
-KIND = "energy-coefficients"  # of a frozen document
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +24,16 @@ class Work:
 def enter_used(
     workshop: Workshop, run_id: str, used: Mapping[Work, Usage], *, dataset: str | None, replay: str | None = None
 ) -> list[EnergyEntry]:
-    """Enter what was used, with the coefficients as they are now; the entries, for whoever tells of them. The work is
+    """Enter what was used; the entries, for whoever tells of them. The work is
     done, so one that cannot be entered is told of and stops nothing."""
     if not used:
         return []
     try:
-        coefficients = load_coefficients(workshop.settings.resources)
-        energies = {work: energy_of(coefficients, usage) for work, usage in used.items()}
         entries = [
-            EnergyEntry(run_id, work.stage, usage, energies[work], dataset, work.key, work.epoch, replay)
+            EnergyEntry(run_id, work.stage, usage, workshop.energy_of(usage), dataset, work.key, work.epoch, replay)
             for work, usage in used.items()
         ]
-        enter(workshop.database, entries, freeze(workshop.database, KIND, coefficients.model_dump(mode="json")))
+        enter(workshop.database, entries, workshop.coefficients_digest)
     except KfmError as error:
         log.warning("what run %s cost is not in the ledger: %s", run_id, error)
         workshop.telemetry.metrics.count("telemetry_dropped_total", signal="energy")

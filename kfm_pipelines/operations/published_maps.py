@@ -12,10 +12,10 @@ from kfm_pipelines.care.review_page.outlines import load_outline
 from kfm_pipelines.care.review_page.places import Frame, MapPlaces
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Extent
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs import of_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ def published_maps(workshop: Workshop, dataset: Dataset, releases: Mapping[str, 
             if sight in pictures:
                 maps[key] = pictures[sight]
         except Exception as error:  # noqa: BLE001 - what it is may quote the data
-            log.warning("no map of %s: %s\n%s", key, type(error).__name__, trace_of(error))
+            log.warning("no map of %s", key, extra={"idempotency_key": key, **of_error(error)})
     return maps
 
 

@@ -21,7 +21,6 @@ from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.published import read_published, table_then
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state import findings, scans
@@ -29,6 +28,7 @@ from kfm_pipelines.state.revisions import Revision, count_change, current_revisi
 from kfm_pipelines.state.scans import Kind, Scan
 from kfm_pipelines.state.transactions import publish_intent
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs import of_error
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -203,7 +203,7 @@ def _table_verdicts(workshop: Workshop, dataset: Dataset, subject: PublishedSubj
     except KfmError:
         raise
     except Exception as failure:  # noqa: BLE001 - what it is may quote the data
-        log.error("the gates failed over %s: %s\n%s", key, type(failure).__name__, trace_of(failure))
+        log.error("the gates failed over %s", key, extra={"idempotency_key": key, **of_error(failure)})
         measured = f"{type(failure).__name__} in a gate"
     return (Verdict("published", (error("published-judged", "table", "a verdict of every gate", measured),)),)
 

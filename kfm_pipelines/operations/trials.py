@@ -21,7 +21,6 @@ from kfm_pipelines.operations.comparison_report import full_report, withheld_fau
 from kfm_pipelines.operations.governance import Governance, Rules
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.judging import fitness_to_mask, table_verdicts, unfit_to_mask
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, compute
 from kfm_pipelines.stages.mask import mask
@@ -29,6 +28,7 @@ from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_publ
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.sources import fetch
+from kfm_pipelines.telemetry.logs import of_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ class Trying:
         except KfmError as error:
             return Trial((str(error).removeprefix(f"{key}: "),))
         except Exception as error:  # noqa: BLE001 - whatever it is, the candidate is not good; it may quote the data
-            log.warning("the candidate failed on %s: %s\n%s", key, type(error).__name__, trace_of(error))
+            log.warning("the candidate failed on %s", key, extra={"idempotency_key": key, **of_error(error)})
             return Trial((f"the candidate failed with {type(error).__name__}",))
 
     def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:

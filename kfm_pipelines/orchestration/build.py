@@ -18,7 +18,7 @@ from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
 from kfm_pipelines.orchestration.late_jobs import late_lane_job, late_lane_schedule
-from kfm_pipelines.orchestration.naming import group_of
+from kfm_pipelines.orchestration.naming import DATASET_TAG, group_of
 from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenance_schedule
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
 from kfm_pipelines.orchestration.replaying import replay_sensor
@@ -41,7 +41,7 @@ def build_definitions(
             group_of(dataset),
             selection=dg.AssetSelection.groups(group_of(dataset)),
             description=f"All five stages of {dataset.dataset} for the chosen keys.",
-            tags={"kfm/dataset": dataset.dataset},
+            tags={DATASET_TAG: dataset.dataset},
         )
         for dataset in datasets.values()
     ]

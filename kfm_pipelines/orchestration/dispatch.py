@@ -14,7 +14,7 @@ from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.aftermath import report_published
 from kfm_pipelines.orchestration.lineage_hooks import tell_if_aborted
-from kfm_pipelines.orchestration.naming import group_of, limit_tags
+from kfm_pipelines.orchestration.naming import DATASET_TAG, group_of, limit_tags
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.orchestration.room import Room, open_pools
 from kfm_pipelines.orchestration.turns import TURNS_REMEMBERED, Turns
@@ -140,7 +140,7 @@ def again_in(workshop: Workshop) -> AgainIn:
 
 
 def run_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
-    return {"kfm/dataset": dataset.dataset, "kfm/keys": str(len(keys)), **limit_tags(dataset, keys)}
+    return {DATASET_TAG: dataset.dataset, "kfm/keys": str(len(keys)), **limit_tags(dataset, keys)}
 
 
 def range_tags(keys: Sequence[str]) -> dict[str, str]:

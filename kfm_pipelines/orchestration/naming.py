@@ -7,6 +7,7 @@ import dagster as dg
 from kfm_pipelines.datasets import Dataset
 
 STAGES = ("compute", "mask", "validate", "stage", "publish")
+DATASET_TAG = "kfm/dataset"
 AT_MOST_TAG = "kfm/at-most-"
 
 

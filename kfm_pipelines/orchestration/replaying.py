@@ -19,7 +19,7 @@ from kfm_pipelines.operations.purposes import BACKFILL_TAG, REPLAY_TAG
 from kfm_pipelines.operations.replays.carrying_on import Fate, Step, advance, take_step
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, run_tags
-from kfm_pipelines.orchestration.naming import STAGES, asset_key, group_of
+from kfm_pipelines.orchestration.naming import DATASET_TAG, STAGES, asset_key, group_of
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.orchestration.reaper import reap
 from kfm_pipelines.orchestration.room import Room
@@ -28,6 +28,7 @@ from kfm_pipelines.state import replays
 from kfm_pipelines.state.dispatches import DueKey
 from kfm_pipelines.state.replay_batches import ReplayBatch
 from kfm_pipelines.state.replay_keys import keys_of
+from kfm_pipelines.telemetry.logs import of_error
 
 log = logging.getLogger(__name__)
 
@@ -216,8 +217,8 @@ def _told(workshop: Workshop, replay: str, batches: ByDaemon) -> str:
         step = advance(workshop, replay, batches)
     except KfmError as error:
         return f"replay {replay}: {error}"
-    except Exception as error:
-        log.exception("replay %s could not be carried on", replay)
+    except Exception as error:  # noqa: BLE001 - what it says may quote data
+        log.error("replay %s could not be carried on", replay, extra={"replay_id": replay, **of_error(error)})
         return f"replay {replay}: {type(error).__name__}"
     if step is None:
         return f"replay {replay}: another process is at it"
@@ -235,4 +236,4 @@ def _fate(instance: dg.DagsterInstance, batch: ReplayBatch) -> Fate | None:
 
 
 def _tags(dataset: Dataset, batch: ReplayBatch) -> dict[str, str]:
-    return {REPLAY_TAG: batch.replay, "kfm/dataset": dataset.dataset}
+    return {REPLAY_TAG: batch.replay, DATASET_TAG: dataset.dataset}

@@ -6,6 +6,7 @@ import dagster as dg
 
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import Settings, load_settings
+from kfm_pipelines.telemetry.logs import configure_logs
 
 
 class WorkshopResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -17,5 +18,7 @@ class WorkshopResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 @cache
 def workshop_of_process(settings: Settings) -> Workshop:
-    """One for each process: ticks come every few seconds, and each would otherwise open connections of its own."""
+    """One for each process: ticks come every few seconds, and each would otherwise open connections of its own. What is
+    logged from here on is in the log."""
+    configure_logs(settings)
     return Workshop(settings)

@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal
 
 from kfm_pipelines.state.database import Database, Row
-from kfm_pipelines.telemetry.energy import Energy
+from kfm_pipelines.telemetry.energy import UNKNOWN, Energy
 from kfm_pipelines.telemetry.usage import Usage
 
 
@@ -119,6 +119,17 @@ CHOSEN = """
 """
 
 
+def energy_in_all(spent: Sequence[Spent]) -> Energy:
+    """Of all of it, where one method covers it all; different methods are not added up, and then it is unknown."""
+    return spent[0].energy if len(spent) == 1 else UNKNOWN
+
+
+def cpu_seconds_in_all(spent: Sequence[Spent]) -> float | None:
+    """Processor time is the same thing whatever the energy was found by; None when any of it is unknown."""
+    parts = [one.usage.cpu_seconds for one in spent]
+    return sum(part for part in parts if part is not None) if parts and None not in parts else None
+
+
 def spent_in_transaction(database: Database, key: str, txn: int) -> tuple[Spent, ...]:
     """By method, of one attempt at a key so far."""
     rows = database.fetch(
@@ -150,6 +161,18 @@ def spent_by_key(database: Database, replay: str) -> dict[str, tuple[Spent, ...]
         GROUP BY key, method ORDER BY key, method
         """,  # noqa: S608 - a constant
         {"replay": replay},
+    )
+    return _by_part(rows)
+
+
+def spent_by_key_of_run(database: Database, run_id: str) -> dict[str, tuple[Spent, ...]]:
+    """What each key has cost in a run so far, by method."""
+    rows = database.fetch(
+        f"""
+        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE run_id = %(run_id)s AND key IS NOT NULL
+        GROUP BY key, method ORDER BY key, method
+        """,  # noqa: S608 - a constant
+        {"run_id": run_id},
     )
     return _by_part(rows)
 

@@ -1,5 +1,6 @@
 """Files that several processes append whole lines to. A line is one write, so lines never run into each other."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -16,11 +17,19 @@ class AppendOnly:
         self.path = path
         self._largest = largest_bytes
         self._descriptor: int | None = None
+        self._torn = False
 
     def write(self, line: str) -> int:
+        """All of it, or an OSError. A full disk may have taken a part: what comes next then begins on a line of its
+        own, and whoever reads passes over the torn one."""
         data = line.encode()
         descriptor = self._opened()
-        os.write(descriptor, data)
+        if self._torn:
+            os.write(descriptor, b"\n")
+            self._torn = False
+        if os.write(descriptor, data) < len(data):
+            self._torn = True
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return len(line)
 
     def flush(self) -> None:
@@ -32,7 +41,7 @@ class AppendOnly:
             self._descriptor = None
 
     def _opened(self) -> int:
-        if self._descriptor is not None and self._is_full(self._descriptor):
+        if self._descriptor is not None and (_is_gone(self._descriptor) or self._is_full(self._descriptor)):
             self.close()
         if self._descriptor is None:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,6 +58,11 @@ class AppendOnly:
         except FileNotFoundError:
             pass
         return True
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Whether somebody removed the file, or the whole folder, while we had it open."""
+    return os.fstat(descriptor).st_nlink == 0
 
 
 def previous(path: Path) -> Path:

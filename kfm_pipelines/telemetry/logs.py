@@ -9,10 +9,10 @@ import threading
 from kfm_pipelines.settings import LogSettings, Settings
 from kfm_pipelines.telemetry.append_only import AppendOnly
 from kfm_pipelines.telemetry.joins import joined
-from kfm_pipelines.telemetry.log_lines import Lines
+from kfm_pipelines.telemetry.log_lines import TOLD_ERROR, Lines, error_told
 from kfm_pipelines.telemetry.masking import Masking
 
-__all__ = ["LogFile", "configure_logs", "joined"]
+__all__ = ["LogFile", "configure_logs", "joined", "of_error"]
 
 LOG_FILE = "log.jsonl"
 OURS = "kfm_pipelines"
@@ -26,13 +26,19 @@ class LogFile(logging.Handler):
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self.settings = settings
+        self.least: int = logging.getLevelNamesMapping()[settings.level.upper()]
         self._file = AppendOnly(settings.folder / LOG_FILE)
         self._lines = Lines(Masking.of(settings.secrets))
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not self._is_kept(record):
-            return
+        """Of libraries only what is wrong, and nothing that Dagster gives to handlers of runs as well."""
+        ours = record.name == OURS or record.name.startswith(f"{OURS}.")
+        least = self.least if ours else max(self.least, logging.WARNING)
+        if record.levelno >= least and not hasattr(record, "dagster_meta"):
+            self.append(record)
+
+    def append(self, record: logging.LogRecord) -> None:
         line = self._lines.line(record)
         try:
             if self._lost:
@@ -41,11 +47,6 @@ class LogFile(logging.Handler):
             self._file.write(line)
         except OSError:
             self._lost += 1
-
-    def _is_kept(self, record: logging.LogRecord) -> bool:
-        """Of libraries only what is wrong; and nothing that Dagster tells its own handlers as well."""
-        own = record.name == OURS or record.name.startswith(f"{OURS}.")
-        return (own or record.levelno >= logging.WARNING) and not hasattr(record, "dagster_meta")
 
     def close(self) -> None:
         """Python closes handlers whenever somebody configures logging anew, and uses them on: the next line opens the
@@ -68,6 +69,12 @@ def configure_logs(settings: Settings) -> None:
         if wanted.level != "off":
             root.addHandler(LogFile(wanted))
             logging.getLogger(OURS).setLevel(wanted.level.upper())
+
+
+def of_error(error: BaseException) -> dict[str, object]:
+    """To be given as `extra=`: our log tells of the error, other handlers nothing. With `exc_info` they would show what
+    it says, which may quote data."""
+    return {TOLD_ERROR: error_told(error)}
 
 
 def _loss(lines: int) -> logging.LogRecord:

@@ -10,9 +10,14 @@ depends_on = None
 TRACES = r"""
 ALTER TABLE kfm.inbox
     ADD COLUMN trace   text CHECK (trace ~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'),
-    ADD COLUMN sent_at timestamptz;
+    ADD COLUMN sent_at timestamptz,
+    ADD COLUMN settled_at timestamptz;
 COMMENT ON COLUMN kfm.inbox.trace IS 'the span that recorded it, as a W3C traceparent; null when nobody traced';
 COMMENT ON COLUMN kfm.inbox.sent_at IS 'when its first message was sent, by the queue''s clock; null when unknown';
+COMMENT ON COLUMN kfm.inbox.settled_at IS 'when its key was published with it, or found unchanged by it';
+CREATE INDEX inbox_settled ON kfm.inbox (settled_at) WHERE settled_at IS NOT NULL;
+CREATE INDEX wal_ended ON kfm.wal (at) WHERE outcome IS NOT NULL;
+CREATE INDEX revisions_applied ON kfm.revisions (applied_at);
 """
 
 ENERGY = r"""
@@ -56,12 +61,24 @@ CREATE INDEX energy_of_time ON kfm.energy (dataset, at);
 CREATE TRIGGER energy_is_kept BEFORE UPDATE ON kfm.energy FOR EACH ROW EXECUTE FUNCTION kfm.refuse_change();
 """
 
+# What a replay costs is what its entries in kfm.energy come to.
+REPLAYS = "ALTER TABLE kfm.replay_keys DROP COLUMN cpu_seconds"
+
 
 def upgrade() -> None:
-    for part in (TRACES, ENERGY):
+    for part in (TRACES, ENERGY, REPLAYS):
         op.execute(part)
 
 
 def downgrade() -> None:
+    op.execute("ALTER TABLE kfm.replay_keys ADD COLUMN cpu_seconds double precision NOT NULL DEFAULT 0")
+    op.execute(
+        """
+        UPDATE kfm.replay_keys k SET cpu_seconds = spent.seconds
+        FROM (SELECT replay, key, sum(cpu_seconds) AS seconds FROM kfm.energy GROUP BY replay, key) spent
+        WHERE spent.replay = k.replay AND spent.key = k.key AND spent.seconds IS NOT NULL
+        """
+    )
     op.execute("DROP TABLE kfm.energy")
-    op.execute("ALTER TABLE kfm.inbox DROP COLUMN trace, DROP COLUMN sent_at")
+    op.execute("DROP INDEX kfm.wal_ended, kfm.revisions_applied")
+    op.execute("ALTER TABLE kfm.inbox DROP COLUMN trace, DROP COLUMN sent_at, DROP COLUMN settled_at")

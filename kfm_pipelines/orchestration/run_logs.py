@@ -1,0 +1,129 @@
+"""What Dagster tells of runs, as lines of our log: `dagster.yaml` names this handler, and every process that executes a
+run has one.
+
+Dagster keeps all its events itself. Here are the beginning and end of runs and steps, whatever went wrong, and what
+assets and ops say by `context.log`.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import DagsterEvent, DagsterEventType
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
+from dagster_shared.error import SerializableErrorInfo
+
+from kfm_pipelines.errors import SettingsInvalid
+from kfm_pipelines.operations.purposes import REPLAY_TAG
+from kfm_pipelines.orchestration.naming import DATASET_TAG, STAGES
+from kfm_pipelines.settings import load_log_settings
+from kfm_pipelines.telemetry.frames import FRAMES, frame_told
+from kfm_pipelines.telemetry.log_lines import TOLD_ERROR
+from kfm_pipelines.telemetry.logs import LogFile
+
+# A run over many keys has thousands of others.
+TOLD_ALWAYS = frozenset(
+    {
+        DagsterEventType.RUN_START,
+        DagsterEventType.RUN_SUCCESS,
+        DagsterEventType.RUN_FAILURE,
+        DagsterEventType.RUN_CANCELING,
+        DagsterEventType.RUN_CANCELED,
+        DagsterEventType.STEP_START,
+        DagsterEventType.STEP_SUCCESS,
+        DagsterEventType.STEP_FAILURE,
+        DagsterEventType.STEP_SKIPPED,
+    }
+)
+_FRAME = re.compile(r'\s*File "([^"\n]*)", line (\d+), in ([^\n]*)')
+
+
+class RunLogs(logging.Handler):
+    """Finds its file by the environment alone: Dagster makes it before anything of ours is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log = _log_of_environment()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._log is None:
+            return
+        try:
+            told = told_of_run(record)
+        except Exception:  # noqa: BLE001 - Dagster may come to tell things in another way; runs go on
+            told = _line(record.levelno, "a line of a run could not be told", {"job": None})
+        if told.levelno >= self._log.least:
+            self._log.append(told)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        super().close()
+
+
+def told_of_run(record: logging.LogRecord) -> logging.LogRecord:
+    """A line of ours for one of Dagster's, without its text: that says what the error says, which may quote data."""
+    meta: Mapping[str, Any] = record.dagster_meta  # type: ignore[attr-defined]
+    event: DagsterEvent | None = meta["dagster_event"]
+    always = event is not None and event.event_type in TOLD_ALWAYS
+    level = max(record.levelno, logging.INFO) if always else record.levelno
+    fields = {**_of_run(meta, level), **(_of_event(event) if event else {})}
+    return _line(level, meta["orig_message"], {**fields, "created": record.created, "exc_info": record.exc_info})
+
+
+def _line(level: int, text: str, fields: Mapping[str, object]) -> logging.LogRecord:
+    said = {"name": "dagster", "levelno": level, "levelname": logging.getLevelName(level), "msg": text}
+    return logging.makeLogRecord({**{name: value for name, value in fields.items() if value is not None}, **said})
+
+
+def _of_run(meta: Mapping[str, Any], level: int) -> dict[str, object]:
+    """The ends of a range are told with the run and with what is wrong; in between the run's id says enough."""
+    tags: Mapping[str, str] = meta["job_tags"]
+    step: str | None = meta["step_key"]
+    last = step.rpartition("__")[2] if step else None
+    ends = tags if step is None or level >= logging.WARNING else {}
+    return {
+        "run_id": meta["run_id"],
+        "job": meta["job_name"],
+        "step": step,
+        "stage": last if last in STAGES else None,
+        "dataset": tags.get(DATASET_TAG),
+        "replay_id": tags.get(REPLAY_TAG),
+        "partition": tags.get(PARTITION_NAME_TAG),
+        "first_partition": ends.get(ASSET_PARTITION_RANGE_START_TAG),
+        "last_partition": ends.get(ASSET_PARTITION_RANGE_END_TAG),
+    }
+
+
+def _of_event(event: DagsterEvent) -> dict[str, object]:
+    error = getattr(event.event_specific_data, "error", None)
+    told = {
+        "dagster_event_type": event.event_type.name,
+        "asset": event.asset_key.to_user_string() if event.asset_key else None,
+        "partition": event.partition,
+        TOLD_ERROR: _error_told(error) if error else None,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _error_told(error: SerializableErrorInfo) -> dict[str, object]:
+    """As `log_lines.error_told`, from what Dagster keeps of an exception; the frames are those of the first cause."""
+    chain = [error]
+    while (cause := chain[-1].cause or chain[-1].context) and len(chain) < FRAMES:
+        chain.append(cause)
+    frames = [frame_told(*found.groups()) for line in chain[-1].stack if (found := _FRAME.match(line))]
+    told: dict[str, object] = {"class": error.cls_name, "frames": frames[-FRAMES:]}
+    return {**told, "causes": [one.cls_name for one in chain[1:]]} if chain[1:] else told
+
+
+def _log_of_environment() -> LogFile | None:
+    try:
+        settings = load_log_settings()
+    except SettingsInvalid:
+        return None  # whoever opens the workshop says what is wrong with them
+    return LogFile(settings) if settings.level != "off" else None
