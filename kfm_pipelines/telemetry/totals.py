@@ -53,7 +53,7 @@ class Totals:
 
     def counter(self, name: str, **labels: str) -> float:
         """The sum over all series that have these labels; 0 when there are none."""
-        return sum(value for _, value in _matching(name, self.counters[name], labels))
+        return float(sum(value for _, value in _matching(name, self.counters[name], labels)))
 
     def gauge(self, name: str, **labels: str) -> float | None:
         """What was told last by a series that has these labels."""
@@ -66,6 +66,13 @@ class Totals:
         for _, one in _matching(name, self.histograms[name], labels):
             whole.add(one.counts, one.total)
         return whole
+
+    def series(self, name: str) -> list[tuple[Labels, float | Distribution]]:
+        """Every series of a metric, with the values of its labels in the order that they are declared."""
+        if name in self.gauges:
+            return sorted((labels, value) for labels, (_, value) in self.gauges[name].items())
+        series = self.counters[name] if name in self.counters else self.histograms[name]
+        return sorted(series.items(), key=lambda one: one[0])
 
     def by_label(self, name: str, label: str) -> dict[str, float]:
         """A counter's sums, or a gauge's last values, by the values of one label."""
