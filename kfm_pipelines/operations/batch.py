@@ -42,6 +42,7 @@ from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_publ
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
+from kfm_pipelines.state.energy import enter_lost
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
@@ -232,6 +233,7 @@ class Batch:
             self.notes[key] = str(error)
             return None
         with self._work.on(claim, "compute", "wal_replay"):
+            enter_lost(self.database, key, self._dataset.dataset, self._workshop.coefficients_digest)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
                 self._workshop, self._dataset, claim, intent, lambda: self._terms.of(key).governance

@@ -94,7 +94,10 @@ class WorkTold:
     def end_stage(self) -> None:
         """Enter into the ledger what was used since the last time."""
         used, self._used = self._used, {}
+        run = self._workshop.runs.get(self._run_id)
         for work, usage in used.items():
+            if run is not None:
+                run.add(usage)
             self._workshop.telemetry.metrics.observe("processing_latency_seconds", usage.wall_seconds, stage=work.stage)
         dataset, replay = self._dataset.dataset, self._purpose.replay
         tell_costs(self._workshop, enter_used(self._workshop, self._run_id, used, dataset=dataset, replay=replay))

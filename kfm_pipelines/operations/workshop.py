@@ -22,7 +22,7 @@ from kfm_pipelines.state.frozen import freeze
 from kfm_pipelines.stores import Store, open_store
 from kfm_pipelines.telemetry.energy import Coefficients, Energy, energy_of, load_coefficients
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
-from kfm_pipelines.telemetry.usage import Usage
+from kfm_pipelines.telemetry.usage import RunUsage, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Workshop:
     _suites: dict[tuple[str | None, ...], Suite] = field(default_factory=dict)
     _secrets: dict[str, bytes] = field(default_factory=dict, repr=False)
     announced: set[str] = field(default_factory=set)  # public keys that are known to be in the store
+    moments: dict[str, float] = field(default_factory=dict)  # when this process last did what is not always to be done
+    runs: dict[str, RunUsage] = field(default_factory=dict)  # those that this process is executing
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     @cached_property

@@ -11,12 +11,11 @@ from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.handoff import HandoffStream
-from kfm_pipelines.operations.lineage import tell
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
-from kfm_pipelines.orchestration.lineage_hooks import lineage_hooks
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of, pool_of
+from kfm_pipelines.orchestration.run_hooks import run_hooks, tell_start
 from kfm_pipelines.orchestration.shown import column_schema
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
@@ -37,7 +36,7 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         hands_on=True,
     )
     def compute(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Handoffs:
-        tell(workshop.open(), dataset, context.run.run_id, "START")
+        tell_start(workshop.open(), dataset, context.run.run_id)
         batch = _batch(context, workshop, dataset)
         return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
 
@@ -182,7 +181,7 @@ def stage_asset(
             **(metadata or {}),
         },
         io_manager_key="handoffs" if hands_on else None,
-        hooks=lineage_hooks(dataset, stage),
+        hooks=run_hooks(dataset, stage),
         **particulars,
     )
     return decorator

@@ -67,6 +67,29 @@ def enter(database: Database, entries: Sequence[EnergyEntry], coefficients: str)
     )
 
 
+def enter_lost(database: Database, key: str, dataset: str, coefficients: str) -> None:
+    """What a run that died had begun and could not enter: nobody knows what it cost, which is not nothing. A run enters
+    the costs of a stage when the stage ends, so that of those it had begun for this key some may be missing. What waits
+    for a review was entered."""
+    database.execute(
+        """
+        INSERT INTO kfm.energy (run_id, dataset, key, epoch, stage, method, coefficients)
+        SELECT last.run_id, %(dataset)s, last.key, last.txn, begun.stage, 'unknown', %(coefficients)s
+        FROM (SELECT w.run_id, w.key, w.txn, w.step, w.outcome FROM kfm.wal w JOIN kfm.keys k USING (key)
+              WHERE w.key = %(key)s AND k.awaiting IS NULL ORDER BY w.id DESC LIMIT 1) last
+        JOIN (VALUES (1, 'begin', 'compute'), (2, 'compute', 'mask'), (3, 'mask', 'validate'),
+                     (4, 'validate', 'stage'), (5, 'stage_atomic', 'publish')) AS reached (place, step, stage)
+             ON reached.step = last.step
+        JOIN (VALUES (1, 'compute'), (2, 'mask'), (3, 'validate'), (4, 'stage'), (5, 'publish')) AS begun (place, stage)
+             ON begun.place <= reached.place
+        WHERE last.outcome IS NULL AND NOT EXISTS (
+            SELECT FROM kfm.energy e
+            WHERE e.run_id = last.run_id AND e.key = last.key AND e.epoch = last.txn AND e.stage = begun.stage)
+        """,
+        {"key": key, "dataset": dataset, "coefficients": coefficients},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What entries of one method come to. What one of them does not know, the sum does not know either."""

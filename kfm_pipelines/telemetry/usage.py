@@ -75,6 +75,17 @@ class Meter:
         self._memory = _memory_bytes()
         self._gigabyte_seconds: float | None = None if self._memory is None else 0.0
 
+    @classmethod
+    def of_process(cls) -> "Meter":
+        """One that has measured since this process began: its start is a cost of whatever it was started for."""
+        meter = cls()
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - _began_at()
+        meter._begun -= age
+        meter._first = Usage(0.0, 0.0, 0.0, 0, 0, meter._first.watt_seconds, 0)
+        if meter._memory is not None:
+            meter._gigabyte_seconds = meter._memory / 2 * age / GIGABYTE  # it has grown from nothing
+        return meter
+
     def read(self) -> Usage:
         now = time.monotonic()
         self._hold_memory(now)
@@ -88,6 +99,30 @@ class Meter:
         else:
             self._gigabyte_seconds += (before + self._memory) / 2 * (now - self._looked) / GIGABYTE
         self._looked = now
+
+
+@dataclass
+class RunUsage:
+    """What a run uses in this process, and how much of it is its keys'."""
+
+    meter: Meter
+    of_keys: Usage | None = None
+
+    def add(self, usage: Usage) -> None:
+        self.of_keys = usage if self.of_keys is None else self.of_keys + usage
+
+    def beside_keys(self) -> Usage:
+        used = self.meter.read()
+        return used if self.of_keys is None else used - self.of_keys
+
+
+def _began_at() -> float:
+    """When this process began, in seconds since the machine did; now where nobody knows."""
+    try:
+        ticks = _of_this_process("stat").rpartition(b")")[2].split()[19]
+        return int(ticks) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:

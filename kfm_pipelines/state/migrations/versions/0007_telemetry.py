@@ -18,6 +18,7 @@ COMMENT ON COLUMN kfm.inbox.settled_at IS 'when its key was published with it, o
 CREATE INDEX inbox_settled ON kfm.inbox (settled_at) WHERE settled_at IS NOT NULL;
 CREATE INDEX wal_ended ON kfm.wal (at) WHERE outcome IS NOT NULL;
 CREATE INDEX revisions_applied ON kfm.revisions (applied_at);
+CREATE INDEX ledger_of_dataset ON kfm.ledger (dataset, id);
 """
 
 ENERGY = r"""
@@ -80,5 +81,5 @@ def downgrade() -> None:
         """
     )
     op.execute("DROP TABLE kfm.energy")
-    op.execute("DROP INDEX kfm.wal_ended, kfm.revisions_applied")
+    op.execute("DROP INDEX kfm.wal_ended, kfm.revisions_applied, kfm.ledger_of_dataset")
     op.execute("ALTER TABLE kfm.inbox DROP COLUMN trace, DROP COLUMN sent_at, DROP COLUMN settled_at")
