@@ -128,7 +128,12 @@ def _a_failed_run_is_told(site: Site) -> None:
     queue = listening(site.workshop.settings.alert_topic)
     site.put(3, spoiled(3))
     told: list[str] = []
-    assert eventually(lambda: bool(told.extend(bodies(queue)) or told), seconds=60)
+
+    def arrived() -> bool:
+        told.extend(bodies(queue))
+        return bool(told)
+
+    assert eventually(arrived, seconds=60)
     assert json.loads(told[0])["Subject"] == "KFM: a run of usgs/streamflow failed at validate, 1 key"
 
 
