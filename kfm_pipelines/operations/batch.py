@@ -18,6 +18,7 @@ from kfm_pipelines.gates import TABLE_GATES, Verdict
 from kfm_pipelines.operations import inputs, release, reproduction
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
+from kfm_pipelines.operations.energy import enter_what_was_lost
 from kfm_pipelines.operations.exchanged_policies import refuse_laxer_policy
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
@@ -42,7 +43,6 @@ from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_publ
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
-from kfm_pipelines.state.energy import enter_lost
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
@@ -233,7 +233,7 @@ class Batch:
             self.notes[key] = str(error)
             return None
         with self._work.on(claim, "compute", "wal_replay"):
-            enter_lost(self.database, key, self._dataset.dataset, self._workshop.coefficients_digest)
+            enter_what_was_lost(self._workshop, self._dataset.dataset, key)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
                 self._workshop, self._dataset, claim, intent, lambda: self._terms.of(key).governance

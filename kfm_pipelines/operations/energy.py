@@ -1,12 +1,13 @@
 """What work cost, entered into the ledger of energy."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.energy import EnergyEntry, enter
+from kfm_pipelines.state.energy import EnergyEntry, enter, enter_lost
 from kfm_pipelines.telemetry.usage import Usage
 
 log = logging.getLogger(__name__)
@@ -24,18 +25,30 @@ class Work:
 def enter_used(
     workshop: Workshop, run_id: str, used: Mapping[Work, Usage], *, dataset: str | None, replay: str | None = None
 ) -> list[EnergyEntry]:
-    """Enter what was used; the entries, for whoever tells of them. The work is
-    done, so one that cannot be entered is told of and stops nothing."""
+    """Enter what was used; the entries, for whoever tells of them. The work is done, so one that cannot be entered is
+    told of and stops nothing."""
     if not used:
         return []
-    try:
+    with _excused(workshop, f"what run {run_id} cost"):
         entries = [
             EnergyEntry(run_id, work.stage, usage, workshop.energy_of(usage), dataset, work.key, work.epoch, replay)
             for work, usage in used.items()
         ]
         enter(workshop.database, entries, workshop.coefficients_digest)
+        return entries
+    return []
+
+
+def enter_what_was_lost(workshop: Workshop, dataset: str, key: str) -> None:
+    """Of a key whose last run may have died: that it cost something, and nobody knows how much."""
+    with _excused(workshop, f"that a run of {key} died"):
+        enter_lost(workshop.database, key, dataset, workshop.coefficients_digest)
+
+
+@contextmanager
+def _excused(workshop: Workshop, what: str) -> Iterator[None]:
+    try:
+        yield
     except KfmError as error:
-        log.warning("what run %s cost is not in the ledger: %s", run_id, error)
+        log.warning("%s is not in the ledger: %s", what, type(error).__name__)
         workshop.telemetry.metrics.count("telemetry_dropped_total", signal="energy")
-        return []
-    return entries

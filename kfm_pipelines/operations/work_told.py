@@ -98,7 +98,8 @@ class WorkTold:
         for work, usage in used.items():
             if run is not None:
                 run.add(usage)
-            self._workshop.telemetry.metrics.observe("processing_latency_seconds", usage.wall_seconds, stage=work.stage)
+            seconds = usage.wall_seconds or 0.0
+            self._workshop.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
         dataset, replay = self._dataset.dataset, self._purpose.replay
         tell_costs(self._workshop, enter_used(self._workshop, self._run_id, used, dataset=dataset, replay=replay))
 

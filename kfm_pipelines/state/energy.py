@@ -85,6 +85,7 @@ def enter_lost(database: Database, key: str, dataset: str, coefficients: str) ->
         WHERE last.outcome IS NULL AND NOT EXISTS (
             SELECT FROM kfm.energy e
             WHERE e.run_id = last.run_id AND e.key = last.key AND e.epoch = last.txn AND e.stage = begun.stage)
+        ORDER BY begun.place
         """,
         {"key": key, "dataset": dataset, "coefficients": coefficients},
     )

@@ -108,4 +108,4 @@ def _cost_usd(coefficients: Coefficients, usage: Usage) -> float | None:
 
 def _held_seconds(usage: Usage) -> float:
     """A process holds one processor as long as it runs, idle or not, and more than one when it is busy on more."""
-    return max(usage.wall_seconds, usage.cpu_seconds or 0.0)
+    return max(usage.wall_seconds or 0.0, usage.cpu_seconds or 0.0)

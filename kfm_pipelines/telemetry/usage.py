@@ -28,7 +28,7 @@ class Usage:
     `bytes_read` and `bytes_written` are of files and S3 together; `network_bytes` is what of both went to S3 or came
     from there. `watt_seconds` are of the whole machine, whoever else worked on it."""
 
-    wall_seconds: float
+    wall_seconds: float | None
     cpu_seconds: float | None
     gigabyte_seconds: float | None = None
     bytes_read: int | None = None
@@ -38,7 +38,7 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
-            self.wall_seconds + other.wall_seconds,
+            _sum(self.wall_seconds, other.wall_seconds),
             _sum(self.cpu_seconds, other.cpu_seconds),
             _sum(self.gigabyte_seconds, other.gigabyte_seconds),
             _sum(self.bytes_read, other.bytes_read),
@@ -49,7 +49,7 @@ class Usage:
 
     def __sub__(self, other: "Usage") -> "Usage":
         return Usage(
-            self.wall_seconds - other.wall_seconds,
+            _difference(self.wall_seconds, other.wall_seconds),
             _difference(self.cpu_seconds, other.cpu_seconds),
             _difference(self.gigabyte_seconds, other.gigabyte_seconds),
             _difference(self.bytes_read, other.bytes_read),

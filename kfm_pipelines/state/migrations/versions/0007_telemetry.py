@@ -32,7 +32,7 @@ CREATE TABLE kfm.energy (
     stage            text NOT NULL,
     replay           text,
     method           text NOT NULL CHECK (method IN ('measured', 'estimated', 'unknown')),
-    wall_seconds     double precision NOT NULL CHECK (wall_seconds >= 0),
+    wall_seconds     double precision CHECK (wall_seconds >= 0),
     cpu_seconds      double precision CHECK (cpu_seconds >= 0),
     gigabyte_seconds double precision CHECK (gigabyte_seconds >= 0),
     bytes_read       bigint CHECK (bytes_read >= 0),

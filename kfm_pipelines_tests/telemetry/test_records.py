@@ -1,0 +1,144 @@
+"""The seven telemetry schemas: each takes what we tell, and nothing that is missing, made up or of another kind."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kfm_pipelines.cli.emit import Samples, emit_samples
+from kfm_pipelines.cli.roads import carrier
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.telemetry.records import SCHEMAS, Records, problem_with
+from kfm_pipelines_tests.orchestration.given import spoiled
+from kfm_pipelines_tests.site import START, Site
+from kfm_pipelines_tests.telemetry.told import records, totals
+
+RESOURCES = shipped("resources")
+DIGEST, TRACE = "0123456789abcdef" * 4, "0123456789abcdef" * 2
+AT = "2025-12-04T03:14:15.926535+00:00"
+KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
+OF_A_KEY = {
+    "at": AT, "dataset": "usgs/streamflow", "key": KEY, "run_id": "a-run", "trace_id": TRACE, "replay_id": None,
+    "outcome": "APPLIED", "error": None,
+}  # fmt: skip
+OF_A_STAGE = {
+    "at": AT, "run_id": "a-run", "dataset": "usgs/streamflow", "stage": "compute", "keys": 200, "replay_id": None,
+    "method": "estimated", "energy_kwh": 1.2e-6,
+}  # fmt: skip
+RIGHT: dict[str, dict[str, Any]] = {
+    "event-ingest-v1": {
+        "at": AT, "event_id": DIGEST, "queue": "kfm-ingest", "message_id": "m-1", "trace_id": TRACE, "latency_ms": 12.5,
+        "dedup_hit": False, "dlq": False, "energy_ws": 0.4, "carbon_g": 4.4e-5, "energy_method": "estimated",
+    },
+    "patterns-v1": {
+        "at": AT, "queue": "kfm-ingest", "messages_received": 10, "events_recorded": 7, "messages_duplicate": 2,
+        "messages_refused": 1, "producer_violations": 0, "dedupe_collisions": 0,
+    },
+    "eventbus-v1": {
+        "at": AT, "queue": "kfm-ingest.fifo", "event_ids": [DIGEST], "message_id": "m-1", "message_group": "a-group",
+        "body_hash": DIGEST, "body_bytes": 321, "dedup_hit": False, "violation": False,
+    },
+    "auto-update-v1": {**OF_A_KEY, "idempotency": "miss", "revision": 1, "events": 2, "latency_ms": 5000.0},
+    "pattern-idempotent-safety-governance-v3": {
+        **OF_A_KEY, "pipeline": "usgs-streamflow", "transform_version": "v1-0-0", "policy": "not-sensitive",
+        "pipeline_success": 1, "freshness_min": 12.0, "row_delta_pct": -3.5, "checksum": DIGEST,
+        "gates": {"schema": True, "qa": True}, "energy_kwh": 1e-6, "co2e_kg": 4e-7, "cost_usd": 1e-6,
+        "energy_method": "estimated",
+    },
+    "energy-v2": {
+        **OF_A_STAGE, "wall_seconds": 3.2, "cpu_seconds": 2.1, "gigabyte_seconds": 0.8, "bytes_read": 1024,
+        "bytes_written": 2048, "energy_ws": 4.3, "cost_usd": 3.6e-5, "coefficients": DIGEST,
+    },
+    "carbon-v2": {
+        **OF_A_STAGE, "carbon_g": 4.7e-4, "co2e_kg": 4.7e-7,
+        "grid": {"value": 394.0, "unit": "g CO2e per kWh", "source": "eGRID2023", "year": 2023, "region": "Kansas"},
+    },
+}  # fmt: skip
+
+
+def wrongs(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in record:
+        yield f"without {name}", {other: value for other, value in record.items() if other != name}
+        yield f"{name} of another kind", {**record, name: {"of": ["another", "kind"]}}
+    yield "with something made up", {**record, "latitude": 38.9}
+
+
+WRONG = [(schema, what, wrong) for schema, right in RIGHT.items() for what, wrong in wrongs(right)]
+
+
+def test_there_are_seven_and_each_is_a_schema() -> None:
+    assert set(RIGHT) == set(SCHEMAS)
+    for name in SCHEMAS:
+        document = json.loads((RESOURCES / "telemetry" / f"{name}.schema.json").read_text())
+        jsonschema.Draft202012Validator.check_schema(document)
+        assert document["title"]
+        assert document["description"]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_what_is_right_passes(schema: str) -> None:
+    assert problem_with(RESOURCES, schema, RIGHT[schema]) is None
+
+
+@pytest.mark.parametrize(("schema", "what", "wrong"), WRONG, ids=[f"{one[0]}-{one[1]}" for one in WRONG])
+def test_what_is_wrong_does_not(schema: str, what: str, wrong: dict[str, Any]) -> None:
+    assert problem_with(RESOURCES, schema, wrong) is not None, what
+
+
+@pytest.mark.parametrize(
+    ("schema", "method", "value"),
+    [
+        ("event-ingest-v1", "energy_method", "energy_ws"),
+        ("energy-v2", "method", "energy_kwh"),
+        ("carbon-v2", "method", "co2e_kg"),
+        ("pattern-idempotent-safety-governance-v3", "energy_method", "co2e_kg"),
+    ],
+)
+def test_unknown_is_null_and_never_nothing(schema: str, method: str, value: str) -> None:
+    right = RIGHT[schema]
+    assert problem_with(RESOURCES, schema, {**right, value: 0}) == value
+    assert problem_with(RESOURCES, schema, {**right, value: None}) == value, "estimated, and not known?"
+    assert problem_with(RESOURCES, schema, {**right, method: "unknown"}) is not None, "unknown, and yet known?"
+
+
+def test_a_place_is_named_and_no_value() -> None:
+    wrong = {**RIGHT["energy-v2"], "run_id": ["38.9717, -95.2353"]}
+    assert problem_with(RESOURCES, "energy-v2", wrong) == "run_id"
+
+
+def test_a_record_that_breaks_its_schema_is_dropped_and_counted(tmp_path: Path) -> None:
+    refused: list[int] = []
+    told = Records(tmp_path, RESOURCES, lambda: refused.append(1))
+    assert told.tell("energy-v2", RIGHT["energy-v2"])
+    assert not told.tell("energy-v2", {**RIGHT["energy-v2"], "stage": "sleep"})
+    told.close()
+    assert len(refused) == 1
+    assert (tmp_path / "energy-v2.jsonl").read_text().count("\n") == 1
+
+
+def test_without_schemas_work_goes_on(tmp_path: Path) -> None:
+    """Somebody's own folder of reviewed files may be older than the telemetry."""
+    refused: list[int] = []
+    assert not Records(tmp_path / "told", tmp_path, lambda: refused.append(1)).tell("energy-v2", RIGHT["energy-v2"])
+    assert refused == [1]
+
+
+def test_everything_a_site_tells_follows_its_schema(site: Site) -> None:
+    """Something is published by two roads, something changes nothing, something fails, something is rubbish."""
+    for road in ("s3", "fifo"):
+        samples = Samples("usgs/streamflow", START, 2, copies=1, road=road)
+        emit_samples(site.workshop, samples, carrier(site.workshop, samples.road, "topic", "one"), lambda _: None)
+    site.put(3, spoiled(3))
+    site.send("rubbish")
+    site.work()
+    site.workshop.telemetry.flush()
+    for schema in SCHEMAS:
+        told = records(site.root, schema)
+        assert told, f"nothing was told of {schema}"
+        assert {problem_with(RESOURCES, schema, one) for one in told} == {None}
+    outcomes = {one["outcome"] for one in records(site.root, "auto-update-v1")}
+    assert outcomes >= {"APPLIED", "FAILED"}
+    assert totals(site.root).counter("telemetry_dropped_total") == 0
