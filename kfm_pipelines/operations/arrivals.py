@@ -66,8 +66,9 @@ class Arrivals:
         now = _now()
         energy = self._spent()
         self._count(recorded)
+        new = set(recorded.fresh)
         for one in self._arrived:
-            self._tell_one(one, recorded, now, energy)
+            self._tell_one(one, new, now, energy)
         self._tell_all(recorded, now)
 
     def _read(self, message: Message, datasets: Datasets, *, traced: bool) -> _Arrival:
@@ -126,14 +127,17 @@ class Arrivals:
         metrics.count("sqs_fifo.producer.violations", tally.violations)
         metrics.count("sqs_fifo.dedupe.collisions_detected", recorded.collisions)
 
-    def _tell_one(self, one: _Arrival, recorded: Recorded, now: datetime, energy: Energy) -> None:
+    def _tell_one(self, one: _Arrival, new: set[str], now: datetime, energy: Energy) -> None:
+        """What it brought is not new any more for those after it: copies may come together."""
+        brought = {identity for identity, _ in one.received} & new
+        new -= brought
         telemetry, message = self.workshop.telemetry, one.message
         if message.sent_at and message.received_at:
             waited = max(0.0, (message.received_at - message.sent_at).total_seconds())
             telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
         for identity, context in one.received:
             refused = one.delivery.refusal is not None and identity == one.delivery.refusal.identity
-            fresh = identity in recorded.fresh
+            fresh = identity in brought
             latency = _milliseconds(message.sent_at, now)
             if fresh and latency is not None:
                 telemetry.metrics.observe("event_ingest_latency_ms", latency)
@@ -157,9 +161,9 @@ class Arrivals:
                 },
             )
         if self.queue.endswith(".fifo"):
-            self._tell_fifo(one, recorded, now)
+            self._tell_fifo(one, now, dedup_hit=not brought and not one.delivery.refusal)
 
-    def _tell_fifo(self, one: _Arrival, recorded: Recorded, now: datetime) -> None:
+    def _tell_fifo(self, one: _Arrival, now: datetime, *, dedup_hit: bool) -> None:
         body = one.message.body.encode()
         self.workshop.telemetry.metrics.observe("sqs_fifo.body_hash.length_bytes", len(body))
         refusal = one.delivery.refusal
@@ -173,7 +177,7 @@ class Arrivals:
                 "message_group": one.message.group,
                 "body_hash": hashlib.sha256(body).hexdigest(),
                 "body_bytes": len(body),
-                "dedup_hit": not any(identity in recorded.fresh for identity, _ in one.received) and not refusal,
+                "dedup_hit": dedup_hit,
                 "violation": refusal is not None and isinstance(refusal.error, UniquenessInAttributes),
             },
         )
