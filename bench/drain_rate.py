@@ -45,7 +45,7 @@ def drain_at_a_million_rows(folder: Path) -> Measurement:
 @contextmanager
 def _stack(folder: Path) -> Iterator[Workshop]:
     with own_stack(folder) as workshop:
-        drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=5)  # S3's test event
+        drain(workshop, workshop.queue, budget_seconds=5)  # S3's test event
         yield workshop
 
 
@@ -68,7 +68,7 @@ def _bare_loop(workshop: Workshop) -> None:
 def _drain(workshop: Workshop) -> None:
     recorded = 0
     while recorded < MESSAGES:
-        recorded += drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=600).recorded
+        recorded += drain(workshop, workshop.queue, budget_seconds=600).recorded
 
 
 def _fill_queue(workshop: Workshop, first: int) -> None:

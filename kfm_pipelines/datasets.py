@@ -28,6 +28,7 @@ from kfm_pipelines.declarations import (
     Owner,
     Provider,
     Quality,
+    ServiceLevel,
     Sovereignty,
     Table,
     Tag,
@@ -83,6 +84,7 @@ class Dataset(Declared):
     watermark: Watermark = Watermark()
     due: Due = Due()
     late: LateRule = "patch"  # what becomes of an event that was made after its window closed
+    slo: ServiceLevel = ServiceLevel()
 
     @model_validator(mode="after")
     def _limits_name_own_keys(self) -> Self:

@@ -54,8 +54,10 @@ class Settings:
     openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
     payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
     telemetry: bool  # KFM_TELEMETRY: `on`, or `off` for no metrics, spans and records
-    collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT: where metrics and spans are sent besides the files
     log_level: str  # KFM_LOG_LEVEL: from which level on our own log lines are kept; `off` for no log
+    span_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_TRACES_ENDPOINT: where spans go besides the file
+    metric_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_METRICS_ENDPOINT: where metrics go besides the file
+    metrics_port: int | None  # KFM_METRICS_PORT: where Prometheus may ask; None when nobody has said
     alert_topic: str  # KFM_ALERT_TOPIC: where failed runs are told
     source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
 
@@ -144,8 +146,10 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
         telemetry=_switch(env, "KFM_TELEMETRY", default="on"),
-        collector=_collector(env),
         log_level=_log_level(env),
+        span_collector=_collector(env, "traces"),
+        metric_collector=_collector(env, "metrics"),
+        metrics_port=metrics_port(env),
         alert_topic=env.get("KFM_ALERT_TOPIC") or "kfm-alerts",
         source_date_epoch=_source_date_epoch(env),
     )
@@ -206,11 +210,19 @@ def _log_level(env: Mapping[str, str]) -> str:
     return level
 
 
-def _collector(env: Mapping[str, str]) -> str | None:
-    url = env.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise SettingsInvalid(f"OTEL_EXPORTER_OTLP_ENDPOINT must start with http:// or https://, not {url!r}")
-    return url
+def _collector(env: Mapping[str, str], signal: str) -> str | None:
+    """Where OpenTelemetry's variables say that this signal goes: its own address, or a path below the one of all."""
+    own, of_all = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+    name = own if env.get(own) else of_all
+    url = env.get(name)
+    if url and not url.startswith(("http://", "https://")):
+        raise SettingsInvalid(f"{name} must start with http:// or https://, not {url!r}")
+    return f"{url.rstrip('/')}/v1/{signal}" if url and name == of_all else url or None
+
+
+def metrics_port(environ: Mapping[str, str] | None = None) -> int | None:
+    env = os.environ if environ is None else environ
+    return _whole_number(env, "KFM_METRICS_PORT", 0, at_most=65_535) if env.get("KFM_METRICS_PORT") else None
 
 
 def _care_secrets(env: Mapping[str, str]) -> str:

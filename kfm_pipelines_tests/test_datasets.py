@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
         ({"input.colour": "red"}, r"input\.colour: Extra inputs are not permitted"),
         ({"transform": "guess"}, r"transform: Input should be 'metric_discharge', not 'guess'"),
         ({"title": ...}, r"title: Field required"),
+        ({"slo": {"freshness": "59 s"}}, r"slo\.freshness: must be at least 1 min"),
         (
             {"watermark.out_of_order": "soon"},
             r"watermark\.out_of_order: must be a number and a unit, .*, not 'soon'",
@@ -259,6 +261,7 @@ def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) ->
     assert load(declare, **{"table.primary_key": ["site_no"]}).digest != digest
     assert load(declare, transform="metric_discharge").digest != digest
     assert load(declare, canary={"transform_version": "v2", "fraction": 0.5}).digest == digest
+    assert load(declare, slo={"freshness": "1 h"}).digest == digest
 
 
 def test_who_names_no_transform_has_the_digest_of_before_there_were_any(declare: Declare) -> None:
@@ -283,6 +286,11 @@ def test_the_product_is_the_part_after_the_slash_unless_declared(declare: Declar
 def test_a_wrong_name_is_one_mistake_not_two(declare: Declare) -> None:
     with pytest.raises(DeclarationInvalid, match=r"^one.yaml: dataset: .*'USGS/flow'$"):
         load_dataset(declare("one.yaml", dataset="USGS/flow"))
+
+
+def test_nobody_waits_for_a_dataset_that_promises_no_freshness(declare: Declare) -> None:
+    assert load(declare, slo={}).slo.freshness is None
+    assert load(declare, slo={"freshness": "90 min"}).slo.freshness == timedelta(minutes=90)
 
 
 def test_nothing_is_limited_unless_declared(declare: Declare) -> None:

@@ -106,3 +106,25 @@ def test_lineage_goes_to_a_file_or_over_http_or_nowhere() -> None:
     for url in ("lineage.jsonl", "kafka://host", "file://relative"):
         with pytest.raises(SettingsInvalid, match="KFM_OPENLINEAGE_URL must be none, or start with"):
             load_settings(NEEDED | {"KFM_OPENLINEAGE_URL": url})
+
+
+def test_each_signal_is_sent_where_opentelemetrys_variables_say() -> None:
+    of_all = load_settings({**NEEDED, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/"})
+    assert of_all.span_collector == "http://collector:4318/v1/traces"
+    assert of_all.metric_collector == "http://collector:4318/v1/metrics"
+    own = load_settings({**NEEDED, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "https://metrics/otlp"})
+    assert (own.span_collector, own.metric_collector) == (None, "https://metrics/otlp")
+    assert load_settings(NEEDED).span_collector is None
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
+def test_a_collector_has_an_address(name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=name):
+        load_settings({**NEEDED, name: "collector:4317"})
+
+
+def test_the_port_for_metrics_is_told_apart_from_no_port() -> None:
+    assert load_settings(NEEDED).metrics_port is None
+    assert load_settings({**NEEDED, "KFM_METRICS_PORT": "9999"}).metrics_port == 9999
+    with pytest.raises(SettingsInvalid, match="KFM_METRICS_PORT"):
+        load_settings({**NEEDED, "KFM_METRICS_PORT": "70000"})

@@ -18,6 +18,8 @@ from kfm_pipelines.events.notice import Priority
 from kfm_pipelines.local.samples import SAMPLES
 from kfm_pipelines.messaging.producer import upload
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.telemetry.spans import Value, context_of
+from kfm_pipelines.telemetry.trace_context import TRACEPARENT, TraceContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def emit(**given: Any) -> None:
     with opened_workshop() as workshop:
         way = carrier(workshop, samples.road, target, group or workshop.datasets[samples.dataset].pipeline)
         if body is not None:
-            way.send(_text(body))
+            _send_traced(workshop, way, _text(body))
             _tell({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
         with progress("objects uploaded", samples.windows, quiet=as_json) as show:
@@ -110,13 +112,27 @@ def emit_samples(workshop: Workshop, samples: Samples, way: Way, show: Callable[
     dataset, sample = workshop.datasets[samples.dataset], SAMPLES[samples.dataset]
     keys: dict[str, None] = {}
     for number, start in enumerate(sample.windows(samples.start, samples.windows), start=1):
+        begun = datetime.now(UTC)
         object_key, data = sample.make(start, seed=samples.seed)
         uploaded = upload(dataset, object_key, data, start)
+        [event] = [fold(said, workshop.datasets) for said in normalise(told(uploaded, "s3"))]
+        trace = TraceContext.of_event(event.identity)  # S3's own notice leads to the same one
         for _ in range(samples.messages_each):
-            way.send(told(uploaded, samples.road, samples.priority))
-        keys |= {fold(said, workshop.datasets).key: None for said in normalise(told(uploaded, "s3"))}
+            way.send(told(uploaded, samples.road, samples.priority), {TRACEPARENT: trace.traceparent})
+        attributes: dict[str, Value] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
+        attributes |= {"kfm.event_id": event.identity, "kfm.object": event.asset_uri}
+        workshop.telemetry.spans.origin("publish_event", trace, begun, datetime.now(UTC), attributes)
+        keys |= {event.key: None}
         show(number)
+    workshop.telemetry.flush()
     return list(keys)
+
+
+def _send_traced(workshop: Workshop, way: Way, body: str) -> None:
+    with workshop.telemetry.spans.span("publish_event", kind="producer") as span:
+        here = context_of(span)
+        way.send(body, {TRACEPARENT: here.traceparent} if here else {})
+    workshop.telemetry.flush()
 
 
 def _text(path: Path) -> str:

@@ -77,11 +77,7 @@ def show_standing(standing: Standing, details: dict[str, Any]) -> None:
     outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in standing.outcomes.items())
     without = f"; {standing.without_data} without data" if standing.without_data else ""
     console.print(f"  outcomes   {outcomes or 'none yet'}{without}")
-    console.print(
-        f"  cost       CPU time {_seconds(details['cpu_seconds'])}; estimated energy "
-        f"{_amount(details['energy_ws_estimated'], 'Ws')}, emissions "
-        f"{_amount(details['carbon_grams_estimated'], 'g CO2e')}"
-    )
+    console.print(f"  cost       CPU time {_seconds(details['cpu_seconds'])}; {_energy(details['energy'])}")
     for key in details["quarantined"][:SHOWN]:
         console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {printable(key['reason'])}")
     for move in details["moves"][-SHOWN:]:
@@ -116,6 +112,19 @@ def _compared(report: dict[str, Any]) -> str:
     if "published_rows" in report:
         return f"rows {report['published_rows']} → {report['candidate_rows']}"
     return "compared" if "rows" in report else "nothing to compare with"
+
+
+def _energy(spent: Sequence[dict[str, Any]]) -> str:
+    """Each method for itself."""
+    told = [
+        f"{one['method']} energy {_amount(one['watt_seconds'], 'Ws')}, emissions "
+        f"{_amount(one['carbon_grams'], 'g CO2e')}"
+        for one in spent
+        if one["method"] != "unknown"
+    ]
+    if len(told) < len(spent):
+        told.append("energy of a part unknown")
+    return "; ".join(told) or "energy unknown"
 
 
 def _minute(written: str) -> str:

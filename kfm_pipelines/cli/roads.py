@@ -1,7 +1,9 @@
 """The three roads a message can take into the pipeline: what it says on each, and what carries it there."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from kfm_pipelines.errors import ProducerMistaken
@@ -21,7 +23,7 @@ ROADS: tuple[Road, ...] = ("s3", "auto-update", "fifo")
 class Way(Protocol):
     """What takes a body and sees it on its way."""
 
-    def send(self, body: str) -> None: ...
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,15 @@ class RoutedNotices:
     workshop: Workshop
     past_the_topic: bool
 
-    def send(self, body: str) -> None:
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
         dataset, priority = _said(body)
         settings = self.workshop.settings
         if self.past_the_topic:
-            Queue(settings.priority_queue if priority == "high" else settings.queue).send(body)
+            Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
         else:
             product = self.workshop.datasets[dataset].product
-            Topic(settings.notice_topic).send(body, routing_attributes(dataset, product, priority))
+            said = routing_attributes(dataset, product, priority)
+            Topic(settings.notice_topic).send(body, {**(attributes or {}), **said})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ class InOrder:
     producer: FifoProducer
     group: str
 
-    def send(self, body: str) -> None:
-        self.producer.send_all([Outgoing(body, {}, self.group)])
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
+        self.producer.send_all([Outgoing(body, attributes or {}, self.group)])
 
 
 def carrier(workshop: Workshop, road: Road, target: str, group: str) -> Way:
@@ -60,7 +63,8 @@ def carrier(workshop: Workshop, road: Road, target: str, group: str) -> Way:
         return RoutedNotices(workshop, to_queue)
     if road == "fifo":
         end = Queue(settings.fifo_queue) if to_queue else Topic(settings.fifo_queue)
-        return InOrder(FifoProducer(end), group)
+        hits = partial(workshop.telemetry.metrics.count, "sqs_fifo.dedupe_window_hits")
+        return InOrder(FifoProducer(end, on_window_hit=hits), group)
     return workshop.queue if to_queue else Topic(settings.topic)
 
 

@@ -1,14 +1,12 @@
 """`kfm up`: everything running, for a person to look at, until Ctrl-C."""
 
 import os
-import signal
-import threading
-from types import FrameType
 
 import click
 
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.cli.stopping import stop_on_signal
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
 
@@ -18,13 +16,27 @@ from kfm_pipelines.local.dagster import serve_dagster
 @json_option
 def up(port: int | None, as_json: bool) -> None:
     """Run the embedded stack with Dagster's UI and daemon, on this machine only, until Ctrl-C."""
-    stop = _stop_on_signal()
-    with opened_workshop() as workshop, serve_dagster(workshop.settings.home, os.environ, port) as server:
-        places = {"ui": server.url, "store": workshop.store.url, "home": str(workshop.settings.home)}
+    from kfm_pipelines.telemetry.scrape import USUAL_PORT, serve_metrics
+
+    stop = stop_on_signal()
+    with (
+        opened_workshop() as workshop,
+        serve_metrics(
+            workshop.settings.telemetry_folder, workshop.settings.metrics_port or USUAL_PORT, or_another=True
+        ) as metrics,
+        serve_dagster(workshop.settings.home, os.environ, port) as server,
+    ):
+        places = {
+            "ui": server.url,
+            "metrics": metrics,
+            "store": workshop.store.url,
+            "home": str(workshop.settings.home),
+        }
         if as_json:
             print_json(places)
         else:
             console.print(f"Dagster UI   {server.url}")
+            console.print(f"Metrics      {metrics}")
             console.print(f"Store        {workshop.store.url}")
             console.print("In another terminal: kfm emit, kfm status. Ctrl-C stops everything.")
         while not stop.wait(1.0):
@@ -32,16 +44,3 @@ def up(port: int | None, as_json: bool) -> None:
                 raise ServiceUnavailable(f"Dagster has ended; its log is {server.process.log}")
     if not as_json:
         console.print("stopped")
-
-
-def _stop_on_signal() -> threading.Event:
-    """Ctrl-C or SIGTERM asks once, nicely; while things are stopping, further signals change nothing."""
-    stop = threading.Event()
-
-    def ask(_signal: int, _frame: FrameType | None) -> None:
-        if not stop.is_set():
-            stop.set()
-
-    signal.signal(signal.SIGINT, ask)
-    signal.signal(signal.SIGTERM, ask)
-    return stop

@@ -1,6 +1,8 @@
 """`kfm drain` and `kfm work`: by hand, in this process, what the sensor and the daemon do by themselves."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import click
@@ -9,6 +11,7 @@ from kfm_pipelines.cli.output import console, json_option, notes, print_json, pr
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations.drain import drain_all
+from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.inbox import Tally
 
@@ -23,7 +26,7 @@ PAUSE_SECONDS = 5.0
 @json_option
 def drain(once: bool, as_json: bool) -> None:
     """Move queue messages into the inbox."""
-    with opened_workshop() as workshop:
+    with opened_workshop() as workshop, _metrics_served(workshop, once):
         total = Tally()
         while True:
             drained = drain_all(
@@ -54,7 +57,11 @@ def work(once: bool, as_json: bool) -> None:
     from kfm_pipelines.orchestration.worker import Worked
     from kfm_pipelines.orchestration.worker import work as run_worker
 
-    with opened_workshop() as workshop, progress("keys done", None, quiet=as_json or not once) as show:
+    with (
+        opened_workshop() as workshop,
+        _metrics_served(workshop, once),
+        progress("keys done", None, quiet=as_json or not once) as show,
+    ):
 
         def on_progress(worked: Worked) -> None:
             show(len(worked.outcomes))
@@ -73,6 +80,20 @@ def work(once: bool, as_json: bool) -> None:
                 console.print(f"{keys} keys wait: {killed}")
         if worked.problems:
             raise ServiceUnavailable(worked.problems[0])
+
+
+@contextmanager
+def _metrics_served(workshop: Workshop, once: bool) -> Iterator[None]:
+    """For Prometheus, as long as this process runs, when somebody has said where."""
+    port = workshop.settings.metrics_port
+    if once or port is None:
+        yield
+        return
+    from kfm_pipelines.telemetry.scrape import serve_metrics
+
+    with serve_metrics(workshop.settings.telemetry_folder, port, or_another=True) as url:
+        notes.print(f"metrics: {url}")
+        yield
 
 
 def _summary(counts: dict[str, int]) -> str:

@@ -5,7 +5,7 @@ Belongs here: which dataset, which window, which key. Does not: which of several
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 
 from kfm_pipelines.datasets import Dataset, Datasets
@@ -29,6 +29,9 @@ class IngestEvent(ObjectNotice):
     message_group: str | None = None
     group_sequence: int | None = None
     late: bool = False  # made after its window had closed; only the inbox can tell
+    # How it came, which is nothing it says: the span that received it, and when the queue got its message.
+    trace: str | None = field(default=None, compare=False)
+    sent_at: datetime | None = field(default=None, compare=False)
 
     @property
     def data_time(self) -> datetime:
@@ -36,7 +39,7 @@ class IngestEvent(ObjectNotice):
         return self.granule_start or self.window_start
 
 
-_SAID = tuple(field.name for field in fields(ObjectNotice))
+_SAID = tuple(one.name for one in fields(ObjectNotice))
 
 
 def fold(notice: Notice, datasets: Datasets) -> IngestEvent:

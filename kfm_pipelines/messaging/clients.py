@@ -1,18 +1,21 @@
 """boto3 clients, one of each per process, made from boto3's usual variables.
 
-Belongs here: how patient the clients are. Does not: any call, or what an error means (`aws_errors`).
+Belongs here: how patient the clients are, and that what goes to S3 is counted. Does not: any call, or what an error
+means (`aws_errors`).
 """
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import SettingsInvalid
+from kfm_pipelines.telemetry.network import traffic
 
 if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
     from botocore.config import Config
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_secretsmanager import SecretsManagerClient
@@ -34,7 +37,10 @@ def s3_client() -> "S3Client":
     import boto3
 
     with _usable_settings():
-        return boto3.Session().client("s3", config=_config())
+        client = boto3.Session().client("s3", config=_config())
+    client.meta.events.register("before-send.s3", _count_request)
+    client.meta.events.register("response-received.s3", _count_response)
+    return client
 
 
 @cache
@@ -73,6 +79,24 @@ def _config() -> "Config":
         # An emulator has one address; bucket.127.0.0.1 is none.
         s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},
     )
+
+
+def _count_request(request: "AWSPreparedRequest", **_: object) -> None:
+    """Of every try. What a hook here gives back would be taken for the answer, so it is nothing."""
+    traffic.add(sent=_length(request.headers.items()))
+
+
+def _count_response(response_dict: Mapping[str, Any] | None = None, **_: object) -> None:
+    """A body that is read by and by counts as long as S3 says it is; a try without an answer has none."""
+    if response_dict is not None:
+        body = response_dict["body"]
+        traffic.add(received=len(body) if isinstance(body, bytes) else _length(response_dict["headers"].items()))
+
+
+def _length(headers: Iterable[tuple[str, Any]]) -> int:
+    """What a body has by its own account, 0 when it says nothing."""
+    stated = {name.lower(): value for name, value in headers}
+    return int(stated.get("content-length") or stated.get("x-amz-decoded-content-length") or 0)
 
 
 @contextmanager

@@ -4,12 +4,16 @@ No deduplication id is given: the body is all that tells two events apart, for S
 within five minutes, here or by whoever calls, is delivered once.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kfm_pipelines.errors import ProducerMistaken, SendIncomplete
 from kfm_pipelines.events.fifo import Envelope, Outgoing, checked_group, outgoing
 from kfm_pipelines.messaging.batches import Refused, batches
+
+WINDOW_SECONDS = 300.0  # in which SQS tells equal bodies
 
 
 class Carrier(Protocol):
@@ -21,8 +25,13 @@ class Carrier(Protocol):
 
 
 class FifoProducer:
-    def __init__(self, carrier: Carrier) -> None:
+    """`on_window_hit` is called for each message whose body this producer has sent within five minutes before: it is
+    taken, and not delivered again."""
+
+    def __init__(self, carrier: Carrier, on_window_hit: Callable[[], None] = lambda: None) -> None:
         self._carrier = carrier
+        self._on_window_hit = on_window_hit
+        self._sent: dict[bytes, float] = {}
 
     def send(self, event: Envelope, group: str | None = None, routing: Sequence[str] = ()) -> None:
         """Send one event; its pipeline is its group unless told otherwise. See `outgoing` for `routing`."""
@@ -36,8 +45,21 @@ class FifoProducer:
         refused = self._send(everything)
         passing = {one.position: everything[one.position] for one in refused if not one.for_good}
         left = [one for one in refused if one.for_good] + self._send(passing)
+        lost = {one.position for one in left}
+        self._remember(message.body for position, message in everything.items() if position not in lost)
         if left:
             raise _not_taken(self._carrier.name, len(messages), left)
+
+    def _remember(self, bodies: Iterable[str]) -> None:
+        """Each body that was taken, for as long as SQS remembers it. One within the window does not begin it anew."""
+        now = time.monotonic()
+        self._sent = {digest: at for digest, at in self._sent.items() if now - at < WINDOW_SECONDS}
+        for body in bodies:
+            digest = hashlib.sha256(body.encode()).digest()
+            if digest in self._sent:
+                self._on_window_hit()
+            else:
+                self._sent[digest] = now
 
     def _send(self, messages: Mapping[int, Outgoing]) -> list[Refused]:
         refused: list[Refused] = []

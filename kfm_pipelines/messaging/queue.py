@@ -4,6 +4,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import SettingsInvalid
@@ -37,6 +38,8 @@ class Message:
     sequence: int | None = None
     receives: int = 1
     moved_from: str | None = None  # the queue SQS took it from, when this is a dead-letter queue
+    sent_at: datetime | None = None  # when SQS got it, by its clock
+    received_at: datetime | None = None  # when we got it, by ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,11 @@ class Queue:
                     "SequenceNumber",
                     "ApproximateReceiveCount",
                     "DeadLetterQueueSourceArn",
+                    "SentTimestamp",
                 ],
             )
-        return [_message(received) for received in answer.get("Messages", [])]
+        now = datetime.now(UTC)
+        return [_message(received, now) for received in answer.get("Messages", [])]
 
     def delete(self, messages: Sequence[Message]) -> int:
         """Delete what was recorded; return how many are gone. What SQS fails to delete twice comes again and is
@@ -143,7 +148,7 @@ class Queue:
         return self._known_url
 
 
-def _message(received: "MessageTypeDef") -> Message:
+def _message(received: "MessageTypeDef", now: datetime) -> Message:
     system = {str(name): value for name, value in received.get("Attributes", {}).items()}
     sequence = system.get("SequenceNumber")
     attributes = received.get("MessageAttributes", {})
@@ -157,6 +162,8 @@ def _message(received: "MessageTypeDef") -> Message:
         sequence=int(sequence) if sequence else None,
         receives=int(system.get("ApproximateReceiveCount", 1)),
         moved_from=system.get("DeadLetterQueueSourceArn", "").rsplit(":", 1)[-1] or None,
+        sent_at=datetime.fromtimestamp(int(sent) / 1000, UTC) if (sent := system.get("SentTimestamp")) else None,
+        received_at=now,
     )
 
 

@@ -23,6 +23,8 @@ from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
 from kfm_pipelines.operations.judging import judge_before_masking, judge_table, refusal_of
 from kfm_pipelines.operations.key_work import KeyWork
+from kfm_pipelines.operations.outcomes_told import OutcomesTold
+from kfm_pipelines.operations.parts_told import part
 from kfm_pipelines.operations.published_maps import published_maps
 from kfm_pipelines.operations.purposes import EVENTS, Purpose, refused_keys, reproduces
 from kfm_pipelines.operations.red_bytes import keep_red
@@ -32,6 +34,7 @@ from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.terms import TermsOfKeys
 from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.validation_report import write_validation_report
+from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.mask import Outcome, mask
@@ -39,8 +42,8 @@ from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_publ
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
+from kfm_pipelines.state.energy import enter_lost
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
-from kfm_pipelines.state.replay_keys import add_cpu
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
@@ -60,7 +63,9 @@ class Batch:
         self._reproduces = reproduces(workshop.database, dataset.dataset, purpose)
         declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
         self._terms = TermsOfKeys(workshop, dataset, declaration)
-        self._work = KeyWork(workshop, self._layout)
+        self._told = WorkTold(workshop, dataset, run_id, purpose)
+        self._outcomes = OutcomesTold(workshop, dataset, run_id, purpose.replay, self._told)
+        self._work = KeyWork(workshop, self._layout, self._told, self._outcomes)
         self.claims = Claims(
             workshop.database,
             run_id,
@@ -76,22 +81,26 @@ class Batch:
         """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
         fetches = Fetches()
         with self._under_way():
+            self._told.know(keys)
             for key in self._allowed(keys):
                 claim = self._claimed(key)
                 if claim is None:
                     continue
                 with self._work.on(claim, "compute"):
-                    prepared = self._prepared(claim)
+                    with part(self._workshop, "extract"):
+                        prepared = self._prepared(claim)
                     fetches += prepared.fetches
                     if isinstance(prepared, inputs.Settled):
                         self.notes[key] = prepared.note
+                        self._outcomes.skipped(claim)
                         continue
                     terms = self._terms.of(key)
-                    yield Handoff.of(claim, write_parquet(compute(terms.dataset, prepared.objects)))
+                    with part(self._workshop, "transform"):
+                        made = write_parquet(compute(terms.dataset, prepared.objects))
+                    yield Handoff.of(claim, made)
                     detail = {**prepared.as_detail(), **terms.as_detail(key)}
                     transactions.advance(self.database, claim, Step.COMPUTE, detail)
-        log.info("%s: %d objects unchanged, %d fetched", self._dataset.dataset, fetches.hits, fetches.misses)
-        count_fetches(self.database, self._dataset.dataset, fetches)
+        self._tell_fetches(fetches)
 
     def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
         """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
@@ -134,12 +143,13 @@ class Batch:
         """Write each green key's revision, complete, to where no reader looks, and let the release gates judge it."""
         judgements: list[Judgement] = []
         with self._under_way():
-            for claim in self.held(keys):
+            for claim in self._known(keys):
                 with self._work.on(claim, "stage"):
                     terms = self._terms.of(claim.key)
                     if self._reproduces:
                         reproduction.refuse_other_data(self.database, claim)
-                    staged = release.stage_candidate(self._workshop, terms.dataset, claim, terms.governance)
+                    with part(self._workshop, "stac_write"):
+                        staged = release.stage_candidate(self._workshop, terms.dataset, claim, terms.governance)
                     transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
                     rules = terms.rules(claim.key)
                     verdicts = judge_release(self._workshop, terms.dataset, claim, rules, staged)
@@ -153,7 +163,7 @@ class Batch:
         published: dict[str, Mapping[str, Any]] = {}
         keys = self._allowed(list(keys))
         with self._under_way():
-            for claim in self.held(keys):
+            for claim in self._known(keys):
                 with self._work.on(claim, "publish"):
                     if self._reproduces and self._is_there(claim):
                         continue
@@ -163,6 +173,7 @@ class Batch:
                     terms = self._terms.of(claim.key)
                     done = release.publish(self._workshop, terms.dataset, claim, terms.governance)
                     published[claim.key] = done.as_detail()
+                    self._outcomes.applied(claim, published[claim.key])
         return published
 
     def care_shown(self, keys: Iterable[str]) -> dict[str, CareShown]:
@@ -197,6 +208,12 @@ class Batch:
         claims = self.claims.held()
         return [claims[key] for key in keys if key in claims]
 
+    def _known(self, keys: Iterable[str]) -> list[Claim]:
+        """The same, and where they come from, as it is now."""
+        claims = self.held(keys)
+        self._told.know([claim.key for claim in claims])
+        return claims
+
     def _allowed(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that this run may touch; the notes say why not the others."""
         refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys, self.claims.owner)
@@ -215,12 +232,14 @@ class Batch:
         except KfmError as error:
             self.notes[key] = str(error)
             return None
-        with self._work.on(claim, "compute"):
+        with self._work.on(claim, "compute", "wal_replay"):
+            enter_lost(self.database, key, self._dataset.dataset, self._workshop.coefficients_digest)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
                 self._workshop, self._dataset, claim, intent, lambda: self._terms.of(key).governance
             ):
                 self.notes[key] = "an interrupted publication was completed"
+                self._outcomes.applied(claim, intent.detail)
                 return None
             clear_work(self._store, self._layout, key)
             return claim
@@ -256,6 +275,7 @@ class Batch:
         self._work.clear(claim)
         detail = {"revision": staged.revision, "reason": reproduction.REPRODUCED}
         transactions.skip(self.database, claim, detail)
+        self._outcomes.skipped(claim)
         return True
 
     def _waits(self, claim: Claim) -> bool:
@@ -267,6 +287,7 @@ class Batch:
         entry = asking_entry(self._dataset, claim, governance.policy, staged.digest)
         transactions.await_review(self.database, claim, staged.digest, entry)
         self.notes[claim.key] = "awaiting review"
+        self._outcomes.waits(claim)
         return True
 
     def _heed(self, claim: Claim, verdicts: Iterable[Verdict], judgements: list[Judgement]) -> None:
@@ -280,14 +301,22 @@ class Batch:
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
-        """Leases are kept alive while a stage works; afterwards a replay is told what its keys have cost."""
+        """Leases are kept alive while a stage works; afterwards what it has cost and come to is told."""
         try:
             with self.claims.kept_alive():
                 yield
         finally:
-            if self._purpose.replay:
-                add_cpu(self.database, self._purpose.replay, self._work.cpu_seconds)
-                self._work.cpu_seconds.clear()  # the same batch may work on
+            self._told.end_stage()
+            self._outcomes.end_stage()
+            self._workshop.telemetry.flush()
+
+    def _tell_fetches(self, fetches: Fetches) -> None:
+        """How many objects S3 did not have to be asked for."""
+        dataset, metrics = self._dataset.dataset, self._workshop.telemetry.metrics
+        log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
+        metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
+        metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
+        count_fetches(self.database, dataset, fetches)
 
     def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
         if all(judgement.verdict.passed for judgement in judgements):

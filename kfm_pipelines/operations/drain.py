@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, Unreachable
 from kfm_pipelines.messaging.queue import Message, Queue
-from kfm_pipelines.operations.reading import read_message, refused
+from kfm_pipelines.operations.arrivals import Arrivals
+from kfm_pipelines.operations.reading import refused
 from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import Delivery, Tally, record
+from kfm_pipelines.state.inbox import Delivery, Recorded, Tally, record
 
 # How long one look into the queues may take: far less than a message stays hidden, which `kfm doctor` compares.
 LONGEST_DRAIN_SECONDS = 15.0
@@ -38,7 +39,7 @@ def drain_all(workshop: Workshop, *, budget_seconds: float, wait_seconds: int = 
         share = max(0.0, left / (len(workshop.intakes) - number))
         wait = wait_seconds if number == len(workshop.intakes) - 1 else 0
         try:
-            total += drain(workshop.database, intake.queue, workshop.datasets, budget_seconds=share, wait_seconds=wait)
+            total += drain(workshop, intake.queue, budget_seconds=share, wait_seconds=wait)
         except KfmError as error:
             problems.append(f"{error}; will try again")
             if isinstance(error, Unreachable):
@@ -46,35 +47,36 @@ def drain_all(workshop: Workshop, *, budget_seconds: float, wait_seconds: int = 
     return Drained(total, tuple(problems))
 
 
-def drain(
-    database: Database, queue: Queue, datasets: Datasets, *, budget_seconds: float, wait_seconds: int = 0
-) -> Tally:
+def drain(workshop: Workshop, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> Tally:
     """Empty the queue, or stop after about `budget_seconds`."""
-    total = Tally()
+    total, database, datasets = Tally(), workshop.database, workshop.datasets
     deadline = time.monotonic() + budget_seconds
     database.fetch("SELECT 1")  # a message that is received and cannot be recorded has used up one of its receives
     while True:
         messages = _collect(queue, wait_seconds, deadline)
         if not messages:
             return total
-        read = [read_message(one, datasets) for one in messages]
-        total += record_safely(database, queue.name, messages, read, datasets)
+        arrivals = Arrivals(workshop, queue.name)
+        read = arrivals.read(messages, datasets)
+        recorded = record_safely(database, queue.name, messages, read, datasets)
+        total += recorded.tally
         queue.delete(messages)
         keep_time(database, datasets)
+        arrivals.tell(recorded)
         if time.monotonic() >= deadline:
             return total
 
 
 def record_safely(
     database: Database, queue: str, messages: Sequence[Message], deliveries: Sequence[Delivery], datasets: Datasets
-) -> Tally:
+) -> Recorded:
     """Record a batch; should the database refuse it, each message alone, so that one cannot hold up the others."""
     try:
         return record(database, queue, deliveries, datasets)
     except Terminal as error:
         if len(messages) > 1:
             pairs = zip(messages, deliveries, strict=True)
-            return sum((record_safely(database, queue, [one], [read], datasets) for one, read in pairs), Tally())
+            return sum((record_safely(database, queue, [one], [read], datasets) for one, read in pairs), Recorded())
         why = MessageRefused(f"the message could not be recorded: {error}")
         refusal = refused(messages[0], why)
         return record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)

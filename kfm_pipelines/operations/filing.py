@@ -18,6 +18,7 @@ from kfm_pipelines.messaging.queue import MOST_ATTRIBUTES, Queue
 from kfm_pipelines.operations.what_to_fix import what_to_fix
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import letters
+from kfm_pipelines.state.energy import cpu_seconds_in_all, energy_in_all, spent_in_transaction
 from kfm_pipelines.state.letters import Letter
 from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantined
 
@@ -72,8 +73,7 @@ def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
         "findings": _findings(workshop, letter),
         "payload": None if letter.body is None else summary_of(letter.body),
         "lineage": {**letter.lineage, "run": letter.run_id},
-        # Energy is not measured here; a record that cannot know it does not say 0.
-        "cost": {"wall_seconds": letter.cost.get("seconds"), "energy_joules": None},
+        "cost": _cost(workshop, letter),
         "opened_at": letter.at.isoformat(),
         "changed_at": letter.changed_at.isoformat(),
         "history": [
@@ -87,6 +87,21 @@ def _findings(workshop: Workshop, letter: Letter) -> list[dict[str, Any]]:
     """What the gates found in the transaction that failed."""
     txn = letter.lineage.get("txn")
     return what_to_fix(workshop, letter.key, txn) if letter.key and txn else []
+
+
+def _cost(workshop: Workshop, letter: Letter) -> dict[str, Any]:
+    """Of the attempt that failed, as far as its stages have ended. What is not known is null, and never 0."""
+    txn = letter.lineage.get("txn")
+    spent = spent_in_transaction(workshop.database, letter.key, txn) if letter.key and txn else ()
+    energy = energy_in_all(spent)
+    return {
+        "wall_seconds": letter.cost.get("seconds"),
+        "cpu_seconds": cpu_seconds_in_all(spent),
+        "energy_method": energy.method,
+        "energy_joules": energy.watt_seconds,
+        "carbon_grams_estimated": energy.carbon_grams,
+        "cost_usd_estimated": energy.cost_usd,
+    }
 
 
 def _shown(detail: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.operations.archive import archive_events
 from kfm_pipelines.operations.governance import governance_of
+from kfm_pipelines.operations.parts_told import part
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import SourceObject, inputs_hash
 from kfm_pipelines.state import late_lane, transactions, wal
@@ -87,7 +88,7 @@ def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> 
 
 def _fetched(workshop: Workshop, dataset: Dataset, claim: Claim, event: IngestEvent) -> Fetched:
     try:
-        return fetch(event, dataset.input.max_bytes)
+        return fetched_object(workshop, event, dataset.input.max_bytes)
     except IntegrityBroken as error:
         held = late_lane.held_of_key(workshop.database, claim.key).get(event.asset_uri)
         if held is None:
@@ -95,6 +96,11 @@ def _fetched(workshop: Workshop, dataset: Dataset, claim: Claim, event: IngestEv
         raise IntegrityBroken(
             f"{error}; a late event about this object is held, {held[:16]}: see kfm late list"
         ) from error
+
+
+def fetched_object(workshop: Workshop, event: IngestEvent, max_bytes: int) -> Fetched:
+    with part(workshop, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
+        return fetch(event, max_bytes)
 
 
 def prepared_from(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, Fetched]) -> Prepared:

@@ -13,6 +13,7 @@ from kfm_pipelines.gates import ApprovedSchema, Finding, TableSubject, Verdict, 
 from kfm_pipelines.gates.expectations import judge_suite
 from kfm_pipelines.gates.quality.rows import PRIMARY_KEY_UNIQUE
 from kfm_pipelines.gates.verdict import error, judge
+from kfm_pipelines.operations.gates_told import told
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.operations.inputs import window_of_key
@@ -66,27 +67,31 @@ def judge_table(
 
 def table_verdicts(workshop: Workshop, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
     """What is in a table is looked at only when its schema is right. A gate that cannot judge refuses."""
-    schema = _given("schema", judge_schema, subject)
+    schema = told(workshop, "schema", lambda: _given("schema", judge_schema, subject))
     yield schema, None
     if schema.passed:
-        yield _quality(workshop, subject)
+        reports: list[Report] = []
+        yield told(workshop, "qa", lambda: _quality(workshop, subject, reports)), reports[0]
 
 
-def _quality(workshop: Workshop, subject: TableSubject) -> tuple[Verdict, Report]:
-    """By the declared thresholds, and by the suite of Great Expectations where the dataset has one."""
+def _quality(workshop: Workshop, subject: TableSubject, reports: list[Report]) -> Verdict:
+    """By the declared thresholds, and by the suite of Great Expectations where the dataset has one; its report is left
+    in `reports`, or None."""
     verdict = _given("qa", judge_quality, subject)
     name, dataset = subject.dataset.quality.suite, subject.dataset
     if name is None:
-        return verdict, None
+        reports.append(None)
+        return verdict
     suite = workshop.suite(name, published_table(dataset, workshop.policy(dataset)))
     try:
         judged = judge_suite(suite, subject)
     except MemoryError:
         raise
     except Exception as failure:  # noqa: BLE001 - what it is may quote the data
-        return Verdict(verdict.gate, (*verdict.findings, _failed("qa", failure)), verdict.rules), None
-    findings, rules = (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules)
-    return Verdict(verdict.gate, findings, rules), judged.report
+        reports.append(None)
+        return Verdict(verdict.gate, (*verdict.findings, _failed("qa", failure)), verdict.rules)
+    reports.append(judged.report)
+    return Verdict(verdict.gate, (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules))
 
 
 def _given(gate: str, judged: Callable[[TableSubject], Verdict], subject: TableSubject) -> Verdict:
@@ -114,7 +119,8 @@ def fitness_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: "pa.T
 
 def judge_before_masking(workshop: Workshop, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
     """A refusal is on record like any other; the bytes are not masked, so neither they nor their digest are kept."""
-    verdict = fitness_to_mask(workshop, dataset, handoff.claim.key, table, handoff.data)
+    key, data = handoff.claim.key, handoff.data
+    verdict = told(workshop, "schema", lambda: fitness_to_mask(workshop, dataset, key, table, data))
     if not verdict.passed:
         _record(workshop, dataset, handoff.claim, BEFORE_MASKING, verdict)
         write_validation_report(workshop, dataset, handoff.claim)

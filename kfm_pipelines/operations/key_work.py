@@ -1,12 +1,10 @@
-"""Work on one key of a run: whatever goes wrong is that key's alone, and what it has cost is counted.
+"""Work on one key of a run: whatever goes wrong is that key's alone, and what happens to it is told.
 
 What a failure does to its key depends on its class. A key of a replay is not made due by it, since its replay asks
 again, unless its publication has begun: that has to be completed, whatever becomes of the replay.
 """
 
 import logging
-import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +17,9 @@ from kfm_pipelines.errors import (
     Retryable,
     Terminal,
 )
+from kfm_pipelines.operations.outcomes_told import OutcomesTold
 from kfm_pipelines.operations.traces import trace_of
+from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claim
@@ -31,24 +31,24 @@ log = logging.getLogger(__name__)
 class KeyWork:
     """The keys that one stage of a run works on, one after the other."""
 
-    def __init__(self, workshop: Workshop, layout: Layout) -> None:
+    def __init__(self, workshop: Workshop, layout: Layout, told: WorkTold, outcomes: OutcomesTold) -> None:
         self._workshop = workshop
         self._layout = layout
+        self._told = told
+        self._outcomes = outcomes
         self.notes: dict[str, str] = {}  # why a key dropped out
-        self.cpu_seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
-    def on(self, claim: Claim, stage: str) -> Iterator[None]:
+    def on(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
         """That the key was lost may show only when its failure is written."""
-        begun = time.process_time()
-        try:
-            with self._answering(claim, stage):
-                yield
-        except OwnershipLost as error:
-            self.notes[claim.key] = str(error)
-            self.clear(claim)
-        finally:
-            self.cpu_seconds[claim.key] += time.process_time() - begun
+        with self._told.work(claim, stage, span):
+            try:
+                with self._answering(claim, stage):
+                    yield
+            except OwnershipLost as error:
+                self._told.failed(error)
+                self.notes[claim.key] = str(error)
+                self.clear(claim)
 
     def hand_back(self, claim: Claim, *, delay: float, reason: str, count_attempt: bool) -> None:
         self.clear(claim)
@@ -90,8 +90,10 @@ class KeyWork:
         delay = self._workshop.retries.delay(claim.attempts, self._workshop.random)
         left = claim.replay and not transactions.publish_intent(self._workshop.database, claim.key)
         when = "its replay asks again" if left else f"comes again in {delay:.0f} s"
+        self._told.failed(error)
         self.notes[claim.key] = f"{when}: {error}"
         self.hand_back(claim, delay=delay, reason=str(error), count_attempt=True)
+        self._outcomes.again(error)
 
     def _refuse(self, claim: Claim, error: ReplayRefused) -> None:
         """What is published stays as it is and nothing is wrong with it, so there is no dead letter."""
@@ -102,7 +104,9 @@ class KeyWork:
         )
 
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
+        self._told.failed(error)
         self.notes[claim.key] = str(error)
         self.clear(claim)
         again_in = self._workshop.retries.cap_seconds
         transactions.fail(self._workshop.database, claim, stage, error, again_in=again_in, trace=trace_of(error))
+        self._outcomes.failed(claim, stage, error)

@@ -176,7 +176,7 @@ def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) 
         queue = queue_of(workshop, item.letter)
         while True:
             depth = queue.depth()
-            drain(workshop.database, queue, workshop.datasets, budget_seconds=LONGEST_DRAIN_SECONDS)
+            drain(workshop, queue, budget_seconds=LONGEST_DRAIN_SECONDS)
             empty = depth.waiting + depth.in_flight == 0
             if empty and redrives.mark(workshop.database, item.token, "planned", only_from=ON_THE_WAY):
                 break

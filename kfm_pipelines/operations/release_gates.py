@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 
 from kfm_pipelines.care.verifier import Evidence, digest_of
 from kfm_pipelines.datasets import Dataset
@@ -17,6 +18,7 @@ from kfm_pipelines.gates import (
     judge_integrity,
 )
 from kfm_pipelines.gates.integrity import DATA, ITEM
+from kfm_pipelines.operations.gates_told import told
 from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import rewrite_parquet
@@ -53,7 +55,7 @@ def judge_release(
         "governance": lambda: judge_governance(replace(subject, verified=_verified(workshop, claim))),
     }
     for name, gate in gates.items():
-        verdict = _given(claim, name, gate)
+        verdict = told(workshop, name, partial(_given, claim, name, gate))
         findings = tuple(asdict(finding) for finding in verdict.findings)
         judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules)
         record_verdict(workshop.database, claim, dataset.dataset, judged)

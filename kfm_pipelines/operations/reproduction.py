@@ -14,7 +14,7 @@ from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.operations.archive import archive_events
 from kfm_pipelines.operations.configuration_changes import UNKEPT, UNPUBLISHED, configuration_changes
 from kfm_pipelines.operations.frozen_config import DECLARATION
-from kfm_pipelines.operations.inputs import Prepared, prepared_from
+from kfm_pipelines.operations.inputs import Prepared, fetched_object, prepared_from
 from kfm_pipelines.operations.release import detail_of
 from kfm_pipelines.operations.terms import TermsOfKeys
 from kfm_pipelines.operations.workshop import Workshop
@@ -26,7 +26,7 @@ from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.makings import Making, making_of
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout, Store
-from kfm_pipelines.stores.sources import Fetched, fetch
+from kfm_pipelines.stores.sources import Fetched
 
 REPRODUCED = "reproduced byte for byte"
 
@@ -59,7 +59,7 @@ def prepare_again(workshop: Workshop, claim: Claim, terms: TermsOfKeys) -> Prepa
     _refuse(claim.key, what_changed(workshop, claim.key))
     making, of_then = _made(workshop.database, claim.key), terms.of(claim.key)
     events = _events_of_then(making, known)
-    fetched = _fetched(making, events, of_then.dataset)
+    fetched = _fetched(workshop, making, events, of_then.dataset)
     prepared = prepared_from(of_then.governance.config_digest(claim.key), events, fetched)
     if prepared.inputs_hash != making.computed["inputs_hash"]:
         _refuse(claim.key, ["its inputs come out as others, though nothing that is kept of them has changed"])
@@ -127,11 +127,11 @@ def _events_of_then(making: Making, known: Sequence[IngestEvent]) -> list[Ingest
     ]
 
 
-def _fetched(making: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
+def _fetched(workshop: Workshop, making: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
     fetched, changes = {}, []
     for event in events:
         try:
-            fetched[event.asset_uri] = fetch(event, dataset.input.max_bytes)
+            fetched[event.asset_uri] = fetched_object(workshop, event, dataset.input.max_bytes)
         except (IntegrityBroken, ObjectMissing, ObjectForbidden) as error:
             changes.append(str(error))
             continue

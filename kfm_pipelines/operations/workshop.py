@@ -18,8 +18,11 @@ from kfm_pipelines.operations.care_secrets import secret_of
 from kfm_pipelines.operations.signing import load_signer
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.frozen import freeze
 from kfm_pipelines.stores import Store, open_store
+from kfm_pipelines.telemetry.energy import Coefficients, Energy, energy_of, load_coefficients
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
+from kfm_pipelines.telemetry.usage import RunUsage, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Workshop:
     _suites: dict[tuple[str | None, ...], Suite] = field(default_factory=dict)
     _secrets: dict[str, bytes] = field(default_factory=dict, repr=False)
     announced: set[str] = field(default_factory=set)  # public keys that are known to be in the store
+    moments: dict[str, float] = field(default_factory=dict)  # when this process last did what is not always to be done
+    runs: dict[str, RunUsage] = field(default_factory=dict)  # those that this process is executing
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     @cached_property
@@ -104,6 +109,18 @@ class Workshop:
     @cached_property
     def authorities(self) -> Mapping[str, Authority]:
         return load_authorities(self.settings.resources, self.settings.authorities)
+
+    @cached_property
+    def coefficients(self) -> Coefficients:
+        return load_coefficients(self.settings.resources)
+
+    @cached_property
+    def coefficients_digest(self) -> str:
+        """Under which the ledger's entries find what they were estimated with."""
+        return freeze(self.database, "energy-coefficients", self.coefficients.model_dump(mode="json"))
+
+    def energy_of(self, usage: Usage) -> Energy:
+        return energy_of(self.coefficients, usage)
 
     def care_secret(self, key_id: str) -> bytes:
         """Read once: a run masks all its keys with the same one."""

@@ -11,12 +11,11 @@ from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.operations.batch import Batch
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.handoff import HandoffStream
-from kfm_pipelines.operations.lineage import tell
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.orchestration import reports
 from kfm_pipelines.orchestration.handoffs import Handoffs
-from kfm_pipelines.orchestration.lineage_hooks import lineage_hooks
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of, pool_of
+from kfm_pipelines.orchestration.run_hooks import run_hooks, tell_start
 from kfm_pipelines.orchestration.shown import column_schema
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
@@ -37,7 +36,7 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         hands_on=True,
     )
     def compute(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Handoffs:
-        tell(workshop.open(), dataset, context.run.run_id, "START")
+        tell_start(workshop.open(), dataset, context.run.run_id)
         batch = _batch(context, workshop, dataset)
         return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
 
@@ -116,6 +115,7 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
         # A release that somebody has to see first is not published by its run.
         output_required=False,
         metadata={"dagster/column_schema": column_schema(published)} if published else {},
+        freshness_policy=_freshness(dataset),
     )
     def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
         batch = _batch(context, workshop, dataset)
@@ -127,6 +127,12 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
             yield dg.MaterializeResult(metadata={"keys_published": len(releases)})
 
     return publish
+
+
+def _freshness(dataset: Dataset) -> dg.FreshnessPolicy | None:
+    """Of the newest publication, whichever key it is of."""
+    declared = dataset.slo.freshness
+    return dg.FreshnessPolicy.time_window(fail_window=declared) if declared else None
 
 
 def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.AssetCheckSpec]:
@@ -175,7 +181,7 @@ def stage_asset(
             **(metadata or {}),
         },
         io_manager_key="handoffs" if hands_on else None,
-        hooks=lineage_hooks(dataset, stage),
+        hooks=run_hooks(dataset, stage),
         **particulars,
     )
     return decorator

@@ -11,6 +11,7 @@ from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.operations.kill_switch import complete_seen
 from kfm_pipelines.operations.timekeeping import keep_time, time_told
+from kfm_pipelines.operations.vital_signs import take_vital_signs
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import Requests, dispatch
 from kfm_pipelines.orchestration.reaper import reap
@@ -36,6 +37,12 @@ def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition]) -> dg.SensorDefi
 
 def tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
     """A queue that is away holds up no key that is already recorded, and says so."""
+    result = _tick(instance, workshop)
+    take_vital_signs(workshop)
+    return result
+
+
+def _tick(instance: dg.DagsterInstance, workshop: Workshop) -> dg.SensorResult:
     try:
         drained = "; ".join([_drained(workshop), *complete_seen(workshop), *refresh_stale(workshop)])
         keep_time(workshop.database, workshop.datasets)

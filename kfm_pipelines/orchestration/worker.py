@@ -15,6 +15,7 @@ from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain_all
 from kfm_pipelines.operations.kill_switch import complete_seen
 from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS
 from kfm_pipelines.operations.timekeeping import keep_time
+from kfm_pipelines.operations.vital_signs import take_vital_signs
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import planned_runs, put_off, range_tags, run_tags, settle
@@ -75,8 +76,10 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
                 _execute(definitions, instance, workshop, run, worked)
                 on_progress(worked)
             if worked.runs > before or drained.tally.received:
+                take_vital_signs(workshop)
                 continue
             nap = _nap(workshop, once)
+            take_vital_signs(workshop, at_once=nap is None)
             if nap is None:
                 return worked
             time.sleep(nap)

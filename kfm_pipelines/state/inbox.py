@@ -1,7 +1,7 @@
 """The inbox: every event once, by identity, before its message is deleted from the queue."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,18 @@ class Tally:
         return Tally(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What came of a batch of messages: counted, and which events were new."""
+
+    tally: Tally = field(default_factory=Tally)
+    fresh: frozenset[str] = frozenset()
+    collisions: int = 0
+
+    def __add__(self, other: "Recorded") -> "Recorded":
+        return Recorded(self.tally + other.tally, self.fresh | other.fresh, self.collisions + other.collisions)
+
+
 def record(
     database: Database,
     queue: str,
@@ -50,7 +62,7 @@ def record(
     datasets: Datasets,
     *,
     now: datetime | None = None,
-) -> Tally:
+) -> Recorded:
     """Commit a batch of messages: new events make their keys due, known ones change nothing. How far streams have come
     is part of it, and what is late by that. `now` is the clock that watermarks and waits go by; the database's is."""
     with database.transaction() as connection:
@@ -82,7 +94,8 @@ def record(
             violations=sum(isinstance(refusal.error, UniquenessInAttributes) for refusal in refusals),
         )
         _count(connection, queue, tally)
-    return tally
+    collisions = news.collisions + tellings.collisions_among(counted, told)
+    return Recorded(tally, frozenset(one.event.identity for one in fresh), collisions)
 
 
 def events_of(connection: "Connection[dict[str, Any]]", key: str) -> list[IngestEvent]:

@@ -41,16 +41,13 @@ def prepare_trial(database: Database, replay: str, key: str) -> None:
         take_inputs(connection, replay, [key])
 
 
-def record_canary(
-    database: Database, replay: str, key: str, comparison: Mapping[str, object], cpu_seconds: float
-) -> None:
+def record_canary(database: Database, replay: str, key: str, comparison: Mapping[str, object]) -> None:
     from psycopg.types.json import Jsonb
 
     database.execute(
         """
-        UPDATE kfm.replay_keys SET canary = true, comparison = %(comparison)s,
-            cpu_seconds = cpu_seconds + %(cpu_seconds)s
+        UPDATE kfm.replay_keys SET canary = true, comparison = %(comparison)s
         WHERE replay = %(replay)s AND key = %(key)s
         """,
-        {"replay": replay, "key": key, "comparison": Jsonb(dict(comparison)), "cpu_seconds": cpu_seconds},
+        {"replay": replay, "key": key, "comparison": Jsonb(dict(comparison))},
     )

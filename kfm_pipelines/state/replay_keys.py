@@ -40,13 +40,12 @@ class KeyState:
     outcome: str | None
     comparison: Mapping[str, Any] | None
     telemetry: Mapping[str, Any]
-    cpu_seconds: float
 
 
 def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = None) -> list[KeyState]:
     rows = database.fetch(
         """
-        SELECT key, source, canary, state, why, batch, attempts, outcome, comparison, telemetry, cpu_seconds
+        SELECT key, source, canary, state, why, batch, attempts, outcome, comparison, telemetry
         FROM kfm.replay_keys WHERE replay = %(replay)s AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s))
         ORDER BY place
         """,
@@ -109,21 +108,6 @@ def failures_of(database: Database, replay: str) -> dict[str, str]:
         {"replay": replay},
     )
     return {row["key"]: row["reason"] for row in rows}
-
-
-def add_cpu(database: Database, replay: str, seconds: Mapping[str, float]) -> None:
-    """Add what keys have cost in a stage of a run; a key that is none of the replay's is left out."""
-    if not seconds:
-        return
-    keys = sorted(seconds)
-    database.execute(
-        """
-        UPDATE kfm.replay_keys k SET cpu_seconds = k.cpu_seconds + spent.seconds
-        FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS spent (key, seconds)
-        WHERE k.replay = %(replay)s AND k.key = spent.key
-        """,
-        {"replay": replay, "keys": keys, "seconds": [seconds[key] for key in keys]},
-    )
 
 
 def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:

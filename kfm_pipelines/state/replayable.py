@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.revisions import Revision
+from kfm_pipelines.telemetry.usage import Usage
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -49,7 +50,7 @@ class Measured:
     """What keys of a dataset have taken so far, on average; None where nothing was measured."""
 
     keys: int
-    cpu_seconds: float | None
+    usage: Usage
     wall_seconds: float | None
     bytes: float | None
 
@@ -134,23 +135,29 @@ def take_inputs(connection: "Connection[dict[str, Any]]", replay: str, keys: Seq
 
 
 def measured(database: Database, dataset: str) -> Measured:
-    """Processor time is measured in replays; how long a key took from its beginning to its end, of the latest ones."""
+    """Of the latest publications: what their stages used, and how long a key took from its beginning to its end."""
     [row] = database.fetch(
         """
-        WITH replayed AS (
-            SELECT count(*) AS n, avg(k.cpu_seconds) AS cpu FROM kfm.replay_keys k JOIN kfm.replays r ON r.id = k.replay
-            WHERE r.dataset = %(dataset)s AND k.state = 'done' AND k.cpu_seconds > 0
-        ), latest AS (
+        WITH latest AS (
             SELECT r.key, r.txn, r.bytes FROM kfm.revisions r JOIN kfm.keys k ON k.key = r.key
             WHERE k.dataset = %(dataset)s ORDER BY k.window_start DESC LIMIT 200
+        ), used AS (
+            SELECT count(DISTINCT key) AS keys, avg(wall) AS held, avg(cpu) AS cpu, avg(memory) AS memory,
+                   avg(network)::bigint AS network
+            FROM (SELECT e.key, sum(e.wall_seconds) AS wall, sum(e.cpu_seconds) AS cpu,
+                         sum(e.gigabyte_seconds) AS memory, sum(e.network_bytes) AS network
+                  FROM kfm.energy e JOIN latest l ON l.key = e.key AND l.txn = e.epoch
+                  GROUP BY e.key, e.epoch HAVING count(e.cpu_seconds) = count(*)) AS each
         ), runs AS (
             SELECT w.run_id, count(DISTINCT w.key) AS keys, extract(epoch FROM max(w.at) - min(w.at))::float AS seconds
             FROM kfm.wal w JOIN latest l ON l.key = w.key AND l.txn = w.txn GROUP BY w.run_id
         )
-        SELECT (SELECT n FROM replayed) AS keys, (SELECT cpu FROM replayed) AS cpu_seconds,
+        SELECT used.*,
                (SELECT sum(seconds) / nullif(sum(keys), 0) FROM runs) AS wall_seconds,
                (SELECT avg(bytes)::float FROM latest) AS bytes
+        FROM used
         """,
         {"dataset": dataset},
     )
-    return Measured(**row)
+    usage = Usage(row["held"] or 0.0, row["cpu"], row["memory"], network_bytes=row["network"])
+    return Measured(row["keys"], usage, row["wall_seconds"], row["bytes"])

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kfm_pipelines.state.inbox import Delivery
 
 
+FIFO_ENVELOPE = "fifo-envelope"
+SAID = ("shape", "asset_uri", "etag", "size")
 LISTING = "s3-listing"  # in the place of a queue's name: found in a bucket, not told by anybody
 
 
@@ -38,6 +40,7 @@ class News:
     later: list[Told]
     earlier: list[Told]
     found: list[Told]
+    collisions: int  # known events that a FIFO producer tells with other content under the same dedupe key
 
     @property
     def keys(self) -> list[str]:
@@ -57,7 +60,7 @@ def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
 def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) -> News:
     rows = connection.execute(
         """
-        SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS found
+        SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS found, shape, asset_uri, etag, size
         FROM kfm.inbox WHERE identity = ANY(%(identities)s)
         """,
         {"identities": [one.event.identity for one in told], "listing": LISTING},
@@ -73,7 +76,14 @@ def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) 
         ],
         earlier=[one for one, row in again if row["made_at"] is not None and one.made_at < row["made_at"]],
         found=[one for one, row in again if row["found"]],
+        collisions=sum(_collides(_said(one.event), tuple(row[name] for name in SAID)) for one, row in again),
     )
+
+
+def collisions_among(deliveries: "Sequence[Delivery]", told: Sequence[Told]) -> int:
+    """The same among messages that came together."""
+    first = {one.event.identity: _said(one.event) for one in told}
+    return sum(_collides(_said(event), first[event.identity]) for delivery in deliveries for event in delivery.events)
 
 
 def take_over(connection: "Connection[dict[str, Any]]", queue: str, found: Sequence[Told]) -> list[Told]:
@@ -97,19 +107,21 @@ def insert(connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[T
     columns: dict[str, list[object]] = {
         name: [getattr(told.event, name) for told in new]
         for name in ("identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer",
-                     "event_time", "priority", "change", "message_group", "group_sequence", "partition", "data_time")
+                     "event_time", "priority", "change", "message_group", "group_sequence", "partition", "data_time",
+                     "trace", "sent_at")
     }  # fmt: skip
     rows = connection.execute(
         """
         INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, version_id, size, sequencer,
                                event_time, priority, change, message_group, group_sequence, partition, data_time,
-                               made_at, body, queue)
+                               trace, sent_at, made_at, body, queue)
         SELECT *, %(queue)s
         FROM unnest(%(identity)b::text[], %(key)b::text[], %(dataset)b::text[], %(shape)b::text[],
                     %(asset_uri)b::text[], %(etag)b::text[], %(version_id)b::text[], %(size)s::bigint[],
                     %(sequencer)b::text[], %(event_time)b::timestamptz[], %(priority)b::text[], %(change)b::text[],
                     %(message_group)b::text[], %(group_sequence)s::numeric[], %(partition)b::text[],
-                    %(data_time)b::timestamptz[], %(made_at)b::timestamptz[], %(body)b::text[])
+                    %(data_time)b::timestamptz[], %(trace)b::text[], %(sent_at)b::timestamptz[],
+                    %(made_at)b::timestamptz[], %(body)b::text[])
         ON CONFLICT (identity) DO NOTHING RETURNING identity
         """,
         {
@@ -159,6 +171,15 @@ def _merged(known: Told, event: IngestEvent) -> Told:
     sequencer = first.sequencer if _padded(first.sequencer) >= _padded(event.sequencer) else event.sequencer
     latest = replace(first, sequencer=sequencer, event_time=max(first.event_time, event.event_time))
     return Told(latest, min(known.made_at, event.event_time), known.body)
+
+
+def _said(event: IngestEvent) -> tuple[object, ...]:
+    return tuple(getattr(event, name) for name in SAID)
+
+
+def _collides(said: tuple[object, ...], first: tuple[object, ...]) -> bool:
+    """Whether a FIFO producer has used a dedupe key twice: what came first counts, what comes now is dropped."""
+    return said[0] == first[0] == FIFO_ENVELOPE and said != first
 
 
 def _padded(sequencer: str | None) -> str:

@@ -212,6 +212,10 @@ def _let_go(
 def _move_started(connection: "Connection[dict[str, Any]]", key: str, state: str) -> None:
     """The events that `begin` took, on to their next state."""
     connection.execute(
-        "UPDATE kfm.inbox SET state = %(state)s WHERE key = %(key)s AND state = 'started'",
+        """
+        UPDATE kfm.inbox SET state = %(state)s,
+            settled_at = CASE WHEN %(state)s = 'succeeded' THEN clock_timestamp() END
+        WHERE key = %(key)s AND state = 'started'
+        """,
         {"key": key, "state": state},
     )

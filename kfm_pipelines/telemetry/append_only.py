@@ -20,12 +20,15 @@ class AppendOnly:
         self._torn = False
 
     def write(self, line: str) -> int:
-        # On a full disk a line is written in part; the next one must not run into it.
-        data = (b"\n" if self._torn else b"") + line.encode()
+        """All of it, or an OSError. A full disk may have taken a part: what comes next then begins on a line of its
+        own, and whoever reads passes over the torn one."""
+        data = line.encode()
         descriptor = self._opened()
-        written = os.write(descriptor, data)
-        self._torn = written < len(data)
         if self._torn:
+            os.write(descriptor, b"\n")
+            self._torn = False
+        if os.write(descriptor, data) < len(data):
+            self._torn = True
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return len(line)
 
@@ -38,10 +41,10 @@ class AppendOnly:
             self._descriptor = None
 
     def _opened(self) -> int:
-        if self._descriptor is not None and self._is_full(self._descriptor):
+        if self._descriptor is not None and (_is_gone(self._descriptor) or self._is_full(self._descriptor)):
             self.close()
         if self._descriptor is None:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(self.path.parent)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return self._descriptor
 
@@ -55,6 +58,18 @@ class AppendOnly:
         except FileNotFoundError:
             pass
         return True
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Whether somebody removed the file, or the whole folder, while we had it open."""
+    return os.fstat(descriptor).st_nlink == 0
+
+
+def _make(folder: Path) -> None:
+    """Every folder that is missing on the way, for our eyes only; Path.mkdir would do that for the last one alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def previous(path: Path) -> Path:

@@ -1,7 +1,15 @@
-"""The files of this machine that metrics and spans go into, as OTLP's JSON, one line for each time they are flushed."""
+"""The files of this machine that metrics and spans go into, as OTLP's JSON, one line for each time they are flushed.
 
+Where nothing can be written, on a full disk or in a folder that is not ours, work goes on. Metrics are kept for the
+next time, some of them; spans are dropped and counted.
+"""
+
+import logging
 import math
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import IO, cast
 
 from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
@@ -9,50 +17,106 @@ from opentelemetry.sdk.metrics import Counter, Histogram
 from opentelemetry.sdk.metrics._internal.instrument import Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from kfm_pipelines.telemetry.append_only import AppendOnly
+from kfm_pipelines.telemetry.complaint import Complaint
+from kfm_pipelines.telemetry.reading import METRICS_FILE
 
-METRICS_FILE = "metrics.jsonl"
 SPANS_FILE = "spans.jsonl"
 SPANS_AT_ONCE = 200
+LINES_KEPT = 50
+
+Dropped = Callable[[str, int], None]  # of which signal, how many
+
+log = logging.getLogger(__name__)
 
 
 class MetricsFile:
     """What the process counted since the last flush, as one line; nothing when that is nothing."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dropped: Dropped) -> None:
         # What happened since the last line: lines of any number of processes, long gone ones too, then add up.
         delta: dict[type, AggregationTemporality] = {}
         delta |= dict.fromkeys((Counter, Histogram, Gauge), AggregationTemporality.DELTA)
-        self._file = AppendOnly(folder / METRICS_FILE)
-        exporter = FileMetricExporter(stream=cast(IO[str], self._file), preferred_temporality=delta)
+        self._lines = KeptLines(AppendOnly(folder / METRICS_FILE), dropped)
+        exporter = FileMetricExporter(stream=cast(IO[str], self._lines), preferred_temporality=delta)
         # No clock: it is written when a stage or a tick has ended.
         self.reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
 
     def flush(self) -> None:
         self.reader.force_flush()
+        self._lines.retry()
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+class KeptLines:
+    """A text stream that keeps lines it could not write and writes them first the next time: what they count would be
+    missing for ever. When there are too many the oldest are dropped."""
+
+    closed = False
+
+    def __init__(self, file: AppendOnly, dropped: Dropped) -> None:
+        self._file = file
+        self._dropped = dropped
+        self._complaint = Complaint(log)
+        self._unwritten: deque[str] = deque()
+        self._lock = Lock()
+
+    def write(self, line: str) -> int:
+        with self._lock:
+            self._unwritten.append(line)
+            self._write_kept()
+            lost = [self._unwritten.popleft() for _ in range(len(self._unwritten) - LINES_KEPT)]
+        if lost:
+            self._dropped("metric", sum(line.count('"timeUnixNano"') for line in lost))
+        return len(line)
+
+    def retry(self) -> None:
+        with self._lock:
+            self._write_kept()
+
+    def flush(self) -> None:
+        """Every write is with the system already, or kept."""
 
     def close(self) -> None:
         self._file.close()
+
+    def _write_kept(self) -> None:
+        try:
+            while self._unwritten:
+                self._file.write(self._unwritten[0])
+                self._unwritten.popleft()
+        except OSError as error:
+            self._complaint.say("metrics could not be written: %s", error.strerror)
 
 
 class SpansFile(SpanProcessor):
     """Spans, some at a time: one line each would take a third longer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dropped: Dropped) -> None:
         self._file = AppendOnly(folder / SPANS_FILE)
         self._exporter = FileSpanExporter(stream=cast(IO[str], self._file))
+        self._dropped = dropped
+        self._complaint = Complaint(log)
         self._ended: list[ReadableSpan] = []
+        self._lock = Lock()
 
     def on_end(self, span: ReadableSpan) -> None:
-        self._ended.append(span)
-        if len(self._ended) >= SPANS_AT_ONCE:
+        with self._lock:
+            self._ended.append(span)
+            many = len(self._ended) >= SPANS_AT_ONCE
+        if many:
             self.flush()
 
     def flush(self) -> None:
-        ended, self._ended = self._ended, []
-        if ended:
-            self._exporter.export(ended)
+        with self._lock:
+            ended, self._ended = self._ended, []
+        if ended and self._exporter.export(ended) is not SpanExportResult.SUCCESS:
+            self._complaint.say("spans could not be written to %s", self._file.path)
+            self._dropped("span", len(ended))
 
     def close(self) -> None:
         self._file.close()

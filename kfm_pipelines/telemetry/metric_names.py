@@ -67,9 +67,12 @@ METRICS: tuple[Metric, ...] = (
     # time
     Metric("watermark_event_time_seconds", "gauge", "how far a stream is complete", ("stream",), "s"),
     Metric("watermark_lag_seconds", "gauge", "how far that is behind the clock", ("stream",), "s"),
+    Metric("watermark_lag_target_seconds", "gauge", "how far it may be behind", ("stream",), "s"),
+    Metric("late_held_events", "gauge", "late events that are held", ("dataset",)),
     Metric("freshness_min", "gauge", "from source to published, of the last key", ("dataset",), "min"),
     Metric("freshness_target_min", "gauge", "how old the last publication may be", ("dataset",), "min"),
     Metric("published_timestamp_seconds", "gauge", "when something was last published", ("dataset",), "s"),
+    Metric("killed_timestamp_seconds", "gauge", "since when it is killed; 0 while it is not", ("dataset",), "s"),
     # runs
     Metric("pipeline_success", "gauge", "whether the last run went well, 1 or 0", ("dataset",)),
     Metric("row_delta_pct", "gauge", "change of rows against the revision before", ("dataset",), "%"),
@@ -81,6 +84,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("error_budget_burn_rate", "gauge", "1 uses up the budget just in time", ("slo", "window")),
     # telemetry itself
     Metric("telemetry_dropped_total", "counter", "what could not be told", ("signal",)),
+    Metric("telemetry_timestamp_seconds", "gauge", "when the gauges were last read", (), "s"),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}

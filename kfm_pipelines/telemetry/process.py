@@ -4,7 +4,9 @@ Everything goes into files of this machine, which nothing has to be running for.
 there too, beside the work and never in its way.
 """
 
+import atexit
 import logging
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +17,9 @@ from kfm_pipelines.telemetry.spans import GivenIds, Spans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
+
+    from kfm_pipelines.telemetry.collector import Collector
+    from kfm_pipelines.telemetry.files import Dropped
 
 RECORDS_FOLDER = "records"
 SCOPE = "kfm_pipelines"
@@ -30,15 +35,17 @@ class Part(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Telemetry:
     metrics: Instruments
     spans: Spans
     records: Records
     parts: tuple[Part, ...] = field(default=(), repr=False)
+    collector: "Collector | None" = field(default=None, repr=False)
 
     def flush(self) -> None:
-        """Have written what was told so far. Telemetry that fails is told of; it stops nothing."""
+        """Have written what was told so far, into files alone: nobody waits for a collector. Telemetry that fails is
+        told of; it stops nothing."""
         for part in self.parts:
             try:
                 part.flush()
@@ -46,10 +53,19 @@ class Telemetry:
                 log.warning("telemetry could not be written: %s", type(error).__name__)
 
     def close(self) -> None:
+        """Flush, and send to a collector what it has not got yet. Safe to call twice."""
+        _open.pop(self, None)
         self.flush()
+        collector, self.collector = self.collector, None
+        if collector is not None:
+            collector.close()
+            self.flush()  # how much it did not take
         for part in self.parts:
             part.close()
         self.records.close()
+
+
+_open: dict[Telemetry, Settings] = {}
 
 
 def silent(settings: Settings) -> Telemetry:
@@ -60,21 +76,53 @@ def silent(settings: Settings) -> Telemetry:
 def open_telemetry(settings: Settings) -> Telemetry:
     if not settings.telemetry:
         return silent(settings)
+    # What the library thinks of a full disk or a collector that is away comes with tracebacks, every time. We say it.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    metrics = Instruments(None)
+    folder = settings.telemetry_folder / RECORDS_FOLDER
+    records = Records(folder, settings.resources, lambda: metrics.count("telemetry_dropped_total", signal="record"))
+    telemetry = Telemetry(metrics, Spans(None), records)
+    _begin(telemetry, settings)
+    _open[telemetry] = settings
+    return telemetry
+
+
+def _begin(telemetry: Telemetry, settings: Settings) -> None:
+    """With nothing told yet."""
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
 
     from kfm_pipelines.telemetry.files import MetricsFile, SpansFile
 
+    def dropped(signal: str, number: int) -> None:
+        telemetry.metrics.count("telemetry_dropped_total", number, signal=signal)
+
     resource = _resource()
-    metrics_file, spans_file = MetricsFile(settings.telemetry_folder), SpansFile(settings.telemetry_folder)
-    meters = MeterProvider([metrics_file.reader], resource, shutdown_on_exit=False)
+    metrics_file = MetricsFile(settings.telemetry_folder, dropped)
+    spans_file = SpansFile(settings.telemetry_folder, dropped)
+    collector = _collector(settings, dropped)
     tracers = TracerProvider(resource=resource, id_generator=GivenIds(), shutdown_on_exit=False)
     tracers.add_span_processor(spans_file)
-    metrics = Instruments(meters.get_meter(SCOPE))
-    folder = settings.telemetry_folder / RECORDS_FOLDER
-    records = Records(folder, settings.resources, lambda: metrics.count("telemetry_dropped_total", signal="record"))
+    if collector and collector.spans:
+        tracers.add_span_processor(collector.spans)
+    readers = [metrics_file.reader, *([collector.metrics.reader] if collector and collector.metrics else [])]
+    telemetry.metrics.use(MeterProvider(readers, resource, shutdown_on_exit=False).get_meter(SCOPE))
+    telemetry.spans.use(tracers.get_tracer(SCOPE))
     # Spans before metrics: those that could not be written are counted.
-    return Telemetry(metrics, Spans(tracers.get_tracer(SCOPE)), records, (spans_file, metrics_file))
+    telemetry.parts = (spans_file, metrics_file)
+    telemetry.collector = collector
+
+
+def _collector(settings: Settings, dropped: "Dropped") -> "Collector | None":
+    if not settings.span_collector and not settings.metric_collector:
+        return None
+    from kfm_pipelines.telemetry.collector import Collector
+
+    try:
+        return Collector(settings.span_collector, settings.metric_collector, dropped)
+    except Exception as error:  # noqa: BLE001 - a variable that OpenTelemetry cannot use stops nothing
+        log.warning("nothing is sent to a collector: %s", error)
+        return None
 
 
 def _resource() -> "Resource":
@@ -83,3 +131,19 @@ def _resource() -> "Resource":
     from opentelemetry.sdk.resources import Resource
 
     return Resource.create({"service.name": "kfm-pipelines", "service.version": version("kfm-pipelines")})
+
+
+def _begin_in_child() -> None:
+    """What the parent has not written yet is for it to write, and locks that its threads held stay locked here."""
+    for telemetry, settings in _open.items():
+        _begin(telemetry, settings)
+
+
+def _close_all() -> None:
+    """A run of Dagster ends without saying so."""
+    for telemetry in list(_open):
+        telemetry.close()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+atexit.register(_close_all)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.telemetry.append_only import AppendOnly
+from kfm_pipelines.telemetry.complaint import Complaint
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -32,6 +33,7 @@ class Records:
         self._folder = folder
         self._resources = resources
         self._on_refused = on_refused
+        self._complaint = Complaint(log)
         self._files: dict[str, AppendOnly] = {}
 
     def tell(self, schema: str, record: Mapping[str, Any]) -> bool:
@@ -39,20 +41,21 @@ class Records:
         that is wrong, and dropped; work goes on."""
         if self._folder is None:
             return False
-        wrong = problem_with(self._resources, schema, record)
-        if wrong is not None:
-            log.error("a telemetry record breaks %s: %s", schema, wrong)
-            self._on_refused()
-            return False
-        if schema not in self._files:
-            self._files[schema] = AppendOnly(self._folder / f"{schema}.jsonl")
         try:
-            self._files[schema].write(json.dumps(record, separators=(",", ":")) + "\n")
-        except OSError as error:
-            log.warning("a telemetry record could not be written: %s", error.strerror)
-            self._on_refused()
-            return False
-        return True
+            wrong = problem_with(self._resources, schema, record)
+            if wrong is None:
+                self._file_of(self._folder, schema).write(json.dumps(record, separators=(",", ":")) + "\n")
+                return True
+            log.error("a telemetry record breaks %s: %s", schema, wrong)
+        except (OSError, ValueError) as error:  # the disk is full, or there is no schema where there should be one
+            self._complaint.say("telemetry records could not be written: %s", type(error).__name__)
+        self._on_refused()
+        return False
+
+    def _file_of(self, folder: Path, schema: str) -> AppendOnly:
+        if schema not in self._files:
+            self._files[schema] = AppendOnly(folder / f"{schema}.jsonl")
+        return self._files[schema]
 
     def close(self) -> None:
         for file in self._files.values():

@@ -38,6 +38,10 @@ class Spans:
     def __init__(self, tracer: "Tracer | None") -> None:
         self._tracer = tracer
 
+    def use(self, tracer: "Tracer") -> None:
+        """From now on open them with this one."""
+        self._tracer = tracer
+
     @property
     def on(self) -> bool:
         return self._tracer is not None
@@ -71,21 +75,18 @@ class Spans:
                 mark_failed(span, type(error).__name__)
                 raise
 
-    @contextmanager
-    def first(self, name: str, at: TraceContext, attributes: Mapping[str, Value]) -> "Iterator[Span | None]":
-        """The first span of a trace whose ids are known before it begins."""
+    def origin(
+        self, name: str, at: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, Value]
+    ) -> None:
+        """The first span of a trace, over already, whose ids others may have found without being told."""
+        if self._tracer is None:
+            return
         token = _given.set(at)
         try:
-            span = None
-            if self._tracer is not None:
-                span = _begun(self._tracer, name, attributes, None, "producer", (), alone=True)
+            span = _begun(self._tracer, name, attributes, None, "producer", (), at=begun, alone=True)
         finally:
             _given.reset(token)
-        try:
-            yield span
-        finally:
-            if span is not None:
-                span.end()
+        span.end(_nanoseconds(max(begun, ended)))
 
     def past(
         self,
@@ -96,11 +97,14 @@ class Spans:
         *,
         under: TraceContext,
         kind: Kind = "internal",
+        failed: str | None = None,
     ) -> TraceContext:
-        """A span that is over already; where it is, for those under it."""
+        """A span that is over already, and whether it failed; where it is, for those under it."""
         if self._tracer is None:
             return under
         span = _begun(self._tracer, name, attributes, under, kind, (), at=begun)
+        if failed:
+            mark_failed(span, failed)
         span.end(_nanoseconds(max(begun, ended)))
         return context_of(span) or under
 
@@ -127,6 +131,12 @@ def open_span() -> "Span":
     from opentelemetry import trace
 
     return trace.get_current_span()
+
+
+def said_by_open_span() -> Mapping[str, Value]:
+    """What is told of the span that is open here so far."""
+    attributes = getattr(open_span(), "attributes", None)  # one that keeps nothing has none
+    return attributes or {}
 
 
 def _begun(

@@ -8,6 +8,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+TRACEPARENT = "traceparent"  # what a message's attribute is called that holds one
 # W3C: version, trace id, parent id, flags.
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 

@@ -25,7 +25,7 @@ from kfm_pipelines.catalogs.openlineage import RunFacts, RunInput, RunOutput, St
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.lineage import TIMEOUT_SECONDS, tell, transport_to
-from kfm_pipelines.orchestration.lineage_hooks import tell_if_aborted
+from kfm_pipelines.orchestration.run_hooks import tell_if_aborted
 from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.catalogs.given import STREAMFLOW
 from kfm_pipelines_tests.catalogs.openlineage_schema import RUN_EVENT

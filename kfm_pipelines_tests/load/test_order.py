@@ -172,7 +172,7 @@ def _drain_alone() -> Tally:
     """A drain with connections of its own."""
     workshop = Workshop(load_settings())
     try:
-        return drain(workshop.database, workshop.queue, workshop.datasets, budget_seconds=60)
+        return drain(workshop, workshop.queue, budget_seconds=60)
     finally:
         workshop.close()
 

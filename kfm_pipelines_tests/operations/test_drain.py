@@ -49,7 +49,7 @@ def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) ->
     url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
     sqs_client().set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "2"})
     with partly_failing(sqs_client(), "DeleteMessageBatch") as failed:
-        first = drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=0.5)
+        first = drain(site.workshop, site.workshop.queue, budget_seconds=0.5)
     assert (first.recorded, len(failed)) == (20, 10 + 5)  # of twenty every second one, and of those again
     time.sleep(2.1)
 
@@ -61,7 +61,7 @@ def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) ->
 def test_what_was_received_before_a_failed_receive_is_recorded_at_once(site: Site) -> None:
     site.send_all([message(site, number) for number in range(30)])
     with answering_500(sqs_client(), "ReceiveMessage", calls=(3, 4)):  # the third receive, and boto's second try
-        first = drain(site.workshop.database, site.workshop.queue, site.workshop.datasets, budget_seconds=60)
+        first = drain(site.workshop, site.workshop.queue, budget_seconds=60)
     assert first == Tally(received=30, recorded=30)
 
 
@@ -132,7 +132,7 @@ def test_nothing_is_received_while_the_database_is_away(site: Site) -> None:
     site.send(message(site, 1))
     away = Workshop(replace(site.workshop.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
     with pytest.raises(ServiceUnavailable):
-        drain(away.database, site.workshop.queue, site.workshop.datasets, budget_seconds=1)
+        drain(away, site.workshop.queue, budget_seconds=1)
     away.close()
     assert site.workshop.queue.depth().waiting == 1
 

@@ -19,6 +19,7 @@ from kfm_pipelines.operations.terms import KeyTerms, TermsOfKeys
 from kfm_pipelines.operations.verifying import trust_from, verify_key
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import write_published
+from kfm_pipelines.state.energy import spent_by_key, spent_by_stage
 from kfm_pipelines.state.wal import Outcome, Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.orchestration.given import declared_anew
@@ -80,8 +81,8 @@ def test_a_month_comes_back_byte_for_byte_in_an_empty_store(site: Site, tmp_path
     assert not list((site.data / "work").rglob("*.parquet"))
     begun = site.fetch(f"SELECT count(*) AS n FROM kfm.wal WHERE step = 'begin' AND detail->>'replay' = '{replay}'")
     assert begun == [{"n": 2 * DAYS}]
-    spent = site.fetch("SELECT min(cpu_seconds) AS least FROM kfm.replay_keys")
-    assert spent[0]["least"] > 0
+    spent = spent_by_key(workshop.database, replay)
+    assert spent.keys() == set(keys)
     workshop.close()
 
 
@@ -313,16 +314,15 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     assert (begun[-1]["replay"], begun[-1]["txn"]) == (replay, last_of(site.workshop, key).txn)
 
 
-def test_what_a_key_costs_is_told_once(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, float]] = []
-    monkeypatch.setattr(batch, "add_cpu", lambda _database, _replay, seconds: told.append(dict(seconds)))
+def test_what_a_key_costs_is_told_once(published: Site) -> None:
     site, key = published, published.key()
     replay = plan_replay(site.workshop, site.dataset.dataset, [key])
     one = stage(site.workshop, site.dataset, [key], "again", Purpose(replay=replay))
-    worked = len(told)
-    assert all(seconds.keys() == {key} for seconds in told)
+    stages = ["compute", "mask", "validate", "stage"]
+    assert list(spent_by_stage(site.workshop.database, "again")) == stages
     assert one.care_shown([key]) == {}
-    assert told[worked:] == [{}]
+    entered = site.fetch(f"SELECT stage, key FROM kfm.energy WHERE replay = '{replay}' ORDER BY id")
+    assert entered == [{"stage": name, "key": key} for name in stages]
 
 
 def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:

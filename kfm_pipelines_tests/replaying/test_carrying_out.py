@@ -67,12 +67,21 @@ def test_history_comes_back_byte_for_byte_into_an_empty_store(site: Site) -> Non
     told = records(site, again.id)
     assert [one["key"] for one in told] == keys
     assert set(told[0]) == {
-        "replay_id", "key", "outcome", "previous_attempts", "validation_fail_reason", "cpu_seconds", "energy_cost_ws",
-        "carbon_grams_estimated",
+        "replay_id", "key", "outcome", "previous_attempts", "validation_fail_reason", "cpu_seconds", "energy_method",
+        "energy_cost_ws", "carbon_grams_estimated", "cost_usd_estimated",
     }  # fmt: skip
     assert {(one["replay_id"], one["outcome"], one["previous_attempts"]) for one in told} == {(again.id, "SKIPPED", 0)}
     for one in told:
-        assert one["energy_cost_ws"] == pytest.approx(one["cpu_seconds"] * 3.5 * 1.135)  # type: ignore[operator]
+        [entered] = site.fetch(
+            f"""
+            SELECT sum(cpu_seconds) AS cpu_seconds, sum(watt_seconds) AS energy_cost_ws,
+                   sum(carbon_grams) AS carbon_grams_estimated, count(DISTINCT stage) AS stages
+            FROM kfm.energy WHERE replay = '{again.id}' AND key = '{one["key"]}'
+            """
+        )
+        assert entered.pop("stages") == 6  # all five, and being tried before the others
+        assert {name: one[name] for name in entered} == {name: pytest.approx(entered[name]) for name in entered}
+        assert one["energy_method"] == "estimated"
     kept = site.fetch("SELECT telemetry FROM kfm.replay_keys WHERE state = 'done' ORDER BY changed_at DESC, place")
     assert told[0] in [row["telemetry"] for row in kept]
 

@@ -35,7 +35,7 @@ def event_of_hour(hour: int = 3, **fields: Any) -> IngestEvent:
 
 def deliver(database: Database, *events: IngestEvent) -> Tally:
     """Each event as a message of its own, all in one batch."""
-    return record(database, QUEUE, [Delivery("{}", (one,)) for one in events], declared())
+    return record(database, QUEUE, [Delivery("{}", (one,)) for one in events], declared()).tally
 
 
 def known_key(database: Database, hour: int = 3) -> str:

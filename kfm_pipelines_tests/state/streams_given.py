@@ -55,7 +55,7 @@ def told(about: int, made: float, site: str = "a", part: int = 0, **fields: Any)
 
 def hear(database: Database, datasets: Datasets, *events: IngestEvent, now: datetime | None = None) -> Tally:
     """All in one batch, each in a message of its own."""
-    return record(database, "q", [Delivery("{}", (one,)) for one in events], datasets, now=now)
+    return record(database, "q", [Delivery("{}", (one,)) for one in events], datasets, now=now).tally
 
 
 def forget_all(database: Database) -> None:

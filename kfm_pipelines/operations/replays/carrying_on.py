@@ -5,6 +5,7 @@ and what became of it is read from the write-ahead log. One process at a time ca
 What happens around a replay is no failure of its keys: it is paused, and its note says what happened.
 """
 
+import logging
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +21,11 @@ from kfm_pipelines.state import kills, replay_batches, replay_keys, replays
 from kfm_pipelines.state.claims import keys_in_review
 from kfm_pipelines.state.replay_batches import ReplayBatch
 from kfm_pipelines.state.replays import Replay, Terms
+from kfm_pipelines.telemetry.logs import joined
+from kfm_pipelines.telemetry.spans import mark_failed
+from kfm_pipelines.telemetry.trace_context import TraceContext
+
+log = logging.getLogger(__name__)
 
 ITSELF = "kfm"  # who acts when nobody does
 LOOK_AGAIN_SECONDS = 2.0
@@ -177,7 +183,18 @@ def _ruling(workshop: Workshop, replay: Replay) -> Ruling:
     ]
     gate = ReplayGate(terms.max_attempts, terms.quarantine_percent)
     spent = sum(not one.settled and one.failures >= terms.max_attempts for one in tried)
-    return gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
+    about = {"kfm.replay_id": replay.id, "kfm.dataset": replay.dataset, "kfm.gate": "replay"}
+    with (
+        joined(replay_id=replay.id, dataset=replay.dataset),
+        workshop.telemetry.spans.span("replay_gate", about, under=TraceContext.of_event(replay.id)) as span,
+    ):
+        ruling = gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
+        if ruling.stop:
+            mark_failed(span, "red")
+        log.info("gate replay is %s; %d keys are set aside", "red" if ruling.stop else "green", len(ruling.quarantined))
+    workshop.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict="red" if ruling.stop else "green")
+    workshop.telemetry.flush()
+    return ruling
 
 
 def _batch_size(terms: Terms) -> int:

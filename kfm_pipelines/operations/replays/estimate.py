@@ -6,7 +6,7 @@ from typing import Any
 
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.replayable import measured
-from kfm_pipelines.telemetry.energy import estimated, load_coefficients
+from kfm_pipelines.telemetry.energy import energy_of, load_coefficients
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Estimate:
     bytes: float | None
     energy_ws: float | None
     carbon_grams: float | None
+    cost_usd: float | None
     sources: tuple[str, ...]
 
     def as_document(self) -> dict[str, Any]:
@@ -31,6 +32,7 @@ class Estimate:
             "bytes": None if self.bytes is None else round(self.bytes),
             "energy_ws": _rounded(self.energy_ws),
             "carbon_grams": _rounded(self.carbon_grams),
+            "cost_usd": _rounded(self.cost_usd),
             "sources": list(self.sources),
         }
 
@@ -38,16 +40,17 @@ class Estimate:
 def estimate(workshop: Workshop, dataset: str, keys: int) -> Estimate:
     coefficients = load_coefficients(workshop.settings.resources)
     past = measured(workshop.database, dataset)
-    cpu_seconds = _times(past.cpu_seconds, keys)
-    energy = estimated(coefficients, cpu_seconds)
+    cpu_seconds = _times(past.usage.cpu_seconds, keys)
+    energy = energy_of(coefficients, past.usage)
     return Estimate(
         keys=keys,
         measured_keys=past.keys,
         cpu_seconds=cpu_seconds,
         wall_seconds=_times(past.wall_seconds, keys),
         bytes=_times(past.bytes, keys),
-        energy_ws=energy.watt_seconds if energy else None,
-        carbon_grams=energy.carbon_grams if energy else None,
+        energy_ws=_times(energy.watt_seconds, keys),
+        carbon_grams=_times(energy.carbon_grams, keys),
+        cost_usd=_times(energy.cost_usd, keys),
         sources=coefficients.sources,
     )
 

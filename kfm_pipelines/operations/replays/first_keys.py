@@ -2,8 +2,8 @@
 published. Nothing is published by it, and nothing is asked of Dagster before it is good.
 """
 
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import Any
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.errors import ObjectMissing, Terminal
+from kfm_pipelines.operations.energy import Work, enter_used
 from kfm_pipelines.operations.frozen_config import declaration_of_then
 from kfm_pipelines.operations.governance import governance_of
 from kfm_pipelines.operations.published import published_data
@@ -25,7 +26,9 @@ from kfm_pipelines.state.replayable import declaration_that_made
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.usage import Meter
 
+STAGE = "canary"
 EXACT_ROWS = Tolerance(columns="additive")
 
 
@@ -47,16 +50,27 @@ def try_first(workshop: Workshop, replay: Replay) -> list[TriedFirst]:
 def _tried(workshop: Workshop, replay: Replay) -> Iterator[TriedFirst]:
     canary = FirstKeys(workshop, replay)
     for one in in_order_of_evidence(workshop.database, replay.id, replay.terms.canary):
-        begun = time.process_time()
-        try:
-            trial = canary.trial(one)
-        except Terminal as error:  # of its inputs, say: it would stop the key in its run as well
-            trial = Trial((str(error).removeprefix(f"{one.key}: "),))
+        with _entered(workshop, replay, one.key):
+            try:
+                trial = canary.trial(one)
+            except Terminal as error:  # of its inputs, say: it would stop the key in its run as well
+                trial = Trial((str(error).removeprefix(f"{one.key}: "),))
         if trial is None:
             continue
         report = trial.as_report()
-        record_canary(workshop.database, replay.id, one.key, report, time.process_time() - begun)
+        record_canary(workshop.database, replay.id, one.key, report)
         yield TriedFirst(one.key, trial.faults, report)
+
+
+@contextmanager
+def _entered(workshop: Workshop, replay: Replay, key: str) -> Iterator[None]:
+    """What trying the key costs is entered, whatever comes of it. There is no run: the replay stands for it."""
+    meter = Meter()
+    try:
+        yield
+    finally:
+        used = {Work(STAGE, key): meter.read()}
+        enter_used(workshop, f"replay-{replay.id}", used, dataset=replay.dataset, replay=replay.id)
 
 
 class FirstKeys:

@@ -1,13 +1,14 @@
 """What a replay has cost and come to, one record for each key: in the database, and as lines in the store."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.energy import Spent, cpu_seconds_in_all, energy_in_all, spent_by_key
 from kfm_pipelines.state.replay_keys import KeyState, failures_of, keys_of, record_telemetry, settle_keys
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.stores.layout import replay_records
-from kfm_pipelines.telemetry.energy import Coefficients, estimated, load_coefficients
 
 SHOWN = 3
 TOLD = ("done", "quarantined", "asked", "waiting")
@@ -21,17 +22,17 @@ def settle(workshop: Workshop, replay: Replay) -> None:
 
 def write_records(workshop: Workshop, replay: Replay) -> None:
     """Of every key that was tried; written anew whenever a replay ends or pauses."""
-    coefficients = load_coefficients(workshop.settings.resources)
+    spent = spent_by_key(workshop.database, replay.id)
     failures = failures_of(workshop.database, replay.id)
     tried = [one for one in keys_of(workshop.database, replay.id, states=TOLD) if one.batch is not None or one.canary]
-    records = {one.key: _record(replay, one, failures.get(one.key), coefficients) for one in tried}
+    records = {one.key: _record(replay, one, failures.get(one.key), spent.get(one.key, ())) for one in tried}
     record_telemetry(workshop.database, replay.id, records)
     lines = [json.dumps(record, sort_keys=True) + "\n" for record in records.values()]
     workshop.store.write(replay_records(replay.id), "".join(lines).encode())
 
 
-def _record(replay: Replay, one: KeyState, failure: str | None, coefficients: Coefficients) -> dict[str, Any]:
-    energy = estimated(coefficients, one.cpu_seconds)
+def _record(replay: Replay, one: KeyState, failure: str | None, spent: Sequence[Spent]) -> dict[str, Any]:
+    energy = energy_in_all(spent)
     faults = (one.comparison or {}).get("faults", [])  # of one that was tried first
     return {
         "replay_id": replay.id,
@@ -39,7 +40,9 @@ def _record(replay: Replay, one: KeyState, failure: str | None, coefficients: Co
         "outcome": one.outcome or ("REFUSED" if faults else None),
         "previous_attempts": one.attempts,
         "validation_fail_reason": failure or (one.why if one.attempts else None) or "; ".join(faults[:SHOWN]) or None,
-        "cpu_seconds": one.cpu_seconds or None,
-        "energy_cost_ws": energy.watt_seconds if energy else None,
-        "carbon_grams_estimated": energy.carbon_grams if energy else None,
+        "cpu_seconds": cpu_seconds_in_all(spent),
+        "energy_method": energy.method,
+        "energy_cost_ws": energy.watt_seconds,
+        "carbon_grams_estimated": energy.carbon_grams,
+        "cost_usd_estimated": energy.cost_usd,
     }

@@ -6,8 +6,9 @@ from typing import Any
 from kfm_pipelines.operations.replays.records import settle
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import replay_batches, replay_keys, replays
+from kfm_pipelines.state.energy import cpu_seconds_in_all, spent_in_replay
 from kfm_pipelines.state.replays import Replay
-from kfm_pipelines.telemetry.energy import estimated, load_coefficients
+from kfm_pipelines.telemetry.energy import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,17 @@ def standing_of(workshop: Workshop, replay_id: str) -> Standing:
 def details_of(workshop: Workshop, replay_id: str) -> dict[str, Any]:
     """Its batches, its log, what is in quarantine, what the first keys came to, and what it has cost."""
     keys = replay_keys.keys_of(workshop.database, replay_id)
-    cpu_seconds = sum(one.cpu_seconds for one in keys)
-    energy = estimated(load_coefficients(workshop.settings.resources), cpu_seconds)
+    spent = spent_in_replay(workshop.database, replay_id)
+    estimated = next((one.energy for one in spent if one.energy.method == "estimated"), UNKNOWN)
     return {
         "canary": [{"key": one.key, **(one.comparison or {})} for one in keys if one.canary],
         "batches": replay_batches.batches_of(workshop.database, replay_id),
         "quarantined": [
             {"key": one.key, "attempts": one.attempts, "reason": one.why} for one in keys if one.state == "quarantined"
         ],
-        "cpu_seconds": cpu_seconds or None,
-        "energy_ws_estimated": energy.watt_seconds if energy else None,
-        "carbon_grams_estimated": energy.carbon_grams if energy else None,
+        "cpu_seconds": cpu_seconds_in_all(spent),
+        "energy_ws_estimated": estimated.watt_seconds,
+        "carbon_grams_estimated": estimated.carbon_grams,
+        "energy": [asdict(one.energy) for one in spent],
         "moves": replays.moves_of(workshop.database, replay_id),
     }

@@ -1,0 +1,171 @@
+"""What is told of a key when something has come of it: it was published, changed nothing, failed, or has to wait."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.errors import AttemptsExhausted, CareRefused, KfmError, PolicyRefused
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.operations.work_told import WorkTold
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.state.energy import energy_in_all, spent_by_key_of_run
+from kfm_pipelines.state.origins import Origin, rows_before
+from kfm_pipelines.state.verdicts import passed_of_keys
+from kfm_pipelines.telemetry.energy import Energy
+
+APPLIED, SKIPPED, FAILED, AWAITING, AGAIN = "APPLIED", "SKIPPED", "FAILED", "AWAITING", "AGAIN"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """One key, as it is told when its stage has ended."""
+
+    claim: Claim
+    outcome: str
+    at: datetime
+    release: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+class OutcomesTold:
+    """Of the keys of one run."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str, replay: str | None, work: WorkTold) -> None:
+        self._workshop = workshop
+        self._dataset = dataset
+        self._run_id = run_id
+        self._replay = replay
+        self._work = work
+        self._settled: list[_Settled] = []
+
+    def applied(self, claim: Claim, release: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC)
+        self._note(_Settled(claim, APPLIED, now, release))
+        metrics, dataset = self._workshop.telemetry.metrics, self._dataset.dataset
+        self._succeeded(claim.key, now)
+        metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
+        fresh = _freshness(self._work.origin(claim.key), now)
+        if fresh is not None:
+            metrics.set("freshness_min", fresh, dataset=dataset)
+        log.info("revision %s published", release.get("revision"))
+
+    def skipped(self, claim: Claim) -> None:
+        now = datetime.now(UTC)
+        self._note(_Settled(claim, SKIPPED, now))
+        self._succeeded(claim.key, now)
+
+    def waits(self, claim: Claim) -> None:
+        self._note(_Settled(claim, AWAITING, datetime.now(UTC)))
+
+    def again(self, error: Exception) -> None:
+        """It is tried again, which is no outcome."""
+        reason = type(error).__name__
+        self._workshop.telemetry.metrics.count("retry_attempts_total", reason=reason)
+        log.warning("tried again: %s", reason)
+
+    def failed(self, claim: Claim, stage: str, error: KfmError) -> None:
+        metrics, dataset, reason = self._workshop.telemetry.metrics, self._dataset.dataset, type(error).__name__
+        self._note(_Settled(claim, FAILED, datetime.now(UTC), error=reason))
+        metrics.count("event_dlq_count")
+        if isinstance(error, AttemptsExhausted):
+            metrics.count("retry_exhausted_total", dataset=dataset)
+        if stage == "mask" or isinstance(error, CareRefused | PolicyRefused):
+            metrics.count("masking_failures_total", dataset=dataset)
+        log.error("failed in %s: %s", stage, reason)
+
+    def end_stage(self) -> None:
+        """Tell of the keys that were settled since the last time; what they cost is in the ledger by now."""
+        settled, self._settled = self._settled, []
+        if not settled:
+            return
+        try:
+            costs = spent_by_key_of_run(self._workshop.database, self._run_id)
+            gates = passed_of_keys(self._workshop.database, {one.claim.key: one.claim.epoch for one in settled})
+            for one in settled:
+                self._tell(one, energy_in_all(costs.get(one.claim.key, ())), gates.get(one.claim.key, {}))
+        except KfmError as error:
+            log.warning("what came of %d keys could not be told: %s", len(settled), type(error).__name__)
+            self._workshop.telemetry.metrics.count("telemetry_dropped_total", len(settled), signal="record")
+
+    def _note(self, one: _Settled) -> None:
+        self._settled.append(one)
+        self._workshop.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
+
+    def _succeeded(self, key: str, now: datetime) -> None:
+        origin, metrics = self._work.origin(key), self._workshop.telemetry.metrics
+        metrics.count("event_success_total", origin.asking)
+        for seconds in _waited(origin.sent, now):
+            metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
+
+    def _tell(self, one: _Settled, cost: Energy, gates: Mapping[str, bool]) -> None:
+        records, origin = self._workshop.telemetry.records, self._work.origin(one.claim.key)
+        longest = max(_waited(origin.sent, one.at), default=None)
+        common = {
+            "at": one.at.isoformat(),
+            "dataset": self._dataset.dataset,
+            "key": one.claim.key,
+            "run_id": self._run_id,
+            "trace_id": self._work.trace_of(one.claim.key).trace_hex,
+            "replay_id": self._replay,
+            "outcome": one.outcome,
+            "error": one.error,
+        }
+        records.tell(
+            "auto-update-v1",
+            {
+                **common,
+                "idempotency": "hit" if one.outcome == SKIPPED else "miss",
+                "revision": one.release.get("revision"),
+                "events": origin.asking,
+                "latency_ms": None if longest is None else longest * 1000,
+            },
+        )
+        records.tell(
+            "pattern-idempotent-safety-governance-v3",
+            {
+                **common,
+                "pipeline": self._dataset.pipeline,
+                "transform_version": CanonicalKey.parse(one.claim.key).transform_version,
+                "policy": self._dataset.policy,
+                "pipeline_success": int(one.outcome != FAILED),
+                "freshness_min": _freshness(origin, one.at) if one.outcome == APPLIED else None,
+                "row_delta_pct": self._row_delta(one),
+                "checksum": one.release.get("content_hash"),
+                "gates": dict(gates),
+                **_cost(cost),
+            },
+        )
+
+    def _row_delta(self, one: _Settled) -> float | None:
+        if one.outcome != APPLIED:
+            return None
+        before = rows_before(self._workshop.database, one.claim.key, one.release["revision"])
+        if not before:
+            return None
+        percent: float = (one.release["rows"] - before) / before * 100
+        self._workshop.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
+        return percent
+
+
+def _waited(sent: Sequence[datetime], now: datetime) -> list[float]:
+    return [max(0.0, (now - one).total_seconds()) for one in sent]
+
+
+def _freshness(origin: Origin, now: datetime) -> float | None:
+    """Minutes since the source spoke of it last."""
+    return None if origin.made_at is None else max(0.0, (now - origin.made_at).total_seconds() / 60)
+
+
+def _cost(cost: Energy) -> dict[str, Any]:
+    return {
+        "energy_kwh": cost.energy_kwh,
+        "co2e_kg": cost.co2e_kg,
+        "cost_usd": cost.cost_usd,
+        "energy_method": cost.method,
+    }

@@ -1,0 +1,37 @@
+"""What is told of a run as a whole: that it has ended, how, and what it cost beside its keys."""
+
+import logging
+from dataclasses import replace
+
+from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.operations.costs_told import tell_costs
+from kfm_pipelines.operations.energy import Work, enter_used
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.telemetry.logs import joined
+from kfm_pipelines.telemetry.usage import Meter, RunUsage, Usage
+
+BESIDE_KEYS = "other"
+
+log = logging.getLogger(__name__)
+
+
+def run_begun(workshop: Workshop, run_id: str, *, own_process: bool) -> None:
+    """In a process that was started for this run its start counts as well."""
+    workshop.runs[run_id] = RunUsage(Meter.of_process() if own_process else Meter())
+
+
+def run_ended(workshop: Workshop, dataset: Dataset, run_id: str, replay: str | None, *, well: bool) -> None:
+    workshop.telemetry.metrics.set("pipeline_success", int(well), dataset=dataset.dataset)
+    run = workshop.runs.pop(run_id, None)  # a stage that was run alone has begun nothing
+    if run is not None:
+        used = {Work(BESIDE_KEYS): _at_least_nothing(run.beside_keys())}
+        tell_costs(workshop, enter_used(workshop, run_id, used, dataset=dataset.dataset, replay=replay))
+    with joined(run_id=run_id, dataset=dataset.dataset, replay_id=replay):
+        log.log(logging.INFO if well else logging.ERROR, "run ended %s", "well" if well else "badly")
+    workshop.telemetry.flush()
+
+
+def _at_least_nothing(usage: Usage) -> Usage:
+    """Memory is reckoned from what was seen now and then, so that parts may come to a little more than the whole."""
+    held = usage.gigabyte_seconds
+    return replace(usage, gigabyte_seconds=None if held is None else max(0.0, held))

@@ -1,0 +1,86 @@
+"""What the tables say of the last minutes and hours: how quick, how often in vain, how fresh. Read-only.
+
+Every question is answered from an index over the time in question, so that it costs the same in a table of any age.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kfm_pipelines.state.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What was settled in a span of time: keys, those of them that failed; events, those of them that took too long."""
+
+    keys: int
+    failed: int
+    events: int
+    slow: int
+
+
+def settled_within(database: Database, length: timedelta, in_time_seconds: float) -> Settled:
+    """A key that is tried again has not failed yet; of what a replay does, nobody waited for the result."""
+    [row] = database.fetch(
+        """
+        SELECT (SELECT count(*) FROM kfm.wal WHERE at > clock_timestamp() - %(length)s::interval
+                AND (outcome IN ('APPLIED', 'SKIPPED') OR outcome = 'FAILED' AND detail ? 'stage')) AS keys,
+               (SELECT count(*) FROM kfm.wal WHERE at > clock_timestamp() - %(length)s::interval
+                AND outcome = 'FAILED' AND detail ? 'stage') AS failed,
+               count(sent_at) AS events,
+               count(*) FILTER (WHERE settled_at - sent_at > make_interval(secs => %(seconds)s)) AS slow
+        FROM kfm.inbox WHERE settled_at > clock_timestamp() - %(length)s::interval
+        """,
+        {"length": length, "seconds": in_time_seconds},
+    )
+    return Settled(row["keys"], row["failed"], row["events"], row["slow"])
+
+
+def latency_quantiles(database: Database, length: timedelta, quantiles: Sequence[float]) -> list[float]:
+    """Seconds from sent to settled, of what was settled within that time; none when nothing was."""
+    [row] = database.fetch(
+        """
+        SELECT percentile_cont(%(quantiles)s::float[]) WITHIN GROUP (
+                   ORDER BY greatest(0, extract(epoch FROM settled_at - sent_at))) AS found
+        FROM kfm.inbox WHERE settled_at > clock_timestamp() - %(length)s::interval AND sent_at IS NOT NULL
+        """,
+        {"length": length, "quantiles": list(quantiles)},
+    )
+    return [float(value) for value in row["found"] or ()]
+
+
+def double_applies(database: Database, length: timedelta) -> dict[str, int]:
+    """Revisions of that time that were made from the inputs of the revision before, by dataset. There are none unless
+    something is broken that was thought to be impossible."""
+    rows = database.fetch(
+        """
+        SELECT k.dataset, count(*) AS n
+        FROM kfm.revisions r
+        JOIN kfm.revisions b ON b.key = r.key AND b.revision = r.revision - 1 AND b.inputs_hash = r.inputs_hash
+        JOIN kfm.keys k ON k.key = r.key
+        WHERE r.applied_at > clock_timestamp() - %(length)s::interval GROUP BY k.dataset
+        """,
+        {"length": length},
+    )
+    return {row["dataset"]: row["n"] for row in rows}
+
+
+def last_published(database: Database, datasets: Iterable[str]) -> dict[str, datetime]:
+    rows = database.fetch(
+        """
+        SELECT d.dataset, l.at
+        FROM unnest(%(datasets)s::text[]) AS d (dataset)
+        CROSS JOIN LATERAL (SELECT at FROM kfm.ledger WHERE dataset = d.dataset ORDER BY id DESC LIMIT 1) l
+        """,
+        {"datasets": list(datasets)},
+    )
+    return {row["dataset"]: row["at"] for row in rows}
+
+
+def letters_by_queue(database: Database) -> dict[str | None, int]:
+    """Dead letters that wait for somebody, by the queue their message came from; None for those of keys."""
+    rows = database.fetch(
+        "SELECT queue, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY queue"
+    )
+    return {row["queue"]: row["n"] for row in rows}

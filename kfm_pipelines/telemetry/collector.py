@@ -1,0 +1,170 @@
+"""Metrics and spans sent to a collector by OTLP over HTTP, beside the files and never in the way of work.
+
+OpenTelemetry's own threads do the sending, and only the end of a process waits for them, not for long. What could not
+be sent is counted, and said once. How to send (headers, certificates, compression, intervals) is left to the exporters
+and their usual variables.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from threading import Event, Lock, Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+from kfm_pipelines.telemetry.complaint import Complaint
+from kfm_pipelines.telemetry.files import Dropped
+
+PATIENCE_SECONDS = 2.0
+# A batch of many keys ends its spans faster than they are sent; the oldest go when there are more.
+MOST_SPANS_WAITING = 4096
+
+log = logging.getLogger(__name__)
+_waited_in_vain: set[str] = set()  # for these addresses, in this process
+
+
+class Collector:
+    """Where spans and metrics are sent; either address may be missing."""
+
+    def __init__(self, spans: str | None, metrics: str | None, dropped: Dropped) -> None:
+        complaint = Complaint(log)
+        self._addresses = {address for address in (spans, metrics) if address}
+        self.spans = SpansSent(spans, dropped, complaint) if spans else None
+        self.metrics = MetricsSent(metrics, dropped, complaint) if metrics else None
+
+    def close(self) -> None:
+        """Send what is left, both side by side, for as long as there is patience; count what then is not sent. A
+        process may have several to close; it waits for the same address in vain only once."""
+        deadline = time.monotonic() + (0.0 if self._addresses & _waited_in_vain else PATIENCE_SECONDS)
+        if self.spans:
+            self.spans.begin_to_end()
+        if self.metrics:
+            self.metrics.end(deadline)
+        if self.spans:
+            self.spans.end(deadline)
+        if time.monotonic() >= deadline:
+            _waited_in_vain.update(self._addresses)
+
+
+class Arrivals:
+    """Counts what was handed over and did not arrive, for one exporter, which hands over one batch at a time."""
+
+    def __init__(self, signal: str, address: str, dropped: Dropped, complaint: Complaint) -> None:
+        self._signal, self._dropped, self._complaint = signal, dropped, complaint
+        place = urlsplit(address)
+        self._place = f"{place.hostname}:{place.port}" if place.port else place.hostname  # and no password
+        self._lock = Lock()
+        self._under_way = 0
+        self._over = False
+        self.taken = 0
+
+    def taking(self, number: int) -> None:
+        with self._lock:
+            self.taken += number
+            self._under_way = number
+
+    def ended(self, *, well: bool) -> None:
+        with self._lock:
+            lost = 0 if well or self._over else self._under_way
+            self._under_way = 0
+        self.lost(lost)
+
+    def over(self) -> None:
+        """Nobody waits any longer: what is under way counts as lost."""
+        with self._lock:
+            self._over, lost = True, self._under_way
+        self.lost(lost)
+
+    def lost(self, number: int) -> None:
+        if number > 0:
+            self._complaint.say("the collector at %s does not take telemetry; the files have it", self._place)
+            self._dropped(self._signal, number)
+
+
+class SpansSent(BatchSpanProcessor):
+    """Spans on their way to a collector. Every one that ends is sent or counted as dropped."""
+
+    def __init__(self, address: str, dropped: Dropped, complaint: Complaint) -> None:
+        self._arrivals = Arrivals("span", address, dropped, complaint)
+        self._lock = Lock()
+        self._given = 0  # to the queue, without those that it pushed out
+        super().__init__(_SpanExporter(address, self._arrivals), max_queue_size=MOST_SPANS_WAITING)
+        # Begun now: an interpreter that is ending starts no threads.
+        self._time_to_end = Event()
+        self._ending = Thread(target=self._end, name="kfm-last-spans", daemon=True)
+        self._ending.start()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        with self._lock:
+            full = self._given - self._arrivals.taken >= MOST_SPANS_WAITING
+            self._given += not full
+            super().on_end(span)
+        if full:
+            self._arrivals.lost(1)
+
+    def begin_to_end(self) -> None:
+        self._time_to_end.set()
+
+    def end(self, deadline: float) -> None:
+        self._ending.join(max(0.0, deadline - time.monotonic()))
+        self._arrivals.over()
+        self._arrivals.lost(self._given - self._arrivals.taken)
+
+    def _end(self) -> None:
+        self._time_to_end.wait()
+        self.shutdown()  # type: ignore[no-untyped-call]
+
+
+class MetricsSent:
+    """Metrics on their way to a collector, every minute or as often as the variables say, and at the end."""
+
+    def __init__(self, address: str, dropped: Dropped, complaint: Complaint) -> None:
+        self._arrivals = Arrivals("metric", address, dropped, complaint)
+        self.reader = PeriodicExportingMetricReader(_MetricExporter(address, self._arrivals))
+
+    def end(self, deadline: float) -> None:
+        self.reader.shutdown(max(0.0, deadline - time.monotonic()) * 1000)
+        self._arrivals.over()
+
+
+class _SpanExporter(OTLPSpanExporter):
+    def __init__(self, address: str, arrivals: Arrivals) -> None:
+        super().__init__(endpoint=address)
+        self._arrivals = arrivals
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._arrivals.taking(len(spans))
+        result = super().export(spans)
+        self._arrivals.ended(well=result is SpanExportResult.SUCCESS)
+        return result
+
+
+class _MetricExporter(OTLPMetricExporter):
+    """A forked child has one of its own: there this one sends nothing, or everything would be told twice."""
+
+    def __init__(self, address: str, arrivals: Arrivals) -> None:
+        super().__init__(endpoint=address)
+        self._arrivals = arrivals
+        self._process = os.getpid()
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        if os.getpid() != self._process:
+            return MetricExportResult.SUCCESS
+        self._arrivals.taking(_points(metrics_data))
+        result = super().export(metrics_data, timeout_millis, **kwargs)
+        self._arrivals.ended(well=result is MetricExportResult.SUCCESS)
+        return result
+
+
+def _points(data: MetricsData) -> int:
+    scopes = (scope for resource in data.resource_metrics for scope in resource.scope_metrics)
+    return sum(len(metric.data.data_points) for scope in scopes for metric in scope.metrics)
