@@ -14,7 +14,7 @@ from kfm_pipelines.orchestration.run_logs import RunLogs
 from kfm_pipelines.settings import shipped
 from kfm_pipelines.telemetry.logs import LOG_FILE
 from kfm_pipelines_tests.site import Site
-from kfm_pipelines_tests.telemetry.log_file import lines_of
+from kfm_pipelines_tests.telemetry.log_file import lines_of, logging_to
 
 
 def lines_of_runs(home: Path) -> list[dict[str, Any]]:
@@ -104,7 +104,8 @@ def _shipped_python_logs() -> Mapping[str, Any]:
 
 
 def test_what_ops_say_is_told_once_with_run_job_and_step(home: Path) -> None:
-    execute(speaking)
+    with logging_to(home):
+        execute(speaking)
 
     said = {line["event"]: line for line in lines_of_runs(home) if "dagster_event_type" not in line}
     assert set(said) == {"3 rows forged", "by another way"}

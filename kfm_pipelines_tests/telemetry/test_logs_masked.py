@@ -99,7 +99,7 @@ def test_a_large_key_is_withheld_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", range(WINDOW - 60, WINDOW + 10, 7))
 def test_a_secret_where_endless_text_is_cut_is_not_told_by_half(tmp_path: Path, before: int) -> None:
     """What stands before it shrinks, so that the end of what is looked at is well within what is shown."""
-    padding = ("39.09973 " * WINDOW)[:before]
+    padding = "password=" + "y" * (before - 10)
     with logging_to(tmp_path) as file:
         log.info("%s", f"{padding} postgresql://kfm:correct-horse-battery@db/kfm {'x' * WINDOW}")
     assert b"correct" not in file.read_bytes()
