@@ -115,16 +115,17 @@ class MonthSpent:
 
 
 # A sum that leaves out what is unknown would pass for the whole.
-SUMS = "count(*) AS entries, " + ", ".join(
+KNOWN = ", ".join(
     f"CASE WHEN count({name}) = count(*) THEN sum({name}) END AS {name}"
     for name in (
         "wall_seconds", "cpu_seconds", "gigabyte_seconds", "bytes_read", "bytes_written", "network_bytes",
         "watt_seconds", "carbon_grams", "cost_usd",
     )
 )  # fmt: skip
+SUMS = f"count(*) AS entries, {KNOWN}"
 
-# Whether an entry was for nothing: its attempt has ended and nothing came of it, or there never was a claim. Beside its
-# keys a run worked for nothing when it published none.
+# Whether an attempt was for nothing: it has ended and nothing came of it, or there never was a claim. Beside its keys a
+# run worked for nothing when it published none.
 FOR_NOTHING = """
     CASE WHEN e.dataset IS NULL THEN false
          WHEN e.key IS NULL THEN NOT EXISTS (
@@ -216,13 +217,14 @@ def spent_by_month(
     """Of all datasets or one, from the month of `start` to before `end`, by UTC."""
     rows = database.fetch(
         f"""
-        WITH chosen AS (
-            SELECT e.*, date_trunc('month', e.at, 'UTC')::date AS month, {FOR_NOTHING} AS is_for_nothing
-            FROM kfm.energy e WHERE {CHOSEN}
-        )
+        WITH attempts AS (
+            SELECT dataset, date_trunc('month', at, 'UTC')::date AS month, method, run_id, key, epoch, {SUMS}
+            FROM kfm.energy e WHERE {CHOSEN} GROUP BY dataset, month, method, run_id, key, epoch
+        ), judged AS (SELECT e.*, {FOR_NOTHING} AS is_for_nothing FROM attempts e)
         SELECT dataset, month, method, count(DISTINCT run_id) AS runs, count(DISTINCT key) AS keys,
-               coalesce(sum(watt_seconds) FILTER (WHERE is_for_nothing), 0) / sum(watt_seconds) AS for_nothing, {SUMS}
-        FROM chosen GROUP BY dataset, month, method ORDER BY dataset NULLS LAST, month, method
+               coalesce(sum(watt_seconds) FILTER (WHERE is_for_nothing), 0) / sum(watt_seconds) AS for_nothing,
+               sum(entries)::int AS entries, {KNOWN}
+        FROM judged GROUP BY dataset, month, method ORDER BY dataset NULLS LAST, month, method
         """,  # noqa: S608 - a constant
         {"dataset": dataset, "start": start, "end": end},
     )

@@ -5,7 +5,9 @@ import pytest
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations import batch, release
 from kfm_pipelines.state.energy import spent_by_month, spent_by_stage, spent_in_transaction
+from kfm_pipelines.telemetry import hardware
 from kfm_pipelines.telemetry.energy import FILE
+from kfm_pipelines.telemetry.hardware import MachineCounter
 from kfm_pipelines_tests.publications import hear, publish, told
 from kfm_pipelines_tests.site import Site
 
@@ -42,6 +44,20 @@ def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, m
     spent, wasted = month.spent.energy.watt_seconds, unlucky.energy.watt_seconds
     assert spent == pytest.approx((wasted or 0) + (lucky.energy.watt_seconds or 0))
     assert month.for_nothing == pytest.approx((wasted or 0) / (spent or 1))
+
+
+def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters that go on by a watt-second whenever somebody looks: before and after each stage."""
+    counter = MachineCounter(lambda: {"package-0": 1 / 3_600_000})
+    monkeypatch.setattr(hardware, "_counter", lambda: counter)
+    hear(site.workshop, told(site))
+    publish(site.workshop, site.dataset, [site.key()], "a-run")
+    by_stage = spent_by_stage(site.workshop.database, "a-run")
+    assert list(by_stage) == STAGES
+    assert {one.energy.method for spent in by_stage.values() for one in spent} == {"measured"}
+    [whole] = spent_in_transaction(site.workshop.database, site.key(), 1)
+    assert whole.energy.watt_seconds == pytest.approx(6)  # compute is two pieces of work: taking the key, and the rest
+    assert whole.usage.watt_seconds == whole.energy.watt_seconds
 
 
 def test_a_stage_that_is_stopped_is_entered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_numbers_are_plain(value: float | None, written: str) -> None:
 )
 def test_a_picture_of_any_number(datasets: int, months: int, size: tuple[int, int]) -> None:
     """Of names with any characters; without a word of warning."""
-    lines = [line(rf"$\a_{{{n}}} & <b>^", month, 0.001 * 10**n) for n in range(datasets) for month in range(months)]
+    lines = [line(rf"$\a_{{{n}}}$ & <b>^", month, 0.001 * 10**n) for n in range(datasets) for month in range(months)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         picture = draw_chart(Report((*lines, line(lines[0].dataset, 0, None)), ()))
