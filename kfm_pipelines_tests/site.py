@@ -160,6 +160,7 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
         "KFM_QUEUE": name,
         "KFM_DEAD_LETTER_QUEUE": f"{name}-dlq",
         "KFM_NOTICE_TOPIC": f"{name}-notices",
+        "KFM_ALERT_TOPIC": f"{name}-alerts",
         "KFM_PRIORITY_QUEUE": f"{name}-high",
         "KFM_FIFO_QUEUE": f"{name}.fifo",
         "KFM_FIFO_DEAD_LETTER_QUEUE": f"{name}-dlq.fifo",

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,7 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
         ({"input.colour": "red"}, r"input\.colour: Extra inputs are not permitted"),
         ({"transform": "guess"}, r"transform: Input should be 'metric_discharge', not 'guess'"),
         ({"title": ...}, r"title: Field required"),
-        ({"slo": {"freshness": "0 s"}}, r"slo\.freshness: must be more than nothing"),
-        ({"slo": {"success_percent": 100.0}}, r"slo\.success_percent: Input should be less than 100"),
+        ({"slo": {"freshness": "59 s"}}, r"slo\.freshness: must be at least 1 min"),
         (
             {"watermark.out_of_order": "soon"},
             r"watermark\.out_of_order: must be a number and a unit, .*, not 'soon'",
@@ -261,7 +261,7 @@ def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) ->
     assert load(declare, **{"table.primary_key": ["site_no"]}).digest != digest
     assert load(declare, transform="metric_discharge").digest != digest
     assert load(declare, canary={"transform_version": "v2", "fraction": 0.5}).digest == digest
-    assert load(declare, slo={"freshness": "1 h", "success_percent": 50.0}).digest == digest
+    assert load(declare, slo={"freshness": "1 h"}).digest == digest
 
 
 def test_who_names_no_transform_has_the_digest_of_before_there_were_any(declare: Declare) -> None:
@@ -289,9 +289,8 @@ def test_a_wrong_name_is_one_mistake_not_two(declare: Declare) -> None:
 
 
 def test_nobody_waits_for_a_dataset_that_promises_no_freshness(declare: Declare) -> None:
-    promised = load(declare, slo={}).slo
-    assert (promised.freshness, promised.latency.total_seconds()) == (None, 300)
-    assert (promised.latency_percent, promised.success_percent) == (95, 99)
+    assert load(declare, slo={}).slo.freshness is None
+    assert load(declare, slo={"freshness": "90 min"}).slo.freshness == timedelta(minutes=90)
 
 
 def test_nothing_is_limited_unless_declared(declare: Declare) -> None:

@@ -9,7 +9,7 @@ from kfm_pipelines.declarations.concurrency import Concurrency, PrefixLimit
 from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
 from kfm_pipelines.declarations.inputs import EventTemplate, Input
 from kfm_pipelines.declarations.quality import Blame, Change, Neighbours, Nulls, Quality, Range, Rows, Statistic
-from kfm_pipelines.declarations.service_levels import PercentGood, ServiceLevel
+from kfm_pipelines.declarations.service_levels import ServiceLevel
 from kfm_pipelines.declarations.tables import Column, Table
 from kfm_pipelines.declarations.timeliness import Due, Duration, LateRule, Watermark
 from kfm_pipelines.declarations.transforms import TransformName
@@ -29,7 +29,7 @@ from kfm_pipelines.declarations.words import (
 __all__ = [
     "EVENT_SOURCE", "Blame", "Canary", "Change", "Column", "ColumnName", "ColumnType", "Concurrency", "Declared",
     "Due", "Duration", "EventTemplate", "Extent", "Input", "KeyPart", "KeyTemplate", "LateRule", "Licence",
-    "Neighbours", "Nulls", "Owner", "PercentGood", "PrefixLimit", "Provider", "Quality", "Range", "Rows",
+    "Neighbours", "Nulls", "Owner", "PrefixLimit", "Provider", "Quality", "Range", "Rows",
     "ServiceLevel", "Sovereignty", "Statistic", "Table", "Tag", "Tolerance", "TransformName", "Watermark",
     "Whereabouts", "WindowLength", "Words",
 ]  # fmt: skip

@@ -1,29 +1,23 @@
-"""What a dataset promises those who use it: how fresh, how quick, how reliable.
+"""What a dataset promises those who use it. How quick and reliable all of them are is promised in `resources/slo.yaml`.
 
 None of it is about what comes out, so it is no part of a dataset's digest.
 """
 
 from datetime import timedelta
-from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from kfm_pipelines.declarations.timeliness import Duration
 from kfm_pipelines.declarations.words import Declared
 
-# 100 leaves nothing that may go wrong: whatever is reckoned with a budget would divide by it.
-PercentGood = Annotated[float, Field(gt=0, lt=100)]
-
 
 class ServiceLevel(Declared):
     freshness: Duration | None = None  # how long after a publication the next has to come; unsaid, nobody waits for it
-    latency: Duration = timedelta(minutes=5)  # from sent to published
-    latency_percent: PercentGood = 95.0  # of the events that are to be as quick as that
-    success_percent: PercentGood = 99.0  # of the keys that are to be published, or to need nothing
 
-    @field_validator("freshness", "latency")
+    @field_validator("freshness")
     @classmethod
-    def _takes_time(cls, duration: timedelta | None) -> timedelta | None:
-        if duration is not None and duration <= timedelta(0):
-            raise ValueError("must be more than nothing")
-        return duration
+    def _takes_time(cls, freshness: timedelta | None) -> timedelta | None:
+        # Dagster looks at freshness about once a minute, and refuses less.
+        if freshness is not None and freshness < timedelta(minutes=1):
+            raise ValueError("must be at least 1 min")
+        return freshness

@@ -26,7 +26,7 @@ def provision(settings: Settings, datasets: Datasets) -> list[str]:
         done += ensure_topic(topic, place)
     for topic in wanted.topics:
         leading = [one for one in wanted.subscriptions if one.topic == topic.name]
-        done += _subscribe(leading, place)
+        done += _subscribe(leading, place) if leading else []
     for bucket in buckets:
         inside = [dataset for dataset in datasets.values() if dataset.input.bucket == bucket]
         done += ensure_notifications(bucket, place.topic(settings.topic), inside)

@@ -124,7 +124,8 @@ class Wiring:
 
 
 def wiring(settings: Settings, datasets: Datasets) -> Wiring:
-    """S3 announces to one topic, producers to another that routes by attributes, FIFO producers to a third."""
+    """S3 announces to one topic, producers to another that routes by attributes, FIFO producers to a third. A fourth is
+    for people who want to know what failed."""
     buckets = tuple(sorted({dataset.input.bucket for dataset in datasets.values()}))
     dead, fifo_dead = settings.dead_letter_queue, settings.fifo_dead_letter_queue
     announced, notices, in_order = settings.topic, settings.notice_topic, settings.fifo_queue
@@ -136,7 +137,12 @@ def wiring(settings: Settings, datasets: Datasets) -> Wiring:
             QueueWanted(settings.queue, VISIBILITY_SECONDS, dead, (announced, notices)),
             QueueWanted(settings.fifo_queue, VISIBILITY_SECONDS, fifo_dead, (in_order,)),
         ),
-        topics=(TopicWanted(announced, buckets), TopicWanted(notices), TopicWanted(in_order)),
+        topics=(
+            TopicWanted(announced, buckets),
+            TopicWanted(notices),
+            TopicWanted(in_order),
+            TopicWanted(settings.alert_topic),  # what failed; who listens is up to whoever runs the site
+        ),
         subscriptions=(
             # S3's notices carry no attributes, and no filter policy matches a message without any.
             SubscriptionWanted(announced, settings.queue),

@@ -115,6 +115,7 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
         # A release that somebody has to see first is not published by its run.
         output_required=False,
         metadata={"dagster/column_schema": column_schema(published)} if published else {},
+        freshness_policy=_freshness(dataset),
     )
     def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
         batch = _batch(context, workshop, dataset)
@@ -126,6 +127,12 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
             yield dg.MaterializeResult(metadata={"keys_published": len(releases)})
 
     return publish
+
+
+def _freshness(dataset: Dataset) -> dg.FreshnessPolicy | None:
+    """Of the newest publication, whichever key it is of."""
+    declared = dataset.slo.freshness
+    return dg.FreshnessPolicy.time_window(fail_window=declared) if declared else None
 
 
 def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.AssetCheckSpec]:

@@ -12,6 +12,7 @@ from kfm_pipelines.care.published import published_table
 from kfm_pipelines.datasets import Dataset, load_datasets
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.orchestration.alerting import failure_sensor
 from kfm_pipelines.orchestration.assets import dataset_assets
 from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
@@ -44,14 +45,27 @@ def build_definitions(
         )
         for dataset in datasets.values()
     ]
+    others: list[dg.JobDefinition] = [
+        purge_job,
+        provenance_job,
+        kill_job,
+        unkill_job,
+        *scan_jobs,
+        snapshot_job,
+        late_lane_job,
+    ]
     return dg.Definitions(
         assets=[
             asset
             for dataset in datasets.values()
             for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
         ],
-        jobs=[*jobs, purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job, late_lane_job],
-        sensors=[ingest_sensor(jobs), replay_sensor()],
+        jobs=[*jobs, *others],
+        sensors=[
+            ingest_sensor(jobs),
+            replay_sensor(),
+            failure_sensor([*(job.name for job in jobs), *(job.name for job in others)]),
+        ],
         schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
         resources={
             "workshop": workshop,

@@ -11,11 +11,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from kfm_pipelines.datasets import Dataset, describe, read_yaml
-from kfm_pipelines.declarations import Declared, Duration, PercentGood, WindowLength
+from kfm_pipelines.declarations import Declared, Duration, WindowLength
 from kfm_pipelines.errors import DeclarationInvalid
 
 FILE = "slo.yaml"
 Severity = Literal["page", "ticket"]
+# 100 would leave nothing that may go wrong, and a budget to divide by.
+PercentGood = Annotated[float, Field(gt=0, lt=100)]
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
 
 _LONGEST_WINDOW: Mapping[WindowLength, timedelta] = {

@@ -39,6 +39,15 @@ def set_subscription(topic: str, queue: str, name: str, value: str) -> None:
     sns_client().set_subscription_attributes(SubscriptionArn=arn, AttributeName=name, AttributeValue=value)
 
 
+def listening(topic: str) -> str:
+    """A queue that somebody has subscribed to the topic."""
+    name = f"{topic}-somebody"
+    sqs_client().create_queue(QueueName=name)
+    endpoint = queue_attributes(name)["QueueArn"]
+    sns_client().subscribe(TopicArn=topic_arn(topic), Protocol="sqs", Endpoint=endpoint)
+    return name
+
+
 def bodies(queue: str) -> list[str]:
     """Every message that is there now, taken off the queue, in the order it came."""
     found: list[str] = []

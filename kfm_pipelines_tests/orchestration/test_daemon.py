@@ -12,10 +12,14 @@ import pytest
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
 from kfm_pipelines.local.dagster import serve_dagster
+from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.naming import STAGES
+from kfm_pipelines.telemetry.logs import LOG_FILE
 from kfm_pipelines_tests.local.processes import eventually
-from kfm_pipelines_tests.orchestration.given import OTHER, declare
+from kfm_pipelines_tests.messaging.given import bodies, listening
+from kfm_pipelines_tests.orchestration.given import OTHER, declare, spoiled
 from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.telemetry.log_file import lines_of
 
 LAUNCH = """
 mutation ($params: LaunchBackfillParams!) {
@@ -105,6 +109,36 @@ def test_the_daemon_publishes_and_a_backfill_of_unchanged_keys_skips(site: Site,
     _the_partition_says_it_was_skipped(ui, keys[1])
     _the_assets_are_described(ui)
     _the_sensor_gives_reasons(ui)
+    _the_log_tells_of_the_run(site, finished["runs"][0]["id"])
+    _dagsters_own_processes_tell_json(site)
+    _freshness_is_looked_at(site)
+    _a_failed_run_is_told(site)
+
+
+def _freshness_is_looked_at(site: Site) -> None:
+    """Of the newest publication, though the asset has partitions; nobody can say it of a dataset without any."""
+    states = {"usgs/streamflow": "PASS", "drought/tribal-areas": "UNKNOWN"}
+    keys = {name: dg.AssetKey([*name.split("/"), "publish"]) for name in states}
+    with opened_instance() as instance:
+
+        def looked_at() -> bool:
+            found = instance.get_freshness_state_records(list(keys.values()))
+            return {name: found[key].freshness_state.value for name, key in keys.items() if key in found} == states
+
+        assert eventually(looked_at, seconds=60)
+
+
+def _a_failed_run_is_told(site: Site) -> None:
+    queue = listening(site.workshop.settings.alert_topic)
+    site.put(3, spoiled(3))
+    told: list[str] = []
+
+    def arrived() -> bool:
+        told.extend(bodies(queue))
+        return bool(told)
+
+    assert eventually(arrived, seconds=60)
+    assert json.loads(told[0])["Subject"] == "KFM: a run of usgs/streamflow failed at validate, 1 key"
 
 
 def _the_partition_says_it_was_skipped(ui: Ui, key: str) -> None:
@@ -138,6 +172,19 @@ def _the_sensor_gives_reasons(ui: Ui) -> None:
     assert any(len(tick["runKeys"]) == 1 for tick in state["ticks"])
     reasons = [tick["skipReason"] for tick in state["ticks"] if tick["status"] == "SKIPPED"]
     assert any("0 waiting" in reason and "no key is due" in reason for reason in reasons)
+
+
+def _the_log_tells_of_the_run(site: Site, run_id: str) -> None:
+    lines = [line for line in lines_of(site.root / "telemetry" / LOG_FILE) if line.get("run_id") == run_id]
+    told = [line["dagster_event_type"] for line in lines if "dagster_event_type" in line]
+    assert (told[0], told[-1], told.count("STEP_SUCCESS")) == ("RUN_START", "RUN_SUCCESS", len(STAGES))
+
+
+def _dagsters_own_processes_tell_json(site: Site) -> None:
+    """Between lines of other processes, which are none."""
+    told = (site.root / "logs" / "dagster.log").read_text().splitlines()
+    loggers = {json.loads(line)["logger"] for line in told if line.startswith('{"event"')}
+    assert {"dagster-webserver", "dagster.daemon.SensorDaemon"} <= loggers
 
 
 @pytest.mark.slow

@@ -28,9 +28,9 @@ HEALTHY: Series = {
     "telemetry_timestamp_seconds": "0+60x2000",
     'messages_received_total{queue="kfm-ingest"}': "0+10x2000",
     'messages_duplicate_total{queue="kfm-ingest"}': "0+0.05x2000",
-    f'keys_settled_total{{{FLOW}, outcome="applied"}}': "0+1x2000",
-    f'keys_settled_total{{{FLOW}, outcome="skipped"}}': "0+1x2000",
-    f'keys_settled_total{{{FLOW}, outcome="failed"}}': "0+0.01x2000",
+    f'keys_settled_total{{{FLOW}, outcome="APPLIED"}}': "0+1x2000",
+    f'keys_settled_total{{{FLOW}, outcome="SKIPPED"}}': "0+1x2000",
+    f'keys_settled_total{{{FLOW}, outcome="FAILED"}}': "0+0.01x2000",
     f"processing_latency_seconds_count{{{END_TO_END}}}": "0+100x2000",
     f'processing_latency_seconds_bucket{{{END_TO_END}, le="300.0"}}': "0+98x2000",
     f'processing_latency_seconds_bucket{{{END_TO_END}, le="+Inf"}}': "0+100x2000",
@@ -70,7 +70,7 @@ class Case:
         return f"{self.alert}-{self.severity}-{self.minute}"
 
 
-FAILED = f'keys_settled_total{{{FLOW}, outcome="failed"}}'
+FAILED = f'keys_settled_total{{{FLOW}, outcome="FAILED"}}'
 IN_TIME = f'processing_latency_seconds_bucket{{{END_TO_END}, le="300.0"}}'
 DUPLICATES = 'messages_duplicate_total{queue="kfm-ingest"}'
 RED = 'gate_verdicts_total{gate="care", verdict="red"}'
