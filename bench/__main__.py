@@ -16,6 +16,7 @@ from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
 from bench.publishing import publish_cost_as_the_collection_grows
 from bench.replaying import a_year_replayed
+from bench.telemetry import telemetry_of_a_run
 
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     drain_against_bare_loop,
@@ -28,6 +29,7 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     gates_share_of_masked,
     publish_cost_as_the_collection_grows,
     a_year_replayed,
+    telemetry_of_a_run,
 )
 RESULTS = Path(__file__).parent / "results.json"
 

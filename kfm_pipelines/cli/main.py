@@ -13,6 +13,7 @@ from kfm_pipelines.cli.demo import demo
 from kfm_pipelines.cli.dlq import dlq
 from kfm_pipelines.cli.doctor import doctor
 from kfm_pipelines.cli.emit import emit
+from kfm_pipelines.cli.energy import energy
 from kfm_pipelines.cli.gc import gc
 from kfm_pipelines.cli.kill import kill, unkill
 from kfm_pipelines.cli.late import late
@@ -41,7 +42,7 @@ def kfm() -> None:
 
 for command in (
     demo, up, doctor, emit, drain, work, status, metrics, watermark, late, dlq, replay, review, kill, unkill, qa,
-    catalog, gc, lineage, datasets, verify,
+    catalog, gc, lineage, datasets, verify, energy,
 ):  # fmt: skip
     kfm.add_command(command)
 

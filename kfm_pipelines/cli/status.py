@@ -1,6 +1,6 @@
 """`kfm status`: everything at a glance, or one key's whole history."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.cli.findings import show_findings
+from kfm_pipelines.cli.last_hour import last_hour, show_last_hour
 from kfm_pipelines.cli.output import console, json_option, print_json, shown_time
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KeyInvalid
@@ -59,6 +60,7 @@ def _whole(workshop: Workshop) -> dict[str, Any]:
         "redrives": running_redrives(workshop.database),
         "dead_letter_queues": [_depth(queue) for queue in workshop.dead_letter_queues],
         "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
+        "telemetry": last_hour(workshop.settings.telemetry_folder, datetime.now(UTC)),
     }
 
 
@@ -108,6 +110,7 @@ def _show_whole(document: dict[str, Any]) -> None:
     for letter in document["dead_letters"]:
         about = f"{letter['letter']:>6}  {shown_time(letter['at'])}  {letter['triage']}"
         console.print(f"  {about}: {printable(letter['reason'])}")
+    show_last_hour(document["telemetry"])
 
 
 def _show_queue(queue: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ class AppendOnly:
         if self._descriptor is not None and (_is_gone(self._descriptor) or self._is_full(self._descriptor)):
             self.close()
         if self._descriptor is None:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(self.path.parent)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return self._descriptor
 
@@ -63,6 +63,13 @@ class AppendOnly:
 def _is_gone(descriptor: int) -> bool:
     """Whether somebody removed the file, or the whole folder, while we had it open."""
     return os.fstat(descriptor).st_nlink == 0
+
+
+def _make(folder: Path) -> None:
+    """Every folder that is missing on the way, for our eyes only; Path.mkdir would do that for the last one alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def previous(path: Path) -> Path:

@@ -27,6 +27,7 @@ PATIENCE_SECONDS = 2.0
 MOST_SPANS_WAITING = 4096
 
 log = logging.getLogger(__name__)
+_waited_in_vain: set[str] = set()  # for these addresses, in this process
 
 
 class Collector:
@@ -34,18 +35,22 @@ class Collector:
 
     def __init__(self, spans: str | None, metrics: str | None, dropped: Dropped) -> None:
         complaint = Complaint(log)
+        self._addresses = {address for address in (spans, metrics) if address}
         self.spans = SpansSent(spans, dropped, complaint) if spans else None
         self.metrics = MetricsSent(metrics, dropped, complaint) if metrics else None
 
     def close(self) -> None:
-        """Send what is left, both side by side, for as long as there is patience; count what then is not sent."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        """Send what is left, both side by side, for as long as there is patience; count what then is not sent. A
+        process may have several to close; it waits for the same address in vain only once."""
+        deadline = time.monotonic() + (0.0 if self._addresses & _waited_in_vain else PATIENCE_SECONDS)
         if self.spans:
             self.spans.begin_to_end()
         if self.metrics:
             self.metrics.end(deadline)
         if self.spans:
             self.spans.end(deadline)
+        if time.monotonic() >= deadline:
+            _waited_in_vain.update(self._addresses)
 
 
 class Arrivals:

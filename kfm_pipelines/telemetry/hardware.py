@@ -76,6 +76,7 @@ def rapl_readings(powercap: Path) -> Readings | None:
         from codecarbon.core.cpu import IntelRAPL, is_rapl_available
         from codecarbon.core.units import Time
 
+        logging.getLogger("codecarbon").setLevel(logging.ERROR)  # it thinks aloud on stderr
         if not is_rapl_available(str(powercap)):
             return None
         rapl = IntelRAPL(str(powercap))

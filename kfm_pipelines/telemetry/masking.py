@@ -20,7 +20,7 @@ _RULES = (
     # Private keys, whole or cut off.
     (re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.S), WITHHELD),
     # Headers, as sent or as Python shows them.
-    (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*b?[\"']?)[^\r\n\"']+"), rf"\1{WITHHELD}"),
+    (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*(?:b(?=[\"']))?[\"']?)[^\r\n\"']+"), rf"\1{WITHHELD}"),
     (re.compile(r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{16,}"), f"Bearer {WITHHELD}"),
     # Passwords in addresses; one of Postgres may contain anything. Lengths are bounded so that no text takes long.
     (re.compile(r"(?i)\b(postgres(?:ql)?(?:\+\w+)?://[^\s:@/]{0,100}):\S{0,500}@"), rf"\1:{WITHHELD}@"),
@@ -36,7 +36,7 @@ _RULES = (
     (
         re.compile(
             r"(?i)((?:password|passwd|pwd|secret(?:_?access)?_?key|session_?token|api_?key|KFM_CARE_KEY_\w{1,60})"
-            r"[\"']?\s*[:=]\s*b?)(?:\"[^\"]*\"?|'[^']*'?|[^\s\"',;&]+)"
+            r"[\"']?\s*[:=]\s*(?:b(?=[\"']))?)(?:\"[^\"]*\"?|'[^']*'?|[^\s\"',;&]+)"
         ),
         rf"\1{WITHHELD}",
     ),

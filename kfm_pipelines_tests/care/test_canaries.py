@@ -13,10 +13,12 @@ from pyproj import Transformer
 
 from kfm_pipelines.messaging.clients import sqs_client
 from kfm_pipelines.operations import exempting
+from kfm_pipelines.telemetry.logs import LOG_FILE
 from kfm_pipelines_tests.care.leaks import Canary, Hit, Scanner
 from kfm_pipelines_tests.care.register import CENTRES, KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.telemetry.log_file import lines_of
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +137,7 @@ def test_not_a_byte_tells_where_or_what(site: Site, capfd: pytest.CaptureFixture
     assert not list((site.data / "work" / "restricted").rglob("*.parquet"))
     assert (site.root / "public-page.html").stat().st_size > 50_000
     assert len(told.parts["logs"]) > 10_000
+    assert len(lines_of(site.root / "telemetry" / LOG_FILE)) > 50  # among what is searched, as all of KFM_HOME
     assert found(register, told) == []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines_tests.cli.command import COMMAND, fresh_kfm, kfm
+from kfm_pipelines_tests.cli.scraping import scraped
 from kfm_pipelines_tests.homes import temporary_home
 from kfm_pipelines_tests.local.processes import eventually, mentioning
 
@@ -50,6 +51,8 @@ def test_up_serves_until_ctrl_c_and_leaves_nothing_running(home: Path, environme
         assert document["ui"].startswith("http://127.0.0.1:")
         status = kfm(environment, "status", "--json").json
         assert status["datasets"]["usgs/streamflow"]["published_keys"] == 0
+        # The sensor's ticks are told by a process of Dagster's.
+        assert eventually(lambda: "queue_depth_messages{" in scraped(document["metrics"]), seconds=60)
         up.send_signal(signal.SIGINT)
         assert up.wait(60) == 0
     assert eventually(lambda: not mentioning(home))

@@ -14,10 +14,12 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.naming import STAGES
+from kfm_pipelines.telemetry.logs import LOG_FILE
 from kfm_pipelines_tests.local.processes import eventually
 from kfm_pipelines_tests.messaging.given import bodies, listening
 from kfm_pipelines_tests.orchestration.given import OTHER, declare, spoiled
 from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.telemetry.log_file import lines_of
 
 LAUNCH = """
 mutation ($params: LaunchBackfillParams!) {
@@ -107,6 +109,8 @@ def test_the_daemon_publishes_and_a_backfill_of_unchanged_keys_skips(site: Site,
     _the_partition_says_it_was_skipped(ui, keys[1])
     _the_assets_are_described(ui)
     _the_sensor_gives_reasons(ui)
+    _the_log_tells_of_the_run(site, finished["runs"][0]["id"])
+    _dagsters_own_processes_tell_json(site)
     _freshness_is_looked_at(site)
     _a_failed_run_is_told(site)
 
@@ -168,6 +172,19 @@ def _the_sensor_gives_reasons(ui: Ui) -> None:
     assert any(len(tick["runKeys"]) == 1 for tick in state["ticks"])
     reasons = [tick["skipReason"] for tick in state["ticks"] if tick["status"] == "SKIPPED"]
     assert any("0 waiting" in reason and "no key is due" in reason for reason in reasons)
+
+
+def _the_log_tells_of_the_run(site: Site, run_id: str) -> None:
+    lines = [line for line in lines_of(site.root / "telemetry" / LOG_FILE) if line.get("run_id") == run_id]
+    told = [line["dagster_event_type"] for line in lines if "dagster_event_type" in line]
+    assert (told[0], told[-1], told.count("STEP_SUCCESS")) == ("RUN_START", "RUN_SUCCESS", len(STAGES))
+
+
+def _dagsters_own_processes_tell_json(site: Site) -> None:
+    """Between lines of other processes, which are none."""
+    told = (site.root / "logs" / "dagster.log").read_text().splitlines()
+    loggers = {json.loads(line)["logger"] for line in told if line.startswith('{"event"')}
+    assert {"dagster-webserver", "dagster.daemon.SensorDaemon"} <= loggers
 
 
 @pytest.mark.slow

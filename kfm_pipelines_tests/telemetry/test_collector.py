@@ -95,6 +95,22 @@ def test_a_collector_in_trouble_is_waited_for_at_the_end_alone(
     assert "does not take telemetry" in ours[0].getMessage()
 
 
+def test_a_process_waits_for_a_collector_in_vain_only_once(tmp_path: Path) -> None:
+    """A command and the runs that it carries out in its process have telemetry of their own."""
+    with black_hole() as address:
+        several = [open_telemetry(settings_in(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=address)) for _ in range(3)]
+        for telemetry in several:
+            with telemetry.spans.span("told"):
+                telemetry.metrics.count("event_success_total")
+        began = time.monotonic()
+        for telemetry in several:
+            telemetry.close()
+        assert time.monotonic() - began < PATIENCE_SECONDS + 1.0
+    totals = read_totals(tmp_path / "telemetry")
+    assert totals.counter("event_success_total") == 3
+    assert totals.counter("telemetry_dropped_total", signal="span") == 3
+
+
 def test_a_password_in_the_address_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     address = "http://user:secret@127.0.0.1:9/"
     telemetry = open_telemetry(settings_in(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=address))

@@ -41,7 +41,7 @@ CREATE TABLE kfm.energy (
     watt_seconds     double precision CHECK (watt_seconds > 0),
     carbon_grams     double precision CHECK (carbon_grams > 0),
     cost_usd         double precision CHECK (cost_usd > 0),
-    coefficients     text NOT NULL,
+    coefficients     text NOT NULL REFERENCES kfm.frozen,
     CONSTRAINT unknown_is_not_nothing CHECK ((method = 'unknown') = (watt_seconds IS NULL)),
     CONSTRAINT an_epoch_has_a_key CHECK (epoch IS NULL OR key IS NOT NULL),
     CONSTRAINT a_key_has_a_dataset CHECK (key IS NULL OR dataset IS NOT NULL)
@@ -54,7 +54,7 @@ COMMENT ON COLUMN kfm.energy.method IS
     'measured by the counters of the whole machine, estimated from what was used, or unknown; sums are never made '
     'across them';
 COMMENT ON COLUMN kfm.energy.network_bytes IS 'to S3 and from there; in bytes_read and bytes_written too';
-COMMENT ON COLUMN kfm.energy.coefficients IS 'digest of what it was estimated with, in kfm.frozen';
+COMMENT ON COLUMN kfm.energy.coefficients IS 'what it was estimated with';
 CREATE INDEX energy_of_run ON kfm.energy (run_id);
 CREATE INDEX energy_of_key ON kfm.energy (key) WHERE key IS NOT NULL;
 CREATE INDEX energy_of_replay ON kfm.energy (replay) WHERE replay IS NOT NULL;

@@ -1,0 +1,65 @@
+"""What telling costs: a run over 200 keys with all telemetry, against the same without any.
+
+Without means without: no metrics, spans, records, log or energy ledger. Runs take turns, so that a machine that slows
+down slows down both; the middle one of each counts.
+"""
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from statistics import median
+from unittest.mock import patch
+
+from bench.measurement import Measurement
+from bench.stack import own_stack
+from kfm_pipelines.cli.emit import Samples, emit_samples
+from kfm_pipelines.messaging.producer import Topic
+from kfm_pipelines.operations import arrivals, runs_told, work_told
+from kfm_pipelines.operations.drain import drain_all
+from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.orchestration.worker import work
+from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
+from kfm_pipelines.settings import load_settings
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+KEYS = 200
+ROUNDS = 5
+
+
+def telemetry_of_a_run(folder: Path) -> Measurement:
+    seconds: dict[str, list[float]] = {"on": [], "off": []}
+    with own_stack(folder, KFM_BATCH_SIZE=str(KEYS)) as workshop:
+        _run(workshop, START, "on")  # the first one loads what the others find
+        for number in range(1, 2 * ROUNDS + 1):
+            # on off off on on off …: neither is always the one on the larger tables
+            which = ("on", "off", "off", "on")[number % 4]
+            seconds[which].append(_run(workshop, START + timedelta(hours=number * KEYS), which))
+    return Measurement("telemetry_of_a_run", median(seconds["on"]), "s", median(seconds["off"]))
+
+
+def _run(workshop: Workshop, start: datetime, telemetry: str) -> float:
+    emit_samples(workshop, Samples("usgs/streamflow", start, KEYS), Topic(workshop.settings.topic), lambda _: None)
+    drain_all(workshop, budget_seconds=600)
+    os.environ.update({"KFM_TELEMETRY": telemetry, "KFM_LOG_LEVEL": "info" if telemetry == "on" else "off"})
+    own = workshop_of_process(load_settings())
+    begun = time.monotonic()
+    if telemetry == "on":
+        worked = work(own, once=True)
+    else:
+        nothing = partial(_enter_nothing)
+        with (
+            patch.object(work_told, "enter_used", nothing),
+            patch.object(runs_told, "enter_used", nothing),
+            patch.object(arrivals, "enter_used", nothing),
+        ):
+            worked = work(own, once=True)
+    taken = time.monotonic() - begun
+    if worked.counts()["published"] != KEYS:
+        raise SystemExit(f"{worked.counts()} instead of {KEYS} published keys")
+    return taken
+
+
+def _enter_nothing(*_: object, **__: object) -> list[object]:
+    return []

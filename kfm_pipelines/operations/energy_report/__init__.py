@@ -1,0 +1,1 @@
+"""What pipelines cost by dataset and month: as values, as a picture, and as a page."""

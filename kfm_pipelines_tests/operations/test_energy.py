@@ -1,0 +1,65 @@
+"""What each stage of each attempt cost is entered, whatever became of the attempt; and it never stops one."""
+
+import pytest
+
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.operations import batch, release
+from kfm_pipelines.state.energy import spent_by_month, spent_by_stage, spent_in_transaction
+from kfm_pipelines.telemetry.energy import FILE
+from kfm_pipelines_tests.publications import hear, publish, told
+from kfm_pipelines_tests.site import Site
+
+STAGES = ["compute", "mask", "validate", "stage", "publish"]
+
+
+def test_a_run_is_what_its_stages_are(site: Site) -> None:
+    hear(site.workshop, told(site))
+    publish(site.workshop, site.dataset, [site.key()], "a-run")
+    by_stage = spent_by_stage(site.workshop.database, "a-run")
+    assert list(by_stage) == STAGES
+    [whole] = spent_in_transaction(site.workshop.database, site.key(), 1)
+    assert whole.energy.method == "estimated"
+    assert whole.usage.missing == ()
+    assert whole.energy.watt_seconds == pytest.approx(sum(one.energy.watt_seconds or 0 for [one] in by_stage.values()))
+    [month] = spent_by_month(site.workshop.database)
+    assert (month.dataset, month.runs, month.keys, month.for_nothing) == ("usgs/streamflow", 1, 1, 0)
+
+
+def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise ServiceUnavailable("the store is away")
+
+    hear(site.workshop, told(site))
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "stage_candidate", away)
+        publish(site.workshop, site.dataset, [site.key()], "unlucky")
+    publish(site.workshop, site.dataset, [site.key()], "lucky")
+    assert list(spent_by_stage(site.workshop.database, "unlucky")) == STAGES[:4]
+    [unlucky] = spent_in_transaction(site.workshop.database, site.key(), 1)
+    [lucky] = spent_in_transaction(site.workshop.database, site.key(), 2)
+    [month] = spent_by_month(site.workshop.database)
+    assert (month.runs, month.spent.entries) == (2, 9)
+    spent, wasted = month.spent.energy.watt_seconds, unlucky.energy.watt_seconds
+    assert spent == pytest.approx((wasted or 0) + (lucky.energy.watt_seconds or 0))
+    assert month.for_nothing == pytest.approx((wasted or 0) / (spent or 1))
+
+
+def test_a_stage_that_is_stopped_is_entered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    hear(site.workshop, told(site))
+    monkeypatch.setattr(batch, "write_published", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        publish(site.workshop, site.dataset, [site.key()], "stopped")
+    assert list(spent_by_stage(site.workshop.database, "stopped")) == STAGES[:2]
+
+
+def test_coefficients_that_cannot_be_read_stop_no_work(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    (site.workshop.settings.resources / FILE).write_text("grid: many")
+    hear(site.workshop, told(site))
+    done = publish(site.workshop, site.dataset, [site.key()], "a-run")
+    assert done.notes == {}
+    assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
+    assert spent_by_month(site.workshop.database) == []
+    assert "what run a-run cost is not in the ledger: telemetry/energy.yaml: " in caplog.text
