@@ -55,7 +55,7 @@ def replaced(text: str, names: Mapping[str, str]) -> str:
 
 
 # Words in capitals that the program itself says.
-ANSWERS = ("APPLIED", "KILLED", "SKIPPED", "WRONG")
+ANSWERS = ("APPLIED", "FAILED", "KILLED", "SKIPPED", "WRONG")
 
 
 def says(text: str, phrase: str, names: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.local.samples.streamflow import streamflow_table
+from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.care.register import KEY, sites, with_reviewer
 from kfm_pipelines_tests.cli.command import kfm
 from kfm_pipelines_tests.messaging.given import set_queue
@@ -16,7 +17,8 @@ from kfm_pipelines_tests.operations.given import refusing, too_large
 from kfm_pipelines_tests.orchestration.given import parquet, spoiled
 from kfm_pipelines_tests.replaying import given as replaying
 from kfm_pipelines_tests.runbook import mentioned, says, steps_of
-from kfm_pipelines_tests.site import START, Site
+from kfm_pipelines_tests.site import START, Site, opened_site
+from kfm_pipelines_tests.stores.full_disk import full_disk
 
 RUNBOOKS = Path(__file__).parents[1] / "docs" / "runbooks"
 Arrangements = dict[str, Callable[[], None]]
@@ -210,6 +212,70 @@ def test_late_data_is_released_by_the_book(site: Site) -> None:
     assert site.fetch("SELECT revision FROM kfm.revisions WHERE key LIKE '%T00Z%' ORDER BY 1")[-1] == {"revision": 2}
 
 
+@pytest.mark.slow
+def test_a_stale_dataset_is_got_going_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    site.put(0)
+    site.drain()
+
+    run(site, "freshness.md", {"KEY": site.key(0)}, {})
+    run(site, "watermark-lag.md", {}, {})
+
+
+@pytest.mark.slow
+def test_what_burns_the_budget_and_what_is_told_is_found_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    site.put(0, spoiled(0))
+    site.work()
+
+    run(site, "error-budget.md", {"KEY": site.key(0)}, {})
+    run(site, "telemetry.md", {}, {})
+
+
+@pytest.mark.slow
+def test_a_masking_failure_is_put_right_by_the_book(site: Site) -> None:
+    register = with_reviewer(site)
+    register.publish(sites(register.dataset))
+    register.put(sites(register.dataset, sensitivity=["nobody knows"] * 60))
+    site.work()
+    names = {"KEY": KEY, "LETTER": newest_letter(site)}
+
+    def correct() -> None:
+        register.put(sites(register.dataset, condition=["poor"] * 60))
+
+    run(site, "masking-failure.md", names, {"kfm dlq redrive LETTER": correct})
+
+    assert register.waiting().key == KEY
+
+
+@pytest.mark.slow
+def test_a_strange_publication_and_one_too_many_are_looked_at_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    put = site.put(0)
+    site.work()
+    name = put.object_key.rsplit("/", 1)[1]
+    site.put(0, data=parquet(streamflow_table(START).slice(0, 10)), name=name)
+    site.work()
+
+    def send_it_right() -> None:
+        site.put(0, name=name)
+
+    run(site, "publish-anomaly.md", {"KEY": site.key(0)}, {"kfm work --once": send_it_right})
+    run(site, "double-apply.md", {"KEY": site.key(0)}, {})
+
+
+@pytest.mark.slow
+def test_exhausted_keys_are_redriven_by_the_book(stack: Stack, site_template: str, tmp_path: Path) -> None:
+    url = stack.environment["KFM_POSTGRES_URL"]
+    with opened_site(tmp_path / "site", url, site_template, KFM_MAX_ATTEMPTS="2") as site:
+        with_reviewer(site)  # else the doctor has more to say than what the book is about
+        site.put(0)
+        with full_disk("work/restricted"):
+            assert site.work()["failed"] == 1
+
+        run(site, "retry-exhaustion.md", {"KEY": site.key(0), "LETTER": newest_letter(site)}, {})
+
+
 def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
     pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
     commands = [step.command for page in pages for step in steps_of(page)]
@@ -221,11 +287,19 @@ def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
 def test_every_runbook_is_run() -> None:
     assert {path.name for path in RUNBOOKS.glob("*")} == {
         "dlq-redrive.md",
+        "double-apply.md",
         "duplicate-spike.md",
+        "error-budget.md",
+        "freshness.md",
         "kill-switch.md",
         "late-data-lane.md",
+        "masking-failure.md",
+        "publish-anomaly.md",
         "red-key.md",
+        "retry-exhaustion.md",
         "review.md",
+        "telemetry.md",
+        "watermark-lag.md",
     }
 
 

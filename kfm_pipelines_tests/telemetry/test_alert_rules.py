@@ -76,30 +76,37 @@ DUPLICATES = 'messages_duplicate_total{queue="kfm-ingest"}'
 RED = 'gate_verdicts_total{gate="care", verdict="red"}'
 
 CASES = (
-    # A fifth of the keys fails from the sixth hour on; a short bout of failures is over before anybody could look.
-    Case("KfmErrorBudgetBurn", "page", {FAILED: "0x360 0+0.5x600"}, 425, {FAILED: "0x360 0+0.5x10 5x900"}),
+    # A fifth of the keys fails from the third hour on; a short bout of failures is over before anybody could look.
+    Case(
+        "KfmErrorBudgetBurn",
+        "page",
+        {FAILED: "0x130 0+0.5x600"},
+        195,
+        {FAILED: "0x130 0+0.5x10 5x900"},
+        with_it=(Fires("KfmErrorBudgetBurn", "ticket"),),
+    ),
     # The first failures that there ever were, all at once and more of them: the series was not there before.
-    Case("KfmErrorBudgetBurn", "page", {FAILED: "_x400 40+5x900"}, 404, {FAILED: "_x400 1x900"}, 404),
-    Case("KfmErrorBudgetBurn", "ticket", {FAILED: "0+0.2x2000"}, 500, {FAILED: "0+0.1x2000"}, 500),
-    Case("KfmErrorBudgetBurn", "page", {IN_TIME: "0+98x360 35280+10x600"}, 425, {}),
-    Case("KfmErrorBudgetBurn", "ticket", {IN_TIME: "0+60x2000"}, 500, {IN_TIME: "0+75x2000"}, 500),
+    Case("KfmErrorBudgetBurn", "page", {FAILED: "_x130 40+5x900"}, 134, {FAILED: "_x130 1x900"}),
+    Case("KfmErrorBudgetBurn", "ticket", {FAILED: "0+0.2x2000"}, 400, {FAILED: "0+0.1x2000"}),
+    Case("KfmErrorBudgetBurn", "page", {IN_TIME: "0+98x130 12740+10x600"}, 195, {}),
+    Case("KfmErrorBudgetBurn", "ticket", {IN_TIME: "0+60x2000"}, 400, {IN_TIME: "0+75x2000"}),
     Case("KfmDuplicateSpike", "ticket", {DUPLICATES: "0+0.5x2000"}, 120, {DUPLICATES: "0+0.08x2000"}, 120),
     # A queue that brings a handful has no rate.
     Case(
         "KfmDuplicateSpike",
         "ticket",
         {
-            'messages_received_total{queue="kfm-ingest-high"}': "_x200 40x900",
-            'messages_duplicate_total{queue="kfm-ingest-high"}': "_x200 10x900",
+            'messages_received_total{queue="kfm-ingest-high"}': "_x130 40x900",
+            'messages_duplicate_total{queue="kfm-ingest-high"}': "_x130 10x900",
         },
-        215,
+        145,
         {
-            'messages_received_total{queue="kfm-ingest-high"}': "_x200 4x900",
-            'messages_duplicate_total{queue="kfm-ingest-high"}': "_x200 2x900",
+            'messages_received_total{queue="kfm-ingest-high"}': "_x130 4x900",
+            'messages_duplicate_total{queue="kfm-ingest-high"}': "_x130 2x900",
         },
     ),
-    Case("KfmDeadLettersGrow", "page", {"event_dlq_count": "3x200 30x900"}, 203, {"event_dlq_count": "3x200 8x900"}),
-    Case("KfmDeadLettersGrow", "page", {"event_dlq_count": "_x200 30x900"}, 203, {"event_dlq_count": "_x200 8x900"}),
+    Case("KfmDeadLettersGrow", "page", {"event_dlq_count": "3x130 30x900"}, 133, {"event_dlq_count": "3x130 8x900"}),
+    Case("KfmDeadLettersGrow", "page", {"event_dlq_count": "_x130 30x900"}, 133, {"event_dlq_count": "_x130 8x900"}),
     Case(
         "KfmDeadLettersWait",
         "ticket",
@@ -107,21 +114,21 @@ CASES = (
         305,
         {'dead_letter_count{queue="kfm-ingest-dlq"}': "0x60 2x200 0x900"},
     ),
-    Case("KfmGateRed", "ticket", {RED: "0x200 1x900"}, 202, {RED: "0x10 1x900"}, 202),
+    Case("KfmGateRed", "ticket", {RED: "0x130 1x900"}, 132, {RED: "0x10 1x900"}, 132),
     # Seen for the first time, and not for the first time though the series is new to a Prometheus that is.
-    Case("KfmGateRed", "ticket", {RED: "_x200 1x900"}, 202, {RED: "4x900"}, 30),
+    Case("KfmGateRed", "ticket", {RED: "_x130 1x900"}, 132, {RED: "4x900"}, 30),
     Case(
         "KfmMaskingFailed",
         "page",
-        {f"masking_failures_total{{{DROUGHT}}}": "_x200 1x900"},
-        202,
+        {f"masking_failures_total{{{DROUGHT}}}": "_x130 1x900"},
+        132,
         {f"masking_failures_total{{{DROUGHT}}}": "_x10 1x900"},
     ),
     Case(
         "KfmRetriesExhausted",
         "ticket",
-        {f"retry_exhausted_total{{{FLOW}}}": "1x200 2x900"},
-        203,
+        {f"retry_exhausted_total{{{FLOW}}}": "1x130 2x900"},
+        133,
         {f"retry_exhausted_total{{{FLOW}}}": "1x10 2x900"},
     ),
     Case(
@@ -185,8 +192,8 @@ CASES = (
     Case(
         "KfmTelemetryDropped",
         "ticket",
-        {'telemetry_dropped_total{signal="span"}': "_x200 1x900"},
-        202,
+        {'telemetry_dropped_total{signal="span"}': "_x130 1x900"},
+        132,
         {'telemetry_dropped_total{signal="span"}': "_x10 1x900"},
     ),
 )
