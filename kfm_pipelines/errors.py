@@ -35,7 +35,8 @@ KfmError
 │   ├── SwitchRefused           asked to move the kill switch without saying who, why or which
 │   ├── RedriveStopped          what was sent again failed again
 │   ├── ReplayRefused           a replay that cannot give what it promises, or is not in a state for this
-│   └── LateRefused             no such late event, or nobody said who releases it and why
+│   ├── LateRefused             no such late event, or nobody said who releases it and why
+│   └── TraceUnknown            nothing was told of it on this machine
 ├── Retryable                   the same work may succeed later
 │   ├── ServiceUnavailable      throttling, 5xx, database away
 │   │   └── Unreachable         nobody answers at the address
@@ -224,6 +225,10 @@ class ReplayRefused(Terminal):
 
 class LateRefused(Terminal):
     triage = "late"
+
+
+class TraceUnknown(Terminal):
+    pass
 
 
 class ServiceUnavailable(Retryable):

@@ -32,8 +32,8 @@ def last_hour(folder: Path, now: datetime) -> dict[str, Any]:
         "freshness_target_min": totals.by_label("freshness_target_min", "dataset"),
         "burn_rate": _burn(totals),
         "energy": {
-            "watt_seconds": totals.counter("event_worker_energy_ws"),
-            "carbon_grams": totals.counter("event_worker_carbon_g"),
+            "watt_seconds": totals.by_label("event_worker_energy_ws", "method"),
+            "carbon_grams": totals.by_label("event_worker_carbon_g", "method"),
             "cost_usd": totals.counter("cost_usd"),
         },
         "dropped": totals.by_label("telemetry_dropped_total", "signal"),
@@ -157,10 +157,12 @@ def _burn_shown(rates: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     yield from _aligned({slo: said(of_windows) for slo, of_windows in rates.items()})
 
 
-def _energy_shown(energy: Mapping[str, float]) -> Iterator[str]:
-    if energy["watt_seconds"]:
-        cost = f", {energy['cost_usd']:.6f}".rstrip("0") + " USD" if energy["cost_usd"] >= 1e-6 else ""
-        yield f"{energy['watt_seconds']:.3g} Ws, {energy['carbon_grams']:.2g} g CO2e{cost}, estimated"
+def _energy_shown(energy: Mapping[str, Any]) -> Iterator[str]:
+    """What was measured and what was estimated are never added up."""
+    for method, watt_seconds in energy["watt_seconds"].items():
+        yield f"{watt_seconds:.3g} Ws, {energy['carbon_grams'].get(method, 0):.2g} g CO2e, {method}"
+    if energy["cost_usd"] >= 1e-6:
+        yield f"{energy['cost_usd']:.6f}".rstrip("0") + " USD, estimated"
 
 
 def _dropped_shown(dropped: Mapping[str, float]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from kfm_pipelines.cli.qa import qa
 from kfm_pipelines.cli.replay import replay
 from kfm_pipelines.cli.review import review
 from kfm_pipelines.cli.status import status
+from kfm_pipelines.cli.trace import trace
 from kfm_pipelines.cli.up import up
 from kfm_pipelines.cli.verify import verify
 from kfm_pipelines.cli.watermark import watermark
@@ -42,7 +43,7 @@ def kfm() -> None:
 
 for command in (
     demo, up, doctor, emit, drain, work, status, metrics, watermark, late, dlq, replay, review, kill, unkill, qa,
-    catalog, gc, lineage, datasets, verify, energy,
+    catalog, gc, lineage, datasets, verify, energy, trace,
 ):  # fmt: skip
     kfm.add_command(command)
 

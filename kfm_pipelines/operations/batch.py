@@ -7,17 +7,17 @@ in the database, so every stage can run in a process of its own.
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import TABLE_GATES, Verdict
 from kfm_pipelines.operations import inputs, release, reproduction
+from kfm_pipelines.operations.batch_shown import BatchShown
 from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
-from kfm_pipelines.operations.care_shown import CareShown, care_shown
+from kfm_pipelines.operations.care_shown import CareShown
 from kfm_pipelines.operations.energy import enter_what_was_lost
 from kfm_pipelines.operations.exchanged_policies import refuse_laxer_policy
 from kfm_pipelines.operations.governance import Rules
@@ -26,14 +26,12 @@ from kfm_pipelines.operations.judging import judge_before_masking, judge_table, 
 from kfm_pipelines.operations.key_work import KeyWork
 from kfm_pipelines.operations.outcomes_told import OutcomesTold
 from kfm_pipelines.operations.parts_told import part
-from kfm_pipelines.operations.published_maps import published_maps
 from kfm_pipelines.operations.purposes import EVENTS, Purpose, refused_keys, reproduces
 from kfm_pipelines.operations.red_bytes import keep_red
 from kfm_pipelines.operations.release_gates import judge_release
 from kfm_pipelines.operations.reproduction import declaration_of
 from kfm_pipelines.operations.reviewing import is_approved
 from kfm_pipelines.operations.terms import TermsOfKeys
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.validation_report import write_validation_report
 from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
@@ -100,7 +98,8 @@ class Batch:
                     yield Handoff.of(claim, made)
                     detail = {**prepared.as_detail(), **terms.as_detail(key)}
                     transactions.advance(self.database, claim, Step.COMPUTE, detail)
-        self._tell_fetches(fetches)
+        count_fetches(self.database, self._dataset.dataset, fetches)
+        self._outcomes.fetched(fetches)
 
     def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
         """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
@@ -177,31 +176,18 @@ class Batch:
         return published
 
     def care_shown(self, keys: Iterable[str]) -> dict[str, CareShown]:
-        """What may be shown of the masking of staged keys; nothing where nothing is masked, or where it cannot be
-        drawn: a picture is no reason to stop."""
-        shown: dict[str, CareShown] = {}
+        """Drawing takes a while, so the leases are kept alive."""
         with self._under_way():
-            for claim in self.held(keys):
-                try:
-                    terms = self._terms.of(claim.key)
-                    if terms.rules(claim.key).masks:
-                        shown[claim.key] = care_shown(self._workshop, terms.dataset, claim, terms.rules(claim.key))
-                except Exception as error:  # noqa: BLE001 - what it is may quote the data
-                    log.warning("no picture of %s: %s\n%s", claim.key, type(error).__name__, trace_of(error))
-        return shown
+            return self.shown.care(self.held(keys))
 
-    def published_maps(self, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-        """None of what an exemption lets out: that can be withdrawn, a picture in the log of a run cannot."""
-        lasting = {key: one for key, one in releases.items() if self._terms.of(key).rules(key).came_to != "exempted"}
-        return published_maps(self._workshop, self._dataset, lasting)
+    @cached_property
+    def shown(self) -> BatchShown:
+        """What people may see of its keys."""
+        return BatchShown(self._workshop, self._dataset, self._terms)
 
-    def published_table(self, key: str) -> Table:
-        terms = self._terms.of(key)
-        return terms.rules(key).published(terms.dataset)
-
-    @property
-    def store_url(self) -> str:
-        return self._store.url
+    def trace_of(self, key: str) -> str:
+        """The trace that all of this is told in."""
+        return self._told.trace_of(key).trace_hex
 
     def held(self, keys: Iterable[str]) -> list[Claim]:
         """The claims on those of the keys that are still in this run."""
@@ -309,14 +295,6 @@ class Batch:
             self._told.end_stage()
             self._outcomes.end_stage()
             self._workshop.telemetry.flush()
-
-    def _tell_fetches(self, fetches: Fetches) -> None:
-        """How many objects S3 did not have to be asked for."""
-        dataset, metrics = self._dataset.dataset, self._workshop.telemetry.metrics
-        log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
-        metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
-        metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
-        count_fetches(self.database, dataset, fetches)
 
     def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
         if all(judgement.verdict.passed for judgement in judgements):

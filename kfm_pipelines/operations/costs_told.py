@@ -25,8 +25,8 @@ def _tell(workshop: Workshop, stage: str, method: str, entries: Sequence[EnergyE
     telemetry, first = workshop.telemetry, entries[0]
     watt_seconds, grams, dollars = (_sum(entries, name) for name in ("watt_seconds", "carbon_grams", "cost_usd"))
     if watt_seconds is not None and grams is not None:
-        telemetry.metrics.count("event_worker_energy_ws", watt_seconds)
-        telemetry.metrics.count("event_worker_carbon_g", grams)
+        telemetry.metrics.count("event_worker_energy_ws", watt_seconds, method=method)
+        telemetry.metrics.count("event_worker_carbon_g", grams, method=method)
         telemetry.metrics.count("energy_kwh", watt_seconds / 3_600_000, dataset=first.dataset or "", method=method)
         telemetry.metrics.count("co2e_kg", grams / 1000, dataset=first.dataset or "", method=method)
     if dollars is not None:

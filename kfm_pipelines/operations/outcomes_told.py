@@ -13,6 +13,7 @@ from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.energy import energy_in_all, spent_by_key_of_run
+from kfm_pipelines.state.ingest_state import Fetches
 from kfm_pipelines.state.origins import Origin, rows_before
 from kfm_pipelines.state.verdicts import passed_of_keys
 from kfm_pipelines.telemetry.energy import Energy
@@ -78,6 +79,13 @@ class OutcomesTold:
         if stage == "mask" or isinstance(error, CareRefused | PolicyRefused):
             metrics.count("masking_failures_total", dataset=dataset)
         log.error("failed in %s: %s", stage, reason)
+
+    def fetched(self, fetches: Fetches) -> None:
+        """How many objects S3 did not have to be asked for, of all keys."""
+        dataset, metrics = self._dataset.dataset, self._workshop.telemetry.metrics
+        log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
+        metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
+        metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
 
     def end_stage(self) -> None:
         """Tell of the keys that were settled since the last time; what they cost is in the ledger by now."""

@@ -48,9 +48,8 @@ def _begin(workshop: Workshop) -> None:
     """Every counter is there from the beginning: whoever watches it grow has to see where it began."""
     metrics = workshop.telemetry.metrics
     for name in (
-        "event_dedup_hits", "event_dlq_count", "event_success_total", "event_worker_energy_ws",
-        "event_worker_carbon_g", "sqs_fifo.dedupe.collisions_detected", "sqs_fifo.producer.violations",
-        "sqs_fifo.dedupe_window_hits",
+        "event_dedup_hits", "event_dlq_count", "event_success_total", "sqs_fifo.dedupe.collisions_detected",
+        "sqs_fifo.producer.violations", "sqs_fifo.dedupe_window_hits",
     ):  # fmt: skip
         metrics.count(name, 0)
     for intake in workshop.intakes:

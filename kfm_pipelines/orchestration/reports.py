@@ -109,7 +109,7 @@ def settle_run(
     entries = last_entries_of_run(batch.database, context.run.run_id, keys)
     settled = [key for key in keys if _is_settled(entries.get(key))]
     unsettled = [key for key in keys if key not in settled and key not in batch.waiting]
-    maps = batch.published_maps({key: published[key] for key in settled if key in published})
+    maps = batch.shown.maps({key: published[key] for key in settled if key in published})
     told = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
     told = {key: {**said, **_map_metadata(maps.get(key))} for key, said in told.items()}
     if len(settled) == len(keys):
@@ -148,6 +148,7 @@ def _key_metadata(
 ) -> dict[str, Any]:
     layout = Layout(dataset.pipeline)
     metadata: dict[str, Any] = {"outcome": entry.outcome.value if entry.outcome else "OPEN"}
+    metadata["trace"] = batch.trace_of(key)  # kfm trace shows it
     if "revision" in entry.detail:
         metadata["revision"] = entry.detail["revision"]
     if "reason" in entry.detail:
@@ -155,10 +156,10 @@ def _key_metadata(
     if release:
         metadata |= {
             "dagster/row_count": release["rows"],
-            "dagster/column_schema": column_schema(batch.published_table(key)),
+            "dagster/column_schema": column_schema(batch.shown.table(key)),
             "bytes": release["bytes"],
-            "item": place(batch.store_url, layout.item(key)),
-            "data": place(batch.store_url, layout.processed(key)),
+            "item": place(batch.shown.store_url, layout.item(key)),
+            "data": place(batch.shown.store_url, layout.processed(key)),
             "sha256": release["content_hash"],
         }
     return metadata

@@ -41,8 +41,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("event_dedup_hits", "counter", "events that were known already"),
     Metric("event_dlq_count", "counter", "messages and keys that became dead letters"),
     Metric("event_success_total", "counter", "events whose key was published or needed nothing"),
-    Metric("event_worker_energy_ws", "counter", "energy of ingesting and working, estimated", (), "W.s"),
-    Metric("event_worker_carbon_g", "counter", "carbon of ingesting and working, estimated", (), "g"),
+    Metric("event_worker_energy_ws", "counter", "energy of ingesting and working", ("method",), "W.s"),
+    Metric("event_worker_carbon_g", "counter", "carbon of ingesting and working", ("method",), "g"),
     # the FIFO road
     Metric("sqs_fifo.dedupe.collisions_detected", "counter", "events with a known dedupe key and another body"),
     Metric("sqs_fifo.producer.violations", "counter", "messages that keep their uniqueness in attributes"),

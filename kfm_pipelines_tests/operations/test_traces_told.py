@@ -13,11 +13,12 @@ from kfm_pipelines.messaging.producer import Topic
 from kfm_pipelines.operations import arrivals
 from kfm_pipelines.telemetry.logs import configure_logs
 from kfm_pipelines.telemetry.trace_context import TRACEPARENT, TraceContext
+from kfm_pipelines.telemetry.traces_read import ToldSpan
 from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.publications import forget_leases, hear, told
 from kfm_pipelines_tests.publications import stage as staged
 from kfm_pipelines_tests.site import START, Site
-from kfm_pipelines_tests.telemetry.told import ReadSpan, ancestors, log_lines, records, spans
+from kfm_pipelines_tests.telemetry.told import ancestors, log_lines, records, spans
 
 ON_THE_WAY = {"sns_to_sqs_delivery", "sqs_receive", "contract_validation", "idempotent_write"}
 AT_WORK = {"wal_replay", "extract", "fetch", "transform", "mask", "validate", "stac_write", "publish"}
@@ -35,7 +36,7 @@ def emitted(site: Site, road: str = "s3", copies: int = 0) -> str:
     return key
 
 
-def trace_of(site: Site, key: str) -> list[ReadSpan]:
+def trace_of(site: Site, key: str) -> list[ToldSpan]:
     """The spans of the trace in which the key was published."""
     everything = spans(site.root)
     [trace] = {one.trace for one in everything if one.name == "publish" and one.attributes["kfm.key"] == key}

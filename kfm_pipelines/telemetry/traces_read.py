@@ -1,0 +1,93 @@
+"""The spans file, read back: the spans of a trace, and the traces that something was told in."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kfm_pipelines.telemetry.append_only import previous
+
+SPANS_FILE = "spans.jsonl"
+NAMING = ("kfm.key", "kfm.event_id", "kfm.run_id", "kfm.replay_id")
+
+
+@dataclass(frozen=True)
+class ToldSpan:
+    trace: str
+    id: str
+    parent: str | None
+    name: str
+    begun: datetime
+    ended: datetime
+    failed: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    links: tuple[str, ...] = ()  # traces that it refers to
+
+    @property
+    def milliseconds(self) -> float:
+        return (self.ended - self.begun).total_seconds() * 1000
+
+    def names(self, what: str) -> bool:
+        """Whether it is of this key, event, run or replay."""
+        said = (self.attributes.get(name) for name in NAMING)
+        return any(what in value if isinstance(value, list) else what == value for value in said)
+
+
+def spans_of_trace(folder: Path, trace: str) -> list[ToldSpan]:
+    return [one for one in read_spans(folder, trace) if one.trace == trace]
+
+
+def traces_about(folder: Path, what: str) -> list[str]:
+    """Traces with a span of this key, event, run or replay, the latest first."""
+    latest: dict[str, datetime] = {}
+    for one in read_spans(folder, what):
+        if one.names(what):
+            latest[one.trace] = max(one.ended, latest.get(one.trace, one.ended))
+    return sorted(latest, key=lambda trace: latest[trace], reverse=True)
+
+
+def read_spans(folder: Path, mentioned: str = "") -> Iterator[ToldSpan]:
+    """Of lines that mention something, and so others too: reading a line costs far more than finding a word in it."""
+    wanted = mentioned.encode()
+    for path in (previous(folder / SPANS_FILE), folder / SPANS_FILE):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            for line in file:
+                if wanted in line:
+                    yield from _of_line(line)
+
+
+def _of_line(line: bytes) -> Iterator[ToldSpan]:
+    """None of a line that a crash has torn."""
+    with suppress(ValueError, KeyError, TypeError):
+        for resource in json.loads(line)["resourceSpans"]:
+            for scope in resource["scopeSpans"]:
+                yield from (_span(one) for one in scope["spans"])
+
+
+def _span(one: dict[str, Any]) -> ToldSpan:
+    status = one.get("status") or {}
+    return ToldSpan(
+        trace=one["traceId"],
+        id=one["spanId"],
+        parent=one.get("parentSpanId") or None,
+        name=one["name"],
+        begun=_instant(one["startTimeUnixNano"]),
+        ended=_instant(one["endTimeUnixNano"]),
+        failed=status.get("message") or "failed" if status.get("code") == 2 else None,
+        attributes={item["key"]: _value(item["value"]) for item in one.get("attributes", [])},
+        links=tuple(link["traceId"] for link in one.get("links", [])),
+    )
+
+
+def _value(value: dict[str, Any]) -> Any:
+    [(kind, content)] = value.items()
+    if kind == "arrayValue":
+        return [_value(item) for item in content.get("values", [])]
+    return int(content) if kind == "intValue" else content
+
+
+def _instant(nanoseconds: str) -> datetime:
+    return datetime.fromtimestamp(int(nanoseconds) / 1e9, UTC)
