@@ -4,7 +4,6 @@ A key that fails, has nothing new, or is somebody else's drops out, and the othe
 in the database, so every stage can run in a process of its own.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
@@ -44,8 +43,6 @@ from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
-
-log = logging.getLogger(__name__)
 
 
 class Batch:
