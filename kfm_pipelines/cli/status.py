@@ -129,6 +129,8 @@ def _show_key(history: dict[str, Any]) -> None:
     )
     if history["killed"]:
         console.print(f"KILLED, nothing of {history['dataset']} is published: {_switch(history['killed'])}")
+    if traces := [event["trace"] for event in history["events"] if event["trace"]]:
+        console.print(f"trace {traces[-1].split('-')[1]}; kfm trace {history['key']}")
     if history["awaiting"] and not history["owner"]:
         console.print(f"awaiting review of release {history['awaiting'][:16]}…; kfm review show {history['key']}")
     for title, columns, rows in (

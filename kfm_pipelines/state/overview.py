@@ -121,7 +121,8 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
         "events": database.fetch(
             """
             SELECT i.identity, i.shape, i.change, i.asset_uri, i.etag, i.version_id, i.size, i.event_time,
-                   coalesce(i.made_at, i.event_time) AS made_at, i.received_at, i.state, l.state AS late
+                   coalesce(i.made_at, i.event_time) AS made_at, i.sent_at, i.received_at, i.settled_at, i.state,
+                   i.trace, l.state AS late
             FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity AND l.is_late
             WHERE i.key = %(key)s ORDER BY i.received_at, i.identity
             """,

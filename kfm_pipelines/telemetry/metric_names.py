@@ -75,7 +75,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("killed_timestamp_seconds", "gauge", "since when it is killed; 0 while it is not", ("dataset",), "s"),
     # runs
     Metric("pipeline_success", "gauge", "whether the last run went well, 1 or 0", ("dataset",)),
-    Metric("row_delta_pct", "gauge", "change of rows against the revision before", ("dataset",), "%"),
+    Metric("row_delta_pct", "gauge", "change of rows against the revision or window before", ("dataset",), "%"),
     Metric("energy_kwh", "counter", "energy of runs", ("dataset", "method"), "kW.h"),
     Metric("co2e_kg", "counter", "carbon of runs", ("dataset", "method"), "kg"),
     Metric("cost_usd", "counter", "cost of runs, estimated", ("dataset",), "{USD}"),

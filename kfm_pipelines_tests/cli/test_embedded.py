@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.telemetry.metric_names import METRICS
+from kfm_pipelines.telemetry.records import SCHEMAS, problem_with
 from kfm_pipelines_tests.cli.command import COMMAND, fresh_kfm, kfm
 from kfm_pipelines_tests.cli.scraping import scraped
 from kfm_pipelines_tests.homes import temporary_home
 from kfm_pipelines_tests.local.processes import eventually, mentioning
+from kfm_pipelines_tests.telemetry.told import log_lines, records, totals
 
+LISTED = {
+    "publish_event", "sns_to_sqs_delivery", "sqs_receive", "contract_validation", "idempotent_write", "wal_replay",
+    "extract", "fetch", "transform", "mask", "validate", "stac_write", "publish",
+}  # fmt: skip
 POINTERS = ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME", "KFM_DAGSTER_POSTGRES_URL")
 
 
@@ -35,12 +43,35 @@ def test_the_demo_publishes_a_day_and_nothing_new_the_second_time(home: Path, en
     assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (25, 25, 26)
     assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
     assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
+    _everything_was_told(home, environment)
 
     second = fresh_kfm(environment, "demo", seconds=300)
     assert second.code == 0
     assert "nothing new to publish" in second.out
     assert "26 duplicates ignored" in second.out
     assert eventually(lambda: not mentioning(home))
+
+
+def _everything_was_told(home: Path, environment: dict[str, str]) -> None:
+    """By several processes, the last of them gone: the command, the sensor's ticks, the runs."""
+    told = totals(home)
+    assert [metric.name for metric in METRICS if not told.series(metric.name)] == []
+    assert told.counter("telemetry_dropped_total") == 0
+    for schema in SCHEMAS:
+        of_it = records(home, schema)
+        assert of_it
+        assert {problem_with(shipped("resources"), schema, one) for one in of_it} == {None}
+    key = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
+    shown = kfm(environment, "trace", key)
+    assert {line.split()[4] for line in shown.out.splitlines()[1:]} >= LISTED
+    trace = shown.out.split()[1]
+    assert trace in kfm(environment, "status", key).out
+    assert {line["trace_id"] for line in log_lines(home) if line.get("idempotency_key") == key} == {trace}
+    hour = kfm(environment, "status", "--json").json["telemetry"]
+    assert hour["messages"]["per_minute"] > 0
+    assert {"p50", "p95", "p99"} <= hour["latency_seconds"]["end_to_end"].keys()
+    assert hour["burn_rate"]
+    assert hour["watermark_lag_seconds"].keys() == {"usgs/streamflow", "drought/tribal-areas", "heritage/sites"}
 
 
 @pytest.mark.slow
