@@ -8,13 +8,16 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 
+from kfm_pipelines.datasets import load_datasets
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.messaging.clients import sns_client
 from kfm_pipelines.messaging.topics import topic_attributes
 from kfm_pipelines.orchestration.alerting import MOST_REFUSALS, FailedRun, Told, failure_sensor, tick
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.messaging.given import bodies, listening, topic_arn
 from kfm_pipelines_tests.orchestration.given import spoiled
 from kfm_pipelines_tests.site import Site
@@ -143,3 +146,14 @@ def test_the_topic_is_provisioned_and_the_sensor_runs_from_the_start(site: Site)
     assert topic_attributes(topic_arn(site.workshop.settings.alert_topic)) is not None
     found: Any = build_definitions(site.workshop.settings.resources).get_sensor_def("kfm_failed_runs")
     assert found.default_status is dg.DefaultSensorStatus.RUNNING
+
+
+def test_dagster_knows_how_fresh_a_publication_has_to_be_and_nothing_else() -> None:
+    definitions, declared = build_definitions(shipped("resources")), load_datasets(shipped("resources"))
+    found = {
+        "/".join(key.path): spec.freshness_policy.fail_window.to_timedelta()
+        for definition in definitions.resolve_asset_graph().assets_defs
+        for key, spec in definition.specs_by_key.items()
+        if isinstance(spec.freshness_policy, TimeWindowFreshnessPolicy)
+    }
+    assert found == {f"{name}/publish": dataset.slo.freshness for name, dataset in declared.items()}
