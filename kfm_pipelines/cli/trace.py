@@ -43,6 +43,7 @@ def trace(what: str, as_json: bool) -> None:
 
 def in_order(spans: Sequence[ToldSpan]) -> Iterator[tuple[int, ToldSpan]]:
     """Each under its parent, the earlier first. One whose parent nobody has written stands by itself."""
+    spans = list({one.id: one for one in spans}.values())  # whoever sends twice has written the first span twice
     known = {one.id for one in spans}
     waiting = [(0, one) for one in spans if one.parent not in known]
     waiting.sort(key=lambda found: found[1].begun, reverse=True)

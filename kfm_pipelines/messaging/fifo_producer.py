@@ -53,7 +53,8 @@ class FifoProducer:
     def _remember(self, bodies: Iterable[str]) -> None:
         """Each body that was taken, for as long as SQS remembers it. One within the window does not begin it anew."""
         now = time.monotonic()
-        self._sent = {digest: at for digest, at in self._sent.items() if now - at < WINDOW_SECONDS}
+        while self._sent and now - next(iter(self._sent.values())) >= WINDOW_SECONDS:  # the earliest comes first
+            del self._sent[next(iter(self._sent))]
         for body in bodies:
             digest = hashlib.sha256(body.encode()).digest()
             if digest in self._sent:

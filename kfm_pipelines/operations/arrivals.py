@@ -5,17 +5,16 @@ Belongs here: telling. Does not: reading, recording or deleting a message, which
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.messaging.queue import Message
 from kfm_pipelines.operations.costs_told import tell_costs
 from kfm_pipelines.operations.energy import Work, enter_used
-from kfm_pipelines.operations.reading import read_message
+from kfm_pipelines.operations.excusing import excused
 from kfm_pipelines.operations.senders import Sender, sender_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import Delivery, Recorded
@@ -53,27 +52,35 @@ class Arrivals:
     _arrived: list[_Arrival] = field(default_factory=list)
     _read_at: datetime | None = None
 
-    def read(self, messages: Sequence[Message], datasets: Datasets) -> list[Delivery]:
+    def read(self, messages: Sequence[Message], reader: Callable[[Message], Delivery]) -> list[Delivery]:
         """What each message says, every event with the span that received it."""
-        self._arrived = [
-            self._read(message, datasets, traced=number < TRACED_AT_ONCE) for number, message in enumerate(messages)
-        ]
+        left = TRACED_AT_ONCE
+        for message in messages:
+            begun = _now()
+            delivery = reader(message)
+            arrival = _Arrival(message, delivery, (), traced=False)
+            with excused(self.workshop, "where a message comes from", "span"):
+                arrival = self._arrival(message, delivery, begun, traced=left > 0)
+            left -= len(arrival.received)
+            self._arrived.append(arrival)
         self._read_at = _now()
         return [one.delivery for one in self._arrived]
 
     def tell(self, recorded: Recorded) -> None:
-        """To be called when they are recorded and deleted."""
+        """To be called when they are recorded."""
+        with excused(self.workshop, "what came of messages"):
+            self._tell(recorded)
+
+    def _tell(self, recorded: Recorded) -> None:
         now = _now()
         energy = self._spent()
         self._count(recorded)
         new = set(recorded.fresh)
         for one in self._arrived:
-            self._tell_one(one, new, now, energy)
+            self._tell_one(one, new, recorded.unrecorded, now, energy)
         self._tell_all(recorded, now)
 
-    def _read(self, message: Message, datasets: Datasets, *, traced: bool) -> _Arrival:
-        begun = _now()
-        delivery = read_message(message, datasets)
+    def _arrival(self, message: Message, delivery: Delivery, begun: datetime, *, traced: bool) -> _Arrival:
         sender = sender_of(message)
         known = [event.identity for event in delivery.events]
         if delivery.refusal:
@@ -127,17 +134,23 @@ class Arrivals:
         metrics.count("sqs_fifo.producer.violations", tally.violations)
         metrics.count("sqs_fifo.dedupe.collisions_detected", recorded.collisions)
 
-    def _tell_one(self, one: _Arrival, new: set[str], now: datetime, energy: Energy) -> None:
+    def _tell_one(
+        self, one: _Arrival, new: set[str], unrecorded: frozenset[str], now: datetime, energy: Energy
+    ) -> None:
         """What it brought is not new any more for those after it: copies may come together."""
         brought = {identity for identity, _ in one.received} & new
+        told_new = bool(brought)
         new -= brought
         telemetry, message = self.workshop.telemetry, one.message
         if message.sent_at and message.received_at:
             waited = max(0.0, (message.received_at - message.sent_at).total_seconds())
             telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
         for identity, context in one.received:
-            refused = one.delivery.refusal is not None and identity == one.delivery.refusal.identity
+            refused = identity in unrecorded or (
+                one.delivery.refusal is not None and identity == one.delivery.refusal.identity
+            )
             fresh = identity in brought
+            brought.discard(identity)  # a message may say the same twice
             latency = _milliseconds(message.sent_at, now)
             if fresh and latency is not None:
                 telemetry.metrics.observe("event_ingest_latency_ms", latency)
@@ -161,7 +174,7 @@ class Arrivals:
                 },
             )
         if self.queue.endswith(".fifo"):
-            self._tell_fifo(one, now, dedup_hit=not brought and not one.delivery.refusal)
+            self._tell_fifo(one, now, dedup_hit=not told_new and not one.delivery.refusal)
 
     def _tell_fifo(self, one: _Arrival, now: datetime, *, dedup_hit: bool) -> None:
         body = one.message.body.encode()
@@ -205,7 +218,8 @@ class Arrivals:
     def _log_refusal(self, one: _Arrival, identity: str, context: TraceContext) -> None:
         refusal = one.delivery.refusal
         with joined(message_id=one.message.message_id, event_id=identity, trace_id=context.trace_hex, queue=self.queue):
-            log.warning("a message was refused: %s", type(refusal.error).__name__ if refusal else "unknown")
+            why = type(refusal.error).__name__ if refusal else "it could not be recorded"
+            log.warning("a message was refused: %s", why)
 
     def _share(self, energy: Energy) -> dict[str, Any]:
         """Of one event: what is not known of all is not known of one."""

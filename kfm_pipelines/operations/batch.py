@@ -77,6 +77,7 @@ class Batch:
         fetches = Fetches()
         with self._under_way():
             self._told.know(keys)
+            self._told.begin_traces(keys)
             for key in self._allowed(keys):
                 claim = self._claimed(key)
                 if claim is None:
@@ -87,6 +88,7 @@ class Batch:
                     fetches += prepared.fetches
                     if isinstance(prepared, inputs.Settled):
                         self.notes[key] = prepared.note
+                        self._told.fruitless()
                         self._outcomes.skipped(claim)
                         continue
                     terms = self._terms.of(key)
@@ -222,7 +224,7 @@ class Batch:
                 self._workshop, self._dataset, claim, intent, lambda: self._terms.of(key).governance
             ):
                 self.notes[key] = "an interrupted publication was completed"
-                self._outcomes.applied(claim, intent.detail)
+                self._outcomes.applied(claim, intent.detail, txn=intent.txn)
                 return None
             clear_work(self._store, self._layout, key)
             return claim
@@ -258,6 +260,7 @@ class Batch:
         self._work.clear(claim)
         detail = {"revision": staged.revision, "reason": reproduction.REPRODUCED}
         transactions.skip(self.database, claim, detail)
+        self._told.fruitless()
         self._outcomes.skipped(claim)
         return True
 
@@ -270,6 +273,7 @@ class Batch:
         entry = asking_entry(self._dataset, claim, governance.policy, staged.digest)
         transactions.await_review(self.database, claim, staged.digest, entry)
         self.notes[claim.key] = "awaiting review"
+        self._told.fruitless()
         self._outcomes.waits(claim)
         return True
 

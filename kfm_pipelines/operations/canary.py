@@ -15,6 +15,8 @@ from kfm_pipelines.candidates import chosen
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.candidacy import Candidacy, candidacy_of
+from kfm_pipelines.operations.costs_told import tell_costs
+from kfm_pipelines.operations.energy import Work, enter_used
 from kfm_pipelines.operations.governance import Governance, governance_of
 from kfm_pipelines.operations.published import published_data
 from kfm_pipelines.operations.trials import Trying
@@ -26,6 +28,7 @@ from kfm_pipelines.state.comparisons import Compared, find_comparison, record_co
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs import of_error
+from kfm_pipelines.telemetry.usage import Meter
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +115,8 @@ class CanaryRun:
 
     @contextmanager
     def _undisturbed(self, key: str) -> Iterator[None]:
-        """The key is published; that it cannot be compared now is no failure of anything."""
+        """The key is published; that it cannot be compared now is no failure of anything. What it cost is entered."""
+        meter = Meter()
         try:
             yield
         except KfmError as error:
@@ -120,3 +124,6 @@ class CanaryRun:
         except Exception as error:  # noqa: BLE001 - an exception may quote the data it was about
             log.warning("%s was not compared", key, extra={"idempotency_key": key, **of_error(error)})
             self.failed[key] = f"{type(error).__name__} while comparing"
+        finally:
+            used = {Work("canary", key): meter.read()}
+            tell_costs(self._workshop, enter_used(self._workshop, self._run_id, used, dataset=self._dataset.dataset))

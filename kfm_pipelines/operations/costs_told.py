@@ -36,7 +36,7 @@ def _tell(workshop: Workshop, stage: str, method: str, entries: Sequence[EnergyE
         "run_id": first.run_id,
         "dataset": first.dataset,
         "stage": stage,
-        "keys": len(entries),
+        "keys": sum(entry.key is not None for entry in entries),
         "replay_id": first.replay,
         "method": method,
         "energy_kwh": None if watt_seconds is None else watt_seconds / 3_600_000,

@@ -1,9 +1,11 @@
 """The dead-letter queues: pick up what SQS itself gave up on, and clear away copies of letters that are settled."""
 
 from dataclasses import replace
+from functools import partial
 
 from kfm_pipelines.errors import DeliveryExhausted, KfmError
 from kfm_pipelines.messaging.queue import Message, Queue
+from kfm_pipelines.operations.arrivals import Arrivals
 from kfm_pipelines.operations.drain import record_safely
 from kfm_pipelines.operations.filing import LETTER, file_letters
 from kfm_pipelines.operations.reading import read_message, refused
@@ -45,7 +47,9 @@ def _collected(workshop: Workshop, queue: Queue, messages: list[Message]) -> int
     moved = [message for message in messages if _letter_of(message) is None]
     for message in moved:
         source = message.moved_from or _likely_source(workshop, queue)
-        record_safely(workshop.database, source, [message], [_delivery(workshop, message)], workshop.datasets)
+        arrivals = Arrivals(workshop, source)
+        read = arrivals.read([message], partial(_delivery, workshop))
+        arrivals.tell(record_safely(workshop.database, source, [message], read, workshop.datasets))
     queue.delete([*moved, *_settled(workshop, copies)])
     return len(moved)
 

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, Unreachable
 from kfm_pipelines.messaging.queue import Message, Queue
 from kfm_pipelines.operations.arrivals import Arrivals
-from kfm_pipelines.operations.reading import refused
+from kfm_pipelines.operations.reading import read_message, refused
 from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import Database
@@ -57,12 +58,14 @@ def drain(workshop: Workshop, queue: Queue, *, budget_seconds: float, wait_secon
         if not messages:
             return total
         arrivals = Arrivals(workshop, queue.name)
-        read = arrivals.read(messages, datasets)
+        read = arrivals.read(messages, partial(read_message, datasets=datasets))
         recorded = record_safely(database, queue.name, messages, read, datasets)
         total += recorded.tally
-        queue.delete(messages)
-        keep_time(database, datasets)
-        arrivals.tell(recorded)
+        try:
+            queue.delete(messages)
+            keep_time(database, datasets)
+        finally:
+            arrivals.tell(recorded)
         if time.monotonic() >= deadline:
             return total
 
@@ -79,7 +82,8 @@ def record_safely(
             return sum((record_safely(database, queue, [one], [read], datasets) for one, read in pairs), Recorded())
         why = MessageRefused(f"the message could not be recorded: {error}")
         refusal = refused(messages[0], why)
-        return record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)
+        recorded = record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)
+        return replace(recorded, unrecorded=frozenset(event.identity for event in deliveries[0].events))
 
 
 def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Message]:

@@ -1,16 +1,12 @@
 """What work cost, entered into the ledger of energy."""
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.excusing import excused
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.energy import EnergyEntry, enter, enter_lost
 from kfm_pipelines.telemetry.usage import Usage
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,7 @@ def enter_used(
     told of and stops nothing."""
     if not used:
         return []
-    with _excused(workshop, f"what run {run_id} cost"):
+    with excused(workshop, "what work cost", "energy"):
         entries = [
             EnergyEntry(run_id, work.stage, usage, workshop.energy_of(usage), dataset, work.key, work.epoch, replay)
             for work, usage in used.items()
@@ -41,14 +37,5 @@ def enter_used(
 
 def enter_what_was_lost(workshop: Workshop, dataset: str, key: str) -> None:
     """Of a key whose last run may have died: that it cost something, and nobody knows how much."""
-    with _excused(workshop, f"that a run of {key} died"):
+    with excused(workshop, "that a run died", "energy"):
         enter_lost(workshop.database, key, dataset, workshop.coefficients_digest)
-
-
-@contextmanager
-def _excused(workshop: Workshop, what: str) -> Iterator[None]:
-    try:
-        yield
-    except KfmError as error:
-        log.warning("%s is not in the ledger: %s", what, type(error).__name__)
-        workshop.telemetry.metrics.count("telemetry_dropped_total", signal="energy")

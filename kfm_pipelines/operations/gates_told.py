@@ -8,7 +8,8 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.telemetry.spans import mark_failed, said_by_open_span
 
 # What the span around it says that its own has to say too: a gate is looked for by these.
-ABOUT = ("kfm.dataset", "kfm.key", "kfm.run_id", "kfm.stage", "kfm.event_id", "kfm.replay_id")
+TRIAL = "kfm.trial"  # on work that is only tried: what gates say of it is no news of what is published
+ABOUT = ("kfm.dataset", "kfm.key", "kfm.run_id", "kfm.stage", "kfm.event_id", "kfm.replay_id", TRIAL)
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,8 @@ def told(workshop: Workshop, gate: str, judge: Callable[[], Verdict]) -> Verdict
         # Within the span, so that the line names it.
         level = logging.INFO if verdict.passed else logging.ERROR
         log.log(level, "gate %s is %s%s", gate, _word(verdict), f": {', '.join(broken)}" if broken else "")
-    telemetry.metrics.count("gate_verdicts_total", gate=gate, verdict=_word(verdict))
+    if TRIAL not in about:
+        telemetry.metrics.count("gate_verdicts_total", gate=gate, verdict=_word(verdict))
     return verdict
 
 

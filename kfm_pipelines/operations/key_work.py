@@ -68,9 +68,11 @@ class KeyWork:
         except OwnershipLost:
             raise
         except DatasetKilled as error:
+            self._told.failed(error)
             self.notes[claim.key] = str(error)
             self.hand_back(claim, delay=0, reason=str(error), count_attempt=False)
         except ReplayRefused as error:
+            self._told.failed(error)
             self._refuse(claim, error)
         except Terminal as error:
             self._fail(claim, stage, error)
@@ -108,5 +110,10 @@ class KeyWork:
         self.notes[claim.key] = str(error)
         self.clear(claim)
         again_in = self._workshop.retries.cap_seconds
-        transactions.fail(self._workshop.database, claim, stage, error, again_in=again_in, trace=trace_of(error))
-        self._outcomes.failed(claim, stage, error)
+        for_good = transactions.fail(
+            self._workshop.database, claim, stage, error, again_in=again_in, trace=trace_of(error)
+        )
+        if for_good:
+            self._outcomes.failed(claim, stage, error)
+        else:
+            self._outcomes.again(error)

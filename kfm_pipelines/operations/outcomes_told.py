@@ -1,7 +1,8 @@
 """What is told of a key when something has come of it: it was published, changed nothing, failed, or has to wait."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -9,16 +10,17 @@ from typing import Any
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import AttemptsExhausted, CareRefused, KfmError, PolicyRefused
 from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.operations.excusing import excused
 from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.energy import energy_in_all, spent_by_key_of_run
 from kfm_pipelines.state.ingest_state import Fetches
-from kfm_pipelines.state.origins import Origin, rows_before
+from kfm_pipelines.state.origins import Answered, Origin, answered_by, rows_before
 from kfm_pipelines.state.verdicts import passed_of_keys
 from kfm_pipelines.telemetry.energy import Energy
 
-APPLIED, SKIPPED, FAILED, AWAITING, AGAIN = "APPLIED", "SKIPPED", "FAILED", "AWAITING", "AGAIN"
+APPLIED, SKIPPED, FAILED, AWAITING = "APPLIED", "SKIPPED", "FAILED", "AWAITING"
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ class _Settled:
     claim: Claim
     outcome: str
     at: datetime
+    txn: int
     release: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 
@@ -45,75 +48,84 @@ class OutcomesTold:
         self._work = work
         self._settled: list[_Settled] = []
 
-    def applied(self, claim: Claim, release: Mapping[str, Any]) -> None:
-        now = datetime.now(UTC)
-        self._note(_Settled(claim, APPLIED, now, release))
-        metrics, dataset = self._workshop.telemetry.metrics, self._dataset.dataset
-        self._succeeded(claim.key, now)
-        metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
-        fresh = _freshness(self._work.origin(claim.key), now)
-        if fresh is not None:
-            metrics.set("freshness_min", fresh, dataset=dataset)
-        log.info("revision %s published", release.get("revision"))
+    def applied(self, claim: Claim, release: Mapping[str, Any], txn: int | None = None) -> None:
+        """`txn` is another transaction than the claim's own where that was only completed."""
+        with self._excused():
+            now = datetime.now(UTC)
+            self._note(_Settled(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
+            metrics, dataset = self._workshop.telemetry.metrics, self._dataset.dataset
+            metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
+            fresh = _freshness(self._work.origin(claim.key), now)
+            if fresh is not None:
+                metrics.set("freshness_min", fresh, dataset=dataset)
+            log.info("revision %s published", release.get("revision"))
 
     def skipped(self, claim: Claim) -> None:
-        now = datetime.now(UTC)
-        self._note(_Settled(claim, SKIPPED, now))
-        self._succeeded(claim.key, now)
+        with self._excused():
+            self._note(_Settled(claim, SKIPPED, datetime.now(UTC), claim.epoch))
 
     def waits(self, claim: Claim) -> None:
-        self._note(_Settled(claim, AWAITING, datetime.now(UTC)))
+        with self._excused():
+            self._note(_Settled(claim, AWAITING, datetime.now(UTC), claim.epoch))
 
     def again(self, error: Exception) -> None:
         """It is tried again, which is no outcome."""
-        reason = type(error).__name__
-        self._workshop.telemetry.metrics.count("retry_attempts_total", reason=reason)
-        log.warning("tried again: %s", reason)
+        with self._excused():
+            reason = type(error).__name__
+            self._workshop.telemetry.metrics.count("retry_attempts_total", reason=reason)
+            log.warning("tried again: %s", reason)
 
     def failed(self, claim: Claim, stage: str, error: KfmError) -> None:
-        metrics, dataset, reason = self._workshop.telemetry.metrics, self._dataset.dataset, type(error).__name__
-        self._note(_Settled(claim, FAILED, datetime.now(UTC), error=reason))
-        metrics.count("event_dlq_count")
-        if isinstance(error, AttemptsExhausted):
-            metrics.count("retry_exhausted_total", dataset=dataset)
-        if stage == "mask" or isinstance(error, CareRefused | PolicyRefused):
-            metrics.count("masking_failures_total", dataset=dataset)
-        log.error("failed in %s: %s", stage, reason)
+        with self._excused():
+            metrics, dataset, reason = self._workshop.telemetry.metrics, self._dataset.dataset, type(error).__name__
+            self._note(_Settled(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
+            metrics.count("event_dlq_count")
+            if isinstance(error, AttemptsExhausted):  # which says nothing of the data
+                metrics.count("retry_exhausted_total", dataset=dataset)
+            elif stage == "mask" or isinstance(error, CareRefused | PolicyRefused):
+                metrics.count("masking_failures_total", dataset=dataset)
+            log.error("failed in %s: %s", stage, reason)
 
     def fetched(self, fetches: Fetches) -> None:
         """How many objects S3 did not have to be asked for, of all keys."""
-        dataset, metrics = self._dataset.dataset, self._workshop.telemetry.metrics
-        log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
-        metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
-        metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
+        with self._excused():
+            dataset, metrics = self._dataset.dataset, self._workshop.telemetry.metrics
+            log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
+            metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
+            metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
 
     def end_stage(self) -> None:
         """Tell of the keys that were settled since the last time; what they cost is in the ledger by now."""
         settled, self._settled = self._settled, []
         if not settled:
             return
-        try:
-            costs = spent_by_key_of_run(self._workshop.database, self._run_id)
-            gates = passed_of_keys(self._workshop.database, {one.claim.key: one.claim.epoch for one in settled})
+        with self._excused():
+            database = self._workshop.database
+            costs = spent_by_key_of_run(database, self._run_id)
+            gates = passed_of_keys(database, {one.claim.key: one.txn for one in settled})
+            ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
+            answered = answered_by(database, ended)
             for one in settled:
-                self._tell(one, energy_in_all(costs.get(one.claim.key, ())), gates.get(one.claim.key, {}))
-        except KfmError as error:
-            log.warning("what came of %d keys could not be told: %s", len(settled), type(error).__name__)
-            self._workshop.telemetry.metrics.count("telemetry_dropped_total", len(settled), signal="record")
+                key = one.claim.key
+                self._tell_answered(answered.get(key, Answered()))
+                self._tell(one, energy_in_all(costs.get(key, ())), gates.get(key, {}), answered.get(key, Answered()))
+
+    def _excused(self) -> AbstractContextManager[None]:
+        return excused(self._workshop, "what came of a key")
 
     def _note(self, one: _Settled) -> None:
         self._settled.append(one)
         self._workshop.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
 
-    def _succeeded(self, key: str, now: datetime) -> None:
-        origin, metrics = self._work.origin(key), self._workshop.telemetry.metrics
-        metrics.count("event_success_total", origin.asking)
-        for seconds in _waited(origin.sent, now):
+    def _tell_answered(self, answered: Answered) -> None:
+        metrics = self._workshop.telemetry.metrics
+        metrics.count("event_success_total", answered.events)
+        for seconds in answered.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
 
-    def _tell(self, one: _Settled, cost: Energy, gates: Mapping[str, bool]) -> None:
+    def _tell(self, one: _Settled, cost: Energy, gates: Mapping[str, bool], answered: Answered) -> None:
         records, origin = self._workshop.telemetry.records, self._work.origin(one.claim.key)
-        longest = max(_waited(origin.sent, one.at), default=None)
+        longest = max(answered.seconds, default=None)
         common = {
             "at": one.at.isoformat(),
             "dataset": self._dataset.dataset,
@@ -130,7 +142,7 @@ class OutcomesTold:
                 **common,
                 "idempotency": "hit" if one.outcome == SKIPPED else "miss",
                 "revision": one.release.get("revision"),
-                "events": origin.asking,
+                "events": answered.events,
                 "latency_ms": None if longest is None else longest * 1000,
             },
         )
@@ -159,10 +171,6 @@ class OutcomesTold:
         percent: float = (one.release["rows"] - before) / before * 100
         self._workshop.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
         return percent
-
-
-def _waited(sent: Sequence[datetime], now: datetime) -> list[float]:
-    return [max(0.0, (now - one).total_seconds()) for one in sent]
 
 
 def _freshness(origin: Origin, now: datetime) -> float | None:

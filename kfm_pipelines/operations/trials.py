@@ -18,6 +18,7 @@ from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.comparison import Comparison, compare
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.comparison_report import full_report, withheld_faults, withheld_report
+from kfm_pipelines.operations.gates_told import TRIAL
 from kfm_pipelines.operations.governance import Governance, Rules
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.judging import fitness_to_mask, table_verdicts, unfit_to_mask
@@ -28,7 +29,8 @@ from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_publ
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.sources import fetch
-from kfm_pipelines.telemetry.logs import of_error
+from kfm_pipelines.telemetry.logs import joined, of_error
+from kfm_pipelines.telemetry.spans import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,8 +73,14 @@ class Trying:
 
     def trial(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
         """`published` is what it is compared with; without it only the gates judge."""
+        dataset = self.dataset.dataset
+        about: dict[str, Value] = {"kfm.dataset": dataset, "kfm.key": key, "kfm.stage": "canary", TRIAL: self.shadow}
         try:
-            return self._tried(key, objects, published, rules)
+            with (
+                joined(idempotency_key=key, dataset=dataset, stage="canary"),
+                self.workshop.telemetry.spans.span("trial", about),
+            ):
+                return self._tried(key, objects, published, rules)
         except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
             raise
         except KfmError as error:

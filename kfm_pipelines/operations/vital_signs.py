@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.excusing import excused
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import kills, late_lane, pulse
 from kfm_pipelines.state.database import Database
@@ -26,13 +27,14 @@ def take_vital_signs(workshop: Workshop, *, at_once: bool = False) -> list[str]:
     """Tell them if it is time again, and have everything written; what could not be read, one sentence each. To be
     called now and then by whoever lives long: a sensor's process, a worker."""
     problems: list[str] = []
-    now, taken = time.monotonic(), workshop.moments.get(MOMENT)
-    if taken is None:
-        _begin(workshop)
-    if at_once or taken is None or now - taken >= SECONDS_BETWEEN:
-        workshop.moments[MOMENT] = now
-        problems = [*_told(workshop, _of_the_database), *_told(workshop, _of_the_queues)]
-    workshop.telemetry.flush()
+    with excused(workshop, "how things stand", "metric"):
+        now, taken = time.monotonic(), workshop.moments.get(MOMENT)
+        if taken is None:
+            _begin(workshop)
+        if at_once or taken is None or now - taken >= SECONDS_BETWEEN:
+            workshop.moments[MOMENT] = now
+            problems = [*_told(workshop, _of_the_database), *_told(workshop, _of_the_queues)]
+        workshop.telemetry.flush()
     return problems
 
 

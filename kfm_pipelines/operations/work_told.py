@@ -6,12 +6,14 @@ on whatever becomes of this.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.costs_told import tell_costs
 from kfm_pipelines.operations.energy import Work, enter_used
+from kfm_pipelines.operations.excusing import excused
 from kfm_pipelines.operations.parts_told import OUTPUTS, say_cost
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.workshop import Workshop
@@ -38,15 +40,29 @@ class WorkTold:
         self._purpose = purpose
         self._origins: dict[str, Origin] = {}
         self._used: dict[Work, Usage] = {}
+        self._is_fruitless = False
 
     def know(self, keys: Sequence[str]) -> None:
         """Read where all these keys come from at once, as it is now."""
-        self._origins |= origins_of(self._workshop.database, keys)
+        with excused(self._workshop, "where keys come from", "span"):
+            self._origins |= origins_of(self._workshop.database, keys)
+
+    def begin_traces(self, keys: Sequence[str]) -> None:
+        """Where nobody has sent anything in the trace that a key is told in, this is its beginning."""
+        now = datetime.now(UTC)
+        for key in keys:
+            origin = self.origin(key)
+            if self._purpose.replay or TraceContext.parse(origin.trace) is None:
+                name = "replay" if self._purpose.replay else "run"
+                about: dict[str, Value] = {"kfm.dataset": self._dataset.dataset, "kfm.key": key}
+                about |= {"kfm.run_id": self._run_id, "kfm.event_id": list(origin.events)}
+                about |= {"kfm.replay_id": self._purpose.replay} if self._purpose.replay else {}
+                self._workshop.telemetry.spans.origin(name, self.trace_of(key), now, now, about)
 
     def origin(self, key: str) -> Origin:
         if key not in self._origins:
-            self._origins[key] = origins_of(self._workshop.database, [key]).get(key, Origin())
-        return self._origins[key]
+            self.know([key])
+        return self._origins.setdefault(key, Origin())
 
     def trace_of(self, key: str) -> TraceContext:
         """The trace that its newest event came in. A replay has one of its own for each key: it may be years later."""
@@ -59,6 +75,7 @@ class WorkTold:
         """Work on a key in a stage, as a span in the key's trace; everything logged meanwhile says of what it is."""
         origin, trace = self.origin(claim.key), self.trace_of(claim.key)
         meter = Meter()
+        self._is_fruitless = False
         with (
             joined(
                 run_id=self._run_id,
@@ -82,17 +99,26 @@ class WorkTold:
 
     def _end(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
         say_cost(span, self._workshop.energy_of(usage))
-        if span is not None:
+        if span is not None and not self._is_fruitless:
             span.set_attribute(OUTPUTS, self._outputs(claim, stage))
         work = Work(stage, claim.key, claim.epoch)
         self._used[work] = self._used[work] + usage if work in self._used else usage
 
     def failed(self, error: Exception) -> None:
         """The work at hand failed; the exception itself goes no further."""
+        self.fruitless()
         mark_failed(open_span(), type(error).__name__)
+
+    def fruitless(self) -> None:
+        """Nothing comes of the work at hand, rightly or not."""
+        self._is_fruitless = True
 
     def end_stage(self) -> None:
         """Enter into the ledger what was used since the last time."""
+        with excused(self._workshop, "what a stage cost", "energy"):
+            self._end_stage()
+
+    def _end_stage(self) -> None:
         used, self._used = self._used, {}
         run = self._workshop.runs.get(self._run_id)
         for work, usage in used.items():

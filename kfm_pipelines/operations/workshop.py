@@ -1,5 +1,6 @@
 """The tools a run works with, put together once from the settings."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -11,6 +12,7 @@ from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.catalogs.keys import Signer
 from kfm_pipelines.datasets import Dataset, Datasets, load_datasets
 from kfm_pipelines.declarations import Table
+from kfm_pipelines.errors import KfmError
 from kfm_pipelines.gates.expectations import Suite, load_suite, suite_digest
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.messaging.retry import RetryPolicy
@@ -20,9 +22,11 @@ from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.frozen import freeze
 from kfm_pipelines.stores import Store, open_store
-from kfm_pipelines.telemetry.energy import Coefficients, Energy, energy_of, load_coefficients
+from kfm_pipelines.telemetry.energy import UNKNOWN, Coefficients, Energy, energy_of, load_coefficients
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
 from kfm_pipelines.telemetry.usage import RunUsage, Usage
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,12 @@ class Workshop:
         return freeze(self.database, "energy-coefficients", self.coefficients.model_dump(mode="json"))
 
     def energy_of(self, usage: Usage) -> Energy:
-        return energy_of(self.coefficients, usage)
+        """Unknown when there is nothing to reckon with: work does not wait for somebody to mend that."""
+        try:
+            return energy_of(self.coefficients, usage)
+        except KfmError as error:
+            log.warning("energy is unknown: %s", error)
+            return UNKNOWN
 
     def care_secret(self, key_id: str) -> bytes:
         """Read once: a run masks all its keys with the same one."""

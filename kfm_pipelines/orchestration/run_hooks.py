@@ -9,7 +9,7 @@ import dagster as dg
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.lineage import tell
 from kfm_pipelines.operations.purposes import Purpose
-from kfm_pipelines.operations.runs_told import run_begun, run_ended
+from kfm_pipelines.operations.runs_told import run_begun, run_ended, run_lost
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.naming import STAGES, group_of
 
@@ -40,7 +40,7 @@ def tell_if_aborted(instance: dg.DagsterInstance, workshop: Workshop, dataset: D
     failures = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1)
     if not failures.records:
         tell(workshop, dataset, run.run_id, "ABORT")
-        run_ended(workshop, dataset, run.run_id, Purpose.of(run.tags).replay, well=False)
+        run_lost(workshop, dataset, run.run_id, Purpose.of(run.tags).replay)
 
 
 def _tell_end(context: dg.HookContext, dataset: Dataset, *, well: bool) -> None:

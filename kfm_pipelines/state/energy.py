@@ -73,12 +73,16 @@ def enter_lost(database: Database, key: str, dataset: str, coefficients: str) ->
     for a review was entered."""
     database.execute(
         """
-        INSERT INTO kfm.energy (run_id, dataset, key, epoch, stage, method, coefficients)
-        SELECT last.run_id, %(dataset)s, last.key, last.txn, begun.stage, 'unknown', %(coefficients)s
+        INSERT INTO kfm.energy (run_id, dataset, key, epoch, replay, stage, method, coefficients)
+        SELECT last.run_id, %(dataset)s, last.key, last.txn,
+               (SELECT detail ->> 'replay' FROM kfm.wal b
+                WHERE b.key = last.key AND b.txn = last.txn AND b.step = 'begin'),
+               begun.stage, 'unknown', %(coefficients)s
         FROM (SELECT w.run_id, w.key, w.txn, w.step, w.outcome FROM kfm.wal w JOIN kfm.keys k USING (key)
               WHERE w.key = %(key)s AND k.awaiting IS NULL ORDER BY w.id DESC LIMIT 1) last
         JOIN (VALUES (1, 'begin', 'compute'), (2, 'compute', 'mask'), (3, 'mask', 'validate'),
-                     (4, 'validate', 'stage'), (5, 'stage_atomic', 'publish')) AS reached (place, step, stage)
+                     (4, 'validate', 'stage'), (5, 'stage_atomic', 'publish'), (5, 'publish', 'publish'))
+                     AS reached (place, step, stage)
              ON reached.step = last.step
         JOIN (VALUES (1, 'compute'), (2, 'mask'), (3, 'validate'), (4, 'stage'), (5, 'publish')) AS begun (place, stage)
              ON begun.place <= reached.place

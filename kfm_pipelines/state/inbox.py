@@ -50,9 +50,15 @@ class Recorded:
     tally: Tally = field(default_factory=Tally)
     fresh: frozenset[str] = frozenset()
     collisions: int = 0
+    unrecorded: frozenset[str] = frozenset()  # events that the database would not take
 
     def __add__(self, other: "Recorded") -> "Recorded":
-        return Recorded(self.tally + other.tally, self.fresh | other.fresh, self.collisions + other.collisions)
+        return Recorded(
+            self.tally + other.tally,
+            self.fresh | other.fresh,
+            self.collisions + other.collisions,
+            self.unrecorded | other.unrecorded,
+        )
 
 
 def record(

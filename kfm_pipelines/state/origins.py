@@ -1,12 +1,13 @@
 """Where keys come from: the events that ask for them, and the trace in which the newest one came. Read-only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from kfm_pipelines.state.database import Database
 
 MOST_NAMED = 20
+MOST_TIMED = 1000  # events of one transaction; a key of more has enough to say how long they took
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,6 @@ class Origin:
     trace: str | None = None
     events: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
-    asking: int = 0  # events that nothing has come of yet
-    sent: tuple[datetime, ...] = ()  # when those were sent, where that is known
     made_at: datetime | None = None  # the newest of all
 
 
@@ -25,13 +24,17 @@ def origins_of(database: Database, keys: Sequence[str]) -> dict[str, Origin]:
     rows = database.fetch(
         """
         SELECT key,
-               (array_agg(trace ORDER BY received_at DESC, identity) FILTER (WHERE trace IS NOT NULL))[1] AS trace,
-               (array_agg(identity ORDER BY received_at DESC, identity))[1:%(most)s] AS events,
-               (array_agg(DISTINCT asset_uri))[1:%(most)s] AS objects,
-               count(*) FILTER (WHERE state <> 'succeeded') AS asking,
-               array_agg(sent_at) FILTER (WHERE state <> 'succeeded' AND sent_at IS NOT NULL) AS sent,
+               (array_agg(trace ORDER BY place) FILTER (WHERE trace IS NOT NULL))[1] AS trace,
+               array_agg(identity ORDER BY place) AS events,
+               array_agg(DISTINCT asset_uri) AS objects,
                max(coalesce(made_at, event_time)) AS made_at
-        FROM kfm.inbox WHERE key = ANY(%(keys)s) GROUP BY key
+        FROM unnest(%(keys)s::text[]) AS asked (key) CROSS JOIN LATERAL (
+            SELECT trace, identity, asset_uri, made_at, event_time, row_number() OVER (
+                -- Those that a run has begun with first: what comes meanwhile is the next one's, what is held nobody's.
+                ORDER BY (state = 'started') DESC, ready_at IS NOT DISTINCT FROM 'infinity', received_at DESC, identity
+            ) AS place
+            FROM kfm.inbox i WHERE i.key = asked.key ORDER BY place LIMIT %(most)s
+        ) newest GROUP BY key
         """,
         {"keys": list(keys), "most": MOST_NAMED},
     )
@@ -40,12 +43,35 @@ def origins_of(database: Database, keys: Sequence[str]) -> dict[str, Origin]:
             trace=row["trace"],
             events=tuple(row["events"]),
             objects=tuple(row["objects"]),
-            asking=row["asking"],
-            sent=tuple(row["sent"] or ()),
             made_at=row["made_at"],
         )
         for row in rows
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a transaction has settled: how many events, and of some of them how many seconds after they were sent."""
+
+    events: int = 0
+    seconds: tuple[float, ...] = ()
+
+
+def answered_by(database: Database, transactions: Mapping[str, int]) -> dict[str, Answered]:
+    """Of each key, by the number of its transaction; to be asked when that is over."""
+    rows = database.fetch(
+        """
+        SELECT t.key, count(*) AS events,
+               (array_agg(greatest(0, extract(epoch FROM i.settled_at - i.sent_at))::float)
+                FILTER (WHERE i.sent_at IS NOT NULL))[1:%(most)s] AS seconds
+        FROM unnest(%(keys)s::text[], %(txns)s::bigint[]) AS t (key, txn)
+        JOIN kfm.wal b ON b.key = t.key AND b.txn = t.txn AND b.step = 'begin'
+        JOIN kfm.inbox i ON i.key = t.key AND i.settled_at >= b.at
+        GROUP BY t.key
+        """,
+        {"keys": list(transactions), "txns": list(transactions.values()), "most": MOST_TIMED},
+    )
+    return {row["key"]: Answered(row["events"], tuple(row["seconds"] or ())) for row in rows}
 
 
 def rows_before(database: Database, key: str, revision: int) -> int | None:
@@ -54,12 +80,13 @@ def rows_before(database: Database, key: str, revision: int) -> int | None:
         """
         SELECT rows FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s - 1
         UNION ALL
-        (SELECT r.rows FROM kfm.keys mine
-         JOIN kfm.keys k ON k.dataset = mine.dataset AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
-                        AND k.window_start < mine.window_start
-         JOIN kfm.revisions r ON r.key = k.key
-         WHERE mine.key = %(key)s AND %(revision)s = 1
-         ORDER BY k.window_start DESC, r.revision DESC LIMIT 1)
+        SELECT before.rows FROM kfm.keys mine CROSS JOIN LATERAL (
+            SELECT r.rows FROM kfm.keys k CROSS JOIN LATERAL (
+                SELECT rows FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r
+            WHERE k.dataset = mine.dataset AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
+              AND k.window_start < mine.window_start
+            ORDER BY k.window_start DESC LIMIT 1) before
+        WHERE mine.key = %(key)s AND %(revision)s = 1
         LIMIT 1
         """,
         {"key": key, "revision": revision},

@@ -91,12 +91,20 @@ def take_over(connection: "Connection[dict[str, Any]]", queue: str, found: Seque
     come now; those of them that no run has begun with."""
     rows = connection.execute(
         """
-        UPDATE kfm.inbox SET queue = %(queue)s, ready_at = NULL,
+        UPDATE kfm.inbox i SET queue = %(queue)s, ready_at = NULL, trace = told.trace, sent_at = told.sent_at,
             received_at = CASE WHEN state = 'received' THEN clock_timestamp() ELSE received_at END
-        WHERE identity = ANY(%(identities)s) AND queue = %(listing)s
-        RETURNING identity, state
+        FROM unnest(%(identities)s::text[], %(traces)s::text[], %(sent)s::timestamptz[])
+             AS told (identity, trace, sent_at)
+        WHERE i.identity = told.identity AND queue = %(listing)s
+        RETURNING i.identity, state
         """,
-        {"identities": [one.event.identity for one in found], "queue": queue, "listing": LISTING},
+        {
+            "identities": [one.event.identity for one in found],
+            "traces": [one.event.trace for one in found],
+            "sent": [one.event.sent_at for one in found],
+            "queue": queue,
+            "listing": LISTING,
+        },
     ).fetchall()
     taken = {row["identity"] for row in rows if row["state"] == "received"}
     return [one for one in found if one.event.identity in taken]

@@ -69,9 +69,10 @@ def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None
         settle(connection, claim, {"outcome": "SKIPPED", **detail})
 
 
-def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again_in: float, trace: str = "") -> None:
+def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again_in: float, trace: str = "") -> bool:
     """The key cannot be published as it is; leave one dead letter that says why. A publication already intended has to
-    be completed one day, so after a publish intent the key is tried again in `again_in` seconds as well."""
+    be completed one day, so after a publish intent the key is tried again in `again_in` seconds as well, and this is
+    not its end: False."""
     detail = {"stage": stage, "error": type(error).__name__, "reason": str(error)}
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
@@ -86,6 +87,7 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
             _move_started(connection, claim.key, "failed")
         dead_letters.record_key(connection, claim, txn, stage, error, trace)
         _let_go(connection, claim, due_in=again_in if intended else None)
+    return not intended
 
 
 def hand_back(

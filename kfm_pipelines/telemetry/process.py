@@ -82,7 +82,11 @@ def open_telemetry(settings: Settings) -> Telemetry:
     folder = settings.telemetry_folder / RECORDS_FOLDER
     records = Records(folder, settings.resources, lambda: metrics.count("telemetry_dropped_total", signal="record"))
     telemetry = Telemetry(metrics, Spans(None), records)
-    _begin(telemetry, settings)
+    try:
+        _begin(telemetry, settings)
+    except Exception as error:  # noqa: BLE001 - a variable that OpenTelemetry cannot use stops no work
+        log.warning("no metrics and spans are told: %s", error)
+        return silent(settings)
     _open[telemetry] = settings
     return telemetry
 

@@ -51,7 +51,7 @@ def traces_about(folder: Path, what: str) -> list[str]:
 
 def read_spans(folder: Path, mentioned: str = "") -> Iterator[ToldSpan]:
     """Of lines that mention something, and so others too: reading a line costs far more than finding a word in it."""
-    wanted = mentioned.encode()
+    wanted = mentioned.encode(errors="replace")
     for path in (previous(folder / SPANS_FILE), folder / SPANS_FILE):
         with suppress(FileNotFoundError), path.open("rb") as file:
             for line in file:

@@ -79,7 +79,7 @@ class Meter:
     def of_process(cls) -> "Meter":
         """One that has measured since this process began: its start is a cost of whatever it was started for."""
         meter = cls()
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - _began_at()
+        age = _age_seconds()
         meter._begun -= age
         meter._first = Usage(0.0, 0.0, 0.0, 0, 0, meter._first.watt_seconds, 0)
         if meter._memory is not None:
@@ -116,13 +116,14 @@ class RunUsage:
         return used if self.of_keys is None else used - self.of_keys
 
 
-def _began_at() -> float:
-    """When this process began, in seconds since the machine did; now where nobody knows."""
+def _age_seconds() -> float:
+    """How long this process has been there; 0 where nobody knows."""
     try:
         ticks = _of_this_process("stat").rpartition(b")")[2].split()[19]
-        return int(ticks) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        began = int(ticks) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 def _counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:

@@ -23,7 +23,6 @@ from kfm_pipelines.state.replay_batches import ReplayBatch
 from kfm_pipelines.state.replays import Replay, Terms
 from kfm_pipelines.telemetry.logs import joined
 from kfm_pipelines.telemetry.spans import mark_failed
-from kfm_pipelines.telemetry.trace_context import TraceContext
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +185,7 @@ def _ruling(workshop: Workshop, replay: Replay) -> Ruling:
     about = {"kfm.replay_id": replay.id, "kfm.dataset": replay.dataset, "kfm.gate": "replay"}
     with (
         joined(replay_id=replay.id, dataset=replay.dataset),
-        workshop.telemetry.spans.span("replay_gate", about, under=TraceContext.of_event(replay.id)) as span,
+        workshop.telemetry.spans.span("replay_gate", about) as span,
     ):
         ruling = gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
         if ruling.stop:

@@ -12,6 +12,7 @@ from typing import Any
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.errors import ObjectMissing, Terminal
+from kfm_pipelines.operations.costs_told import tell_costs
 from kfm_pipelines.operations.energy import Work, enter_used
 from kfm_pipelines.operations.frozen_config import declaration_of_then
 from kfm_pipelines.operations.governance import governance_of
@@ -70,7 +71,8 @@ def _entered(workshop: Workshop, replay: Replay, key: str) -> Iterator[None]:
         yield
     finally:
         used = {Work(STAGE, key): meter.read()}
-        enter_used(workshop, f"replay-{replay.id}", used, dataset=replay.dataset, replay=replay.id)
+        run_id = f"replay-{replay.id}"
+        tell_costs(workshop, enter_used(workshop, run_id, used, dataset=replay.dataset, replay=replay.id))
 
 
 class FirstKeys:
