@@ -34,7 +34,7 @@ def take_vital_signs(workshop: Workshop, *, at_once: bool = False) -> list[str]:
         if at_once or taken is None or now - taken >= SECONDS_BETWEEN:
             workshop.moments[MOMENT] = now
             problems = [*_told(workshop, _of_the_database), *_told(workshop, _of_the_queues)]
-        workshop.telemetry.flush()
+    workshop.telemetry.flush()
     return problems
 
 
