@@ -19,10 +19,10 @@ from kfm_pipelines.operations.care_audit import asking_entry, masking_entry
 from kfm_pipelines.operations.care_shown import CareShown
 from kfm_pipelines.operations.energy import enter_what_was_lost
 from kfm_pipelines.operations.exchanged_policies import refuse_laxer_policy
-from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff, HandoffStream, Judgement
-from kfm_pipelines.operations.judging import judge_before_masking, judge_table, refusal_of
+from kfm_pipelines.operations.judging import judge_table, refusal_of
 from kfm_pipelines.operations.key_work import KeyWork
+from kfm_pipelines.operations.masking import masked
 from kfm_pipelines.operations.outcomes_told import OutcomesTold
 from kfm_pipelines.operations.parts_told import part
 from kfm_pipelines.operations.purposes import EVENTS, Purpose, refused_keys, reproduces
@@ -35,8 +35,7 @@ from kfm_pipelines.operations.validation_report import write_validation_report
 from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
-from kfm_pipelines.stages.mask import Outcome, mask
-from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_published
+from kfm_pipelines.stages.parquet import write_parquet, write_published
 from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
@@ -107,7 +106,7 @@ class Batch:
                 with self._work.on(handoff.claim, "mask"):
                     dataset = self._terms.of(handoff.claim.key).dataset
                     rules = self._terms.of(handoff.claim.key).rules(handoff.claim.key)
-                    outcome = self._masked(handoff, dataset, rules)
+                    outcome = masked(self._workshop, dataset, rules, handoff)
                     data = write_published(outcome.table, rules.published(dataset))
                     result = Handoff.of(handoff.claim, data)
                     yield result
@@ -239,17 +238,6 @@ class Batch:
             refuse_laxer_policy(self._workshop, terms.dataset, source)
         config = terms.governance.config_digest(claim.key)
         return inputs.prepare(self._workshop, terms.dataset, claim, config)
-
-    def _masked(self, handoff: Handoff, dataset: Dataset, rules: Rules) -> Outcome:
-        table = read_parquet(handoff.data, handoff.claim.key)
-        if not rules.masks:
-            return Outcome(table)
-        judge_before_masking(self._workshop, dataset, handoff, table)
-        outcome = mask(table, dataset, rules.policy, rules.secret)
-        if outcome.crosswalk is not None:
-            path = self._layout.crosswalk(handoff.claim.key, handoff.claim.epoch)
-            self._store.write(path, write_parquet(outcome.crosswalk))
-        return outcome
 
     def _is_there(self, claim: Claim) -> bool:
         """Whether what was made again is what readers find; then nothing is published."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import Literal
 
 from kfm_pipelines.state.database import Database, Row
 from kfm_pipelines.telemetry.energy import UNKNOWN, Energy
@@ -184,24 +185,21 @@ def spent_by_stage(database: Database, run_id: str) -> dict[str, tuple[Spent, ..
 
 def spent_by_key(database: Database, replay: str) -> dict[str, tuple[Spent, ...]]:
     """What each key of a replay cost, by method, its trial before the others and all its attempts."""
-    rows = database.fetch(
-        f"""
-        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE replay = %(replay)s AND key IS NOT NULL
-        GROUP BY key, method ORDER BY key, method
-        """,  # noqa: S608 - a constant
-        {"replay": replay},
-    )
-    return _by_part(rows)
+    return _spent_by_key(database, "replay", replay)
 
 
 def spent_by_key_of_run(database: Database, run_id: str) -> dict[str, tuple[Spent, ...]]:
     """What each key has cost in a run so far, by method."""
+    return _spent_by_key(database, "run_id", run_id)
+
+
+def _spent_by_key(database: Database, of: Literal["replay", "run_id"], value: str) -> dict[str, tuple[Spent, ...]]:
     rows = database.fetch(
         f"""
-        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE run_id = %(run_id)s AND key IS NOT NULL
+        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE {of} = %(value)s AND key IS NOT NULL
         GROUP BY key, method ORDER BY key, method
-        """,  # noqa: S608 - a constant
-        {"run_id": run_id},
+        """,  # noqa: S608 - constants
+        {"value": value},
     )
     return _by_part(rows)
 
