@@ -22,7 +22,7 @@ def test_a_worker_says_what_came_of_it_and_logs_why(site: Site) -> None:
     assert said.err.strip() == "keys done: 2"
     lines = lines_of(site.root / "telemetry" / LOG_FILE)
     assert {"RUN_START", "STEP_SUCCESS", "STEP_FAILURE"} <= {line.get("dagster_event_type") for line in lines}
-    assert any(line["logger"] == "kfm_pipelines.operations.batch" for line in lines)
+    assert any(line["logger"] == "kfm_pipelines.operations.outcomes_told" for line in lines)
 
 
 @pytest.mark.slow
