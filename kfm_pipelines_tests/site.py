@@ -184,6 +184,7 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
         provision(workshop.settings, workshop.datasets)
         drain_all(workshop, budget_seconds=5)  # S3's test event
         workshop.database.execute("DELETE FROM kfm.queue_totals")
+        workshop.database.execute("DELETE FROM kfm.energy")
         try:
             yield Site(workshop, {**os.environ}, root)
         finally:

@@ -17,6 +17,7 @@ from kfm_pipelines.cli.roads import Road, carrier
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import is_serving, serve_dagster
+from kfm_pipelines.operations.vital_signs import take_vital_signs
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.dispatches import open_dispatches
 from kfm_pipelines.state.overview import keys_in_progress, queue_totals, revisions_of
@@ -45,6 +46,7 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
         with progress("keys done", len(keys), quiet=as_json) as show:
             _wait(workshop, keys, before["received"] + 2 * len(keys), time.monotonic() + timeout, show)
         summary = _summary(workshop, keys, already, before)
+        take_vital_signs(workshop, at_once=True)  # so that kfm status knows how it went
     if as_json:
         print_json(summary)
     else:

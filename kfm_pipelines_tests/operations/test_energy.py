@@ -6,7 +6,6 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations import batch, release
 from kfm_pipelines.state.energy import spent_by_month, spent_by_stage, spent_in_transaction
 from kfm_pipelines.telemetry import hardware
-from kfm_pipelines.telemetry.energy import FILE
 from kfm_pipelines.telemetry.hardware import MachineCounter
 from kfm_pipelines_tests.publications import hear, publish, told
 from kfm_pipelines_tests.site import Site
@@ -47,7 +46,7 @@ def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, m
 
 
 def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counters that go on by a watt-second whenever somebody looks: before and after each stage."""
+    """Counters that go on by a watt-second whenever somebody looks: before and after each stage and its parts."""
     counter = MachineCounter(lambda: {"package-0": 1 / 3_600_000})
     monkeypatch.setattr(hardware, "_counter", lambda: counter)
     hear(site.workshop, told(site))
@@ -56,7 +55,10 @@ def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch:
     assert list(by_stage) == STAGES
     assert {one.energy.method for spent in by_stage.values() for one in spent} == {"measured"}
     [whole] = spent_in_transaction(site.workshop.database, site.key(), 1)
-    assert whole.energy.watt_seconds == pytest.approx(6)  # compute is two pieces of work: taking the key, and the rest
+    assert whole.energy.watt_seconds == pytest.approx(
+        sum(one.energy.watt_seconds or 0 for spent in by_stage.values() for one in spent)
+    )
+    assert (whole.energy.watt_seconds or 0) >= 6  # compute is two pieces of work: taking the key, and the rest
     assert whole.usage.watt_seconds == whole.energy.watt_seconds
 
 
@@ -69,13 +71,3 @@ def test_a_stage_that_is_stopped_is_entered(site: Site, monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         publish(site.workshop, site.dataset, [site.key()], "stopped")
     assert list(spent_by_stage(site.workshop.database, "stopped")) == STAGES[:2]
-
-
-def test_coefficients_that_cannot_be_read_stop_no_work(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    (site.workshop.settings.resources / FILE).write_text("grid: many")
-    hear(site.workshop, told(site))
-    done = publish(site.workshop, site.dataset, [site.key()], "a-run")
-    assert done.notes == {}
-    assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
-    assert spent_by_month(site.workshop.database) == []
-    assert "what run a-run cost is not in the ledger: telemetry/energy.yaml: " in caplog.text
