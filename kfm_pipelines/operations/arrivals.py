@@ -51,6 +51,7 @@ class Arrivals:
     _meter: Meter = field(default_factory=Meter)
     _arrived: list[_Arrival] = field(default_factory=list)
     _read_at: datetime | None = None
+    _events: int = 0
 
     def read(self, messages: Sequence[Message], reader: Callable[[Message], Delivery]) -> list[Delivery]:
         """What each message says, every event with the span that received it."""
@@ -62,6 +63,7 @@ class Arrivals:
             with excused(self.workshop, "where a message comes from", "span"):
                 arrival = self._arrival(message, delivery, begun, traced=left > 0)
             left -= len(arrival.received)
+            self._events += len(arrival.received)
             self._arrived.append(arrival)
         self._read_at = _now()
         return [one.delivery for one in self._arrived]
@@ -223,7 +225,7 @@ class Arrivals:
 
     def _share(self, energy: Energy) -> dict[str, Any]:
         """Of one event: what is not known of all is not known of one."""
-        events = max(1, sum(len(one.received) for one in self._arrived))
+        events = max(1, self._events)
         spent = {"energy_ws": energy.watt_seconds, "carbon_g": energy.carbon_grams}
         shared = {name: None if value is None else value / events for name, value in spent.items()}
         return {**shared, "energy_method": energy.method}

@@ -57,9 +57,6 @@ class Batch:
         self._reproduces = reproduces(workshop.database, dataset.dataset, purpose)
         declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
         self._terms = TermsOfKeys(workshop, dataset, declaration)
-        self._told = WorkTold(workshop, dataset, run_id, purpose)
-        self._outcomes = OutcomesTold(workshop, dataset, run_id, purpose.replay, self._told)
-        self._work = KeyWork(workshop, self._layout, self._told, self._outcomes)
         self.claims = Claims(
             workshop.database,
             run_id,
@@ -68,6 +65,9 @@ class Batch:
             dataset=dataset.dataset,
             spares_reviews=self._reproduces,
         )
+        self._told = WorkTold(workshop, dataset, run_id, purpose, held=self.claims.held)
+        self._outcomes = OutcomesTold(workshop, dataset, run_id, purpose.replay, self._told)
+        self._work = KeyWork(workshop, self._layout, self._told, self._outcomes)
         self.notes = self._work.notes  # why a key dropped out in this stage
         self.waiting: set[str] = set()  # keys whose release somebody has to see first
 
@@ -217,7 +217,8 @@ class Batch:
             self.notes[key] = str(error)
             return None
         with self._work.on(claim, "compute", "wal_replay"):
-            enter_what_was_lost(self._workshop, self._dataset.dataset, key)
+            if claim.epoch > 1:  # somebody has had it before
+                enter_what_was_lost(self._workshop, self._dataset.dataset, key)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
                 self._workshop, self._dataset, claim, intent, lambda: self._terms.of(key).governance

@@ -37,6 +37,16 @@ class _Settled:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the tables know of a key when its stage has ended."""
+
+    cost: Energy
+    gates: Mapping[str, bool]
+    answered: Answered
+    row_delta: float | None
+
+
 class OutcomesTold:
     """Of the keys of one run."""
 
@@ -105,10 +115,16 @@ class OutcomesTold:
             gates = passed_of_keys(database, {one.claim.key: one.txn for one in settled})
             ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
             answered = answered_by(database, ended)
+            made = {one.claim.key: one.release["revision"] for one in settled if one.outcome == APPLIED}
+            before = rows_before(database, made)
             for one in settled:
                 key = one.claim.key
+                delta = self._tell_rows(_row_delta(one, before.get(key)))
                 self._tell_answered(answered.get(key, Answered()))
-                self._tell(one, energy_in_all(costs.get(key, ())), gates.get(key, {}), answered.get(key, Answered()))
+                facts = _Facts(
+                    energy_in_all(costs.get(key, ())), gates.get(key, {}), answered.get(key, Answered()), delta
+                )
+                self._tell(one, facts)
 
     def _excused(self) -> AbstractContextManager[None]:
         return excused(self._workshop, "what came of a key")
@@ -123,9 +139,14 @@ class OutcomesTold:
         for seconds in answered.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
 
-    def _tell(self, one: _Settled, cost: Energy, gates: Mapping[str, bool], answered: Answered) -> None:
+    def _tell_rows(self, percent: float | None) -> float | None:
+        if percent is not None:
+            self._workshop.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
+        return percent
+
+    def _tell(self, one: _Settled, facts: _Facts) -> None:
         records, origin = self._workshop.telemetry.records, self._work.origin(one.claim.key)
-        longest = max(answered.seconds, default=None)
+        longest = max(facts.answered.seconds, default=None)
         common = {
             "at": one.at.isoformat(),
             "dataset": self._dataset.dataset,
@@ -142,7 +163,7 @@ class OutcomesTold:
                 **common,
                 "idempotency": "hit" if one.outcome == SKIPPED else "miss",
                 "revision": one.release.get("revision"),
-                "events": answered.events,
+                "events": facts.answered.events,
                 "latency_ms": None if longest is None else longest * 1000,
             },
         )
@@ -155,22 +176,16 @@ class OutcomesTold:
                 "policy": self._dataset.policy,
                 "pipeline_success": int(one.outcome != FAILED),
                 "freshness_min": _freshness(origin, one.at) if one.outcome == APPLIED else None,
-                "row_delta_pct": self._row_delta(one),
+                "row_delta_pct": facts.row_delta,
                 "checksum": one.release.get("content_hash"),
-                "gates": dict(gates),
-                **_cost(cost),
+                "gates": dict(facts.gates),
+                **_cost(facts.cost),
             },
         )
 
-    def _row_delta(self, one: _Settled) -> float | None:
-        if one.outcome != APPLIED:
-            return None
-        before = rows_before(self._workshop.database, one.claim.key, one.release["revision"])
-        if not before:
-            return None
-        percent: float = (one.release["rows"] - before) / before * 100
-        self._workshop.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
-        return percent
+
+def _row_delta(one: _Settled, before: int | None) -> float | None:
+    return (one.release["rows"] - before) / before * 100 if before and one.outcome == APPLIED else None
 
 
 def _freshness(origin: Origin, now: datetime) -> float | None:

@@ -4,7 +4,7 @@ Belongs here: telling while it goes on. Does not: what came of a key (`outcomes_
 on whatever becomes of this.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -32,12 +32,21 @@ if TYPE_CHECKING:
 class WorkTold:
     """The telling of one stage of a run, or of several one after the other."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str, purpose: Purpose) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        dataset: Dataset,
+        run_id: str,
+        purpose: Purpose,
+        held: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """`held` are the keys that the run has now: asked for one, all of them are looked up."""
         self._workshop = workshop
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
         self._run_id = run_id
         self._purpose = purpose
+        self._held = held
         self._origins: dict[str, Origin] = {}
         self._used: dict[Work, Usage] = {}
         self._is_fruitless = False
@@ -61,7 +70,7 @@ class WorkTold:
 
     def origin(self, key: str) -> Origin:
         if key not in self._origins:
-            self.know([key])
+            self.know([key, *self._held()])
         return self._origins.setdefault(key, Origin())
 
     def trace_of(self, key: str) -> TraceContext:

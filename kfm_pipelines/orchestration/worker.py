@@ -76,12 +76,14 @@ def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None
                 _execute(definitions, instance, workshop, run, worked)
                 on_progress(worked)
             if worked.runs > before or drained.tally.received:
-                take_vital_signs(workshop)
+                if not once:
+                    take_vital_signs(workshop)
                 continue
             nap = _nap(workshop, once)
-            take_vital_signs(workshop, at_once=nap is None)
             if nap is None:
+                take_vital_signs(workshop, at_once=True)
                 return worked
+            take_vital_signs(workshop)
             time.sleep(nap)
 
 

@@ -74,21 +74,22 @@ def answered_by(database: Database, transactions: Mapping[str, int]) -> dict[str
     return {row["key"]: Answered(row["events"], tuple(row["seconds"] or ())) for row in rows}
 
 
-def rows_before(database: Database, key: str, revision: int) -> int | None:
-    """How many rows the revision before had; before the first one, how many the window before this one has."""
+def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, int]:
+    """How many rows the revision before each had; before a first one, how many the window before it has."""
     rows = database.fetch(
         """
-        SELECT rows FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s - 1
-        UNION ALL
-        SELECT before.rows FROM kfm.keys mine CROSS JOIN LATERAL (
+        SELECT asked.key, coalesce(b.rows, before.rows) AS rows
+        FROM unnest(%(keys)s::text[], %(revisions)s::integer[]) AS asked (key, revision)
+        JOIN kfm.keys mine ON mine.key = asked.key
+        LEFT JOIN kfm.revisions b ON b.key = asked.key AND b.revision = asked.revision - 1
+        LEFT JOIN LATERAL (
             SELECT r.rows FROM kfm.keys k CROSS JOIN LATERAL (
                 SELECT rows FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r
-            WHERE k.dataset = mine.dataset AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
-              AND k.window_start < mine.window_start
-            ORDER BY k.window_start DESC LIMIT 1) before
-        WHERE mine.key = %(key)s AND %(revision)s = 1
-        LIMIT 1
+            WHERE asked.revision = 1 AND k.dataset = mine.dataset
+              AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5) AND k.window_start < mine.window_start
+            ORDER BY k.window_start DESC LIMIT 1) before ON true
+        WHERE coalesce(b.rows, before.rows) IS NOT NULL
         """,
-        {"key": key, "revision": revision},
+        {"keys": list(revisions), "revisions": list(revisions.values())},
     )
-    return int(rows[0]["rows"]) if rows else None
+    return {row["key"]: int(row["rows"]) for row in rows}
