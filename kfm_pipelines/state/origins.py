@@ -1,6 +1,6 @@
 """Where keys come from: the events that ask for them, and the trace in which the newest one came. Read-only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,8 @@ class Origin:
     made_at: datetime | None = None  # the newest of all
 
 
-def origins_of(database: Database, keys: Sequence[str]) -> dict[str, Origin]:
+def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
+    """Of each of these keys that has an event. One given twice is asked for once: else its events would be twice."""
     rows = database.fetch(
         """
         SELECT key,
@@ -36,7 +37,7 @@ def origins_of(database: Database, keys: Sequence[str]) -> dict[str, Origin]:
             FROM kfm.inbox i WHERE i.key = asked.key ORDER BY place LIMIT %(most)s
         ) newest GROUP BY key
         """,
-        {"keys": list(keys), "most": MOST_NAMED},
+        {"keys": list(dict.fromkeys(keys)), "most": MOST_NAMED},
     )
     return {
         row["key"]: Origin(
