@@ -41,6 +41,7 @@ def _let_postgres_forget(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         for setting in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum"):
             connection.execute(f"ALTER SYSTEM SET {setting} = off")
+        connection.execute("ALTER SYSTEM SET checkpoint_flush_after = 0")  # every database begins with a checkpoint
         connection.execute("SELECT pg_reload_conf()")
 
 

@@ -192,6 +192,7 @@ def opened_site(root: Path, postgres_url: str, template: str, **settings: str) -
             # The one that runs in this process have shared; a session of many sites would run out of connections.
             workshop_of_process(workshop.settings).close()
             workshop_of_process.cache_clear()
+            drop_database(postgres_url, name)
 
 
 def create_template(postgres_url: str, scratch: Path) -> str:
@@ -210,11 +211,17 @@ def create_template(postgres_url: str, scratch: Path) -> str:
 
 
 def create_database(postgres_url: str, name: str, template: str) -> str:
+    """By copying its files, which takes a third of the time of copying what is in them."""
+    statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-        )
+        connection.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
     return urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
+
+
+def drop_database(postgres_url: str, name: str) -> None:
+    """As soon as nobody needs it: what is not on the disk yet need not get there."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def dagster_home(root: Path) -> Path:

@@ -9,7 +9,7 @@ from kfm_pipelines.telemetry.spans import mark_failed, said_by_open_span
 
 # What the span around it says that its own has to say too: a gate is looked for by these.
 TRIAL = "kfm.trial"  # on work that is only tried: what gates say of it is no news of what is published
-ABOUT = ("kfm.dataset", "kfm.key", "kfm.run_id", "kfm.stage", "kfm.event_id", "kfm.replay_id", TRIAL)
+ABOUT = ("kfm.key", "kfm.run_id", "kfm.event_id", "kfm.replay_id", TRIAL)
 
 log = logging.getLogger(__name__)
 
@@ -17,13 +17,14 @@ log = logging.getLogger(__name__)
 def told(workshop: Workshop, gate: str, judge: Callable[[], Verdict]) -> Verdict:
     """The gate's verdict. Which rules were broken is told, by name; what they found may quote the data."""
     telemetry = workshop.telemetry
-    about = {name: value for name, value in said_by_open_span().items() if name in ABOUT}
+    about = said_by_open_span(ABOUT)
     with telemetry.spans.span(f"{gate}_gate", {**about, "kfm.gate": gate}) as span:
         verdict = judge()
         broken = sorted({finding.rule for finding in verdict.findings})
         if span is not None:
             span.set_attribute("kfm.verdict", _word(verdict))
-            span.set_attribute("kfm.findings", broken)
+            if broken:
+                span.set_attribute("kfm.findings", broken)
         if not verdict.passed:
             mark_failed(span, "red")
         # Within the span, so that the line names it.

@@ -12,14 +12,17 @@ from kfm_pipelines.telemetry.usage import Meter
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-OUTPUTS = "kfm.lineage.outputs"
+INPUTS, OUTPUTS = "kfm.lineage.inputs", "kfm.lineage.outputs"
+# What the span of the whole says that those of its parts have to say too.
+ABOUT = ("kfm.pipeline", "kfm.key", "kfm.stage", "kfm.version", INPUTS)
 
 
 @contextmanager
 def part(workshop: Workshop, name: str, more: Mapping[str, Value] | None = None) -> Iterator[None]:
     """A part of the work at hand: it says of what it is as the whole does, and what it cost by itself."""
     meter = Meter()
-    with workshop.telemetry.spans.span(name, {**said_by_open_span(), OUTPUTS: [], **(more or {})}) as span:
+    about = {**said_by_open_span(ABOUT), OUTPUTS: [], **(more or {})}
+    with workshop.telemetry.spans.span(name, about) as span:
         try:
             yield
         finally:

@@ -14,7 +14,7 @@ from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.costs_told import tell_costs
 from kfm_pipelines.operations.energy import Work, enter_used
 from kfm_pipelines.operations.excusing import excused
-from kfm_pipelines.operations.parts_told import OUTPUTS, say_cost
+from kfm_pipelines.operations.parts_told import INPUTS, OUTPUTS, say_cost
 from kfm_pipelines.operations.purposes import Purpose
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.claims import Claim
@@ -148,7 +148,7 @@ class WorkTold:
             "kfm.run_id": self._run_id,
             "kfm.attempt": claim.attempts,
             "kfm.event_id": list(origin.events),
-            "kfm.lineage.inputs": list(origin.objects),
+            INPUTS: list(origin.objects),
             OUTPUTS: [],
         }
         return attributes | ({"kfm.replay_id": self._purpose.replay} if self._purpose.replay else {})

@@ -12,18 +12,18 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, cast
 
-from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
+from opentelemetry.exporter.otlp.json.file import FileMetricExporter
 from opentelemetry.sdk.metrics import Counter, Histogram
 from opentelemetry.sdk.metrics._internal.instrument import Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from opentelemetry.sdk.trace.export import SpanExportResult
 
 from kfm_pipelines.telemetry.append_only import AppendOnly
 from kfm_pipelines.telemetry.complaint import Complaint
 from kfm_pipelines.telemetry.reading import METRICS_FILE
+from kfm_pipelines.telemetry.span_lines import line_of
+from kfm_pipelines.telemetry.traces_read import SPANS_FILE
 
-SPANS_FILE = "spans.jsonl"
 SPANS_AT_ONCE = 200
 LINES_KEPT = 50
 
@@ -94,11 +94,10 @@ class KeptLines:
 
 
 class SpansFile(SpanProcessor):
-    """Spans, some at a time: one line each would take a third longer."""
+    """Spans, some at a time: one line each would be a write each."""
 
     def __init__(self, folder: Path, dropped: Dropped) -> None:
         self._file = AppendOnly(folder / SPANS_FILE)
-        self._exporter = FileSpanExporter(stream=cast(IO[str], self._file))
         self._dropped = dropped
         self._complaint = Complaint(log)
         self._ended: list[ReadableSpan] = []
@@ -114,8 +113,12 @@ class SpansFile(SpanProcessor):
     def flush(self) -> None:
         with self._lock:
             ended, self._ended = self._ended, []
-        if ended and self._exporter.export(ended) is not SpanExportResult.SUCCESS:
-            self._complaint.say("spans could not be written to %s", self._file.path)
+        if not ended:
+            return
+        try:
+            self._file.write(line_of(ended))
+        except OSError as error:
+            self._complaint.say("spans could not be written: %s", error.strerror)
             self._dropped("span", len(ended))
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Spans: what took how long, in which trace. What is told of a span is told when it ends."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -133,10 +133,10 @@ def open_span() -> "Span":
     return trace.get_current_span()
 
 
-def said_by_open_span() -> Mapping[str, Value]:
-    """What is told of the span that is open here so far."""
-    attributes = getattr(open_span(), "attributes", None)  # one that keeps nothing has none
-    return attributes or {}
+def said_by_open_span(names: Collection[str]) -> dict[str, Value]:
+    """What is told under these names of the span that is open here, so far."""
+    attributes = getattr(open_span(), "attributes", None) or {}  # one that keeps nothing has none
+    return {name: value for name, value in attributes.items() if name in names}
 
 
 def _begun(

@@ -12,7 +12,7 @@ from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery, Tally, record
 from kfm_pipelines_tests.events.given import declared, event
-from kfm_pipelines_tests.site import create_database
+from kfm_pipelines_tests.site import create_database, drop_database
 
 QUEUE = "kfm-ingest"
 START = datetime(2025, 12, 4, tzinfo=UTC)
@@ -20,11 +20,13 @@ START = datetime(2025, 12, 4, tzinfo=UTC)
 
 @contextmanager
 def new_database(stack: Stack, template: str) -> Iterator[Database]:
-    opened = Database(create_database(stack.environment["KFM_POSTGRES_URL"], f"s{uuid4().hex[:12]}", template))
+    server, name = stack.environment["KFM_POSTGRES_URL"], f"s{uuid4().hex[:12]}"
+    opened = Database(create_database(server, name, template))
     try:
         yield opened
     finally:
         opened.close()
+        drop_database(server, name)
 
 
 def event_of_hour(hour: int = 3, **fields: Any) -> IngestEvent:
