@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Three processes, each with a stack of its own: much of the suite waits for other processes.
-PARALLEL ?= -n 3 --dist worksteal
+# Four processes, each with a stack of its own: much of the suite waits for other processes.
+PARALLEL ?= -n 4 --dist worksteal
 
 .PHONY: demo up test test-fast lint types check bench lock wheel clean
 

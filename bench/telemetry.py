@@ -44,6 +44,7 @@ def _run(workshop: Workshop, start: datetime, telemetry: str) -> float:
     drain_all(workshop, budget_seconds=600)
     os.environ.update({"KFM_TELEMETRY": telemetry, "KFM_LOG_LEVEL": "info" if telemetry == "on" else "off"})
     own = workshop_of_process(load_settings())
+    before = _told_bytes(own)
     begun = time.monotonic()
     if telemetry == "on":
         worked = work(own, once=True)
@@ -58,7 +59,14 @@ def _run(workshop: Workshop, start: datetime, telemetry: str) -> float:
     taken = time.monotonic() - begun
     if worked.counts()["published"] != KEYS:
         raise SystemExit(f"{worked.counts()} instead of {KEYS} published keys")
+    if (_told_bytes(own) > before) != (telemetry == "on"):
+        raise SystemExit(f"with telemetry {telemetry} {_told_bytes(own) - before} bytes were told")
     return taken
+
+
+def _told_bytes(workshop: Workshop) -> int:
+    own_files = workshop.settings.telemetry_folder.rglob("*")
+    return sum(path.stat().st_size for path in own_files if path.is_file())
 
 
 def _enter_nothing(*_: object, **__: object) -> list[object]:
