@@ -12,6 +12,8 @@ import dagster as dg
 import sqlalchemy
 from sqlalchemy import event, exc
 
+from kfm_pipelines.state.liveness import may_have_died
+
 LONGEST_KEPT_SECONDS = 300
 MORE_AT_ONCE = 20  # connections beyond the kept one of each storage, closed after use
 
@@ -41,6 +43,8 @@ def _engines(instance: dg.DagsterInstance) -> list[sqlalchemy.Engine]:
 
 def _ask_whether_alive(connection: Any, _record: object, _proxy: object) -> None:
     """Postgres may have been restarted since; then SQLAlchemy opens another."""
+    if not may_have_died(connection.fileno()):
+        return
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import Fenced, KfmError, ServiceUnavailable, SettingsInvalid, Terminal
 from kfm_pipelines.settings import with_driver
+from kfm_pipelines.state.liveness import may_have_died
 
 if TYPE_CHECKING:
     import psycopg
@@ -81,10 +82,18 @@ class Database:
                 max_size=8,
                 max_idle=60,
                 timeout=CONNECTION_SECONDS,
-                check=ConnectionPool.check_connection,
+                check=_check,
                 open=True,
             )
         return self._pool
+
+
+def _check(connection: "psycopg.Connection[Row]") -> None:
+    """An exception has the pool open another."""
+    from psycopg_pool import ConnectionPool
+
+    if may_have_died(connection.fileno()):
+        ConnectionPool.check_connection(connection)
 
 
 def migrate(postgres_url: str) -> None:
