@@ -1,5 +1,6 @@
 """What every test may ask for: one embedded stack for the whole session, exported as environment variables."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,13 @@ def site(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
 
 # The longest first: begun last, one of them would keep a single process busy when the others are done.
 LONGEST = ("load/test_storm.py", "test_runbooks.py", "cli/test_embedded.py", "orchestration/test_daemon.py")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays. Looking through all of it for garbage again and again took a while."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
