@@ -119,11 +119,14 @@ class OutcomesTold:
             before = rows_before(database, made)
             for one in settled:
                 key = one.claim.key
-                delta = self._tell_rows(_row_delta(one, before.get(key)))
-                self._tell_answered(answered.get(key, Answered()))
                 facts = _Facts(
-                    energy_in_all(costs.get(key, ())), gates.get(key, {}), answered.get(key, Answered()), delta
+                    cost=energy_in_all(costs.get(key, ())),
+                    gates=gates.get(key, {}),
+                    answered=answered.get(key, Answered()),
+                    row_delta=_row_delta(one, before.get(key)),
                 )
+                self._tell_rows(facts.row_delta)
+                self._tell_answered(facts.answered)
                 self._tell(one, facts)
 
     def _excused(self) -> AbstractContextManager[None]:
@@ -139,10 +142,9 @@ class OutcomesTold:
         for seconds in answered.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
 
-    def _tell_rows(self, percent: float | None) -> float | None:
+    def _tell_rows(self, percent: float | None) -> None:
         if percent is not None:
             self._workshop.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
-        return percent
 
     def _tell(self, one: _Settled, facts: _Facts) -> None:
         records, origin = self._workshop.telemetry.records, self._work.origin(one.claim.key)

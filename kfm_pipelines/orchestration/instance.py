@@ -43,10 +43,9 @@ def _engines(instance: dg.DagsterInstance) -> list[sqlalchemy.Engine]:
 
 def _ask_whether_alive(connection: Any, _record: object, _proxy: object) -> None:
     """Postgres may have been restarted since; then SQLAlchemy opens another."""
-    if not may_have_died(connection.fileno()):
-        return
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        if may_have_died(connection.fileno()):
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
     except connection.Error as error:
         raise exc.DisconnectionError from error

@@ -1,7 +1,7 @@
 """Spans as a line of OTLP's JSON.
 
-The library's encoder makes an object of each attribute of each span, which took more of the time of a run than all else
-that is told in it. Here text is made at once, and what several spans say alike is made once. What surrounds the spans
+The library's encoder makes an object of each attribute of each span, which took more of the time of a run than anything
+else that is told in it. Here text is made at once, and what several spans say alike is made once. What surrounds them
 is still of the library's making, and tests hold what is made here against it.
 """
 

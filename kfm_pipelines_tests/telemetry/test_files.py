@@ -11,9 +11,8 @@ from threading import Thread
 
 import pytest
 
-from kfm_pipelines.telemetry import append_only
+from kfm_pipelines.telemetry import append_only, files
 from kfm_pipelines.telemetry.append_only import AppendOnly, previous
-from kfm_pipelines.telemetry.files import LINES_KEPT
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
 from kfm_pipelines.telemetry.reading import read_totals
 from kfm_pipelines_tests.telemetry.given import settings_in, spans_told
@@ -53,16 +52,30 @@ def test_a_full_disk_stops_nothing_and_keeps_the_counts(tmp_path: Path, caplog: 
     assert not [record for record in caplog.records if record.exc_info]
 
 
+def test_spans_that_cannot_be_made_into_text_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> str:
+        raise TypeError("as no span of ours is")
+
+    telemetry = open_telemetry(settings_in(tmp_path))
+    monkeypatch.setattr(files, "line_of", fails)
+    for _ in range(files.SPANS_AT_ONCE + 1):
+        with telemetry.spans.span("told"):
+            pass
+    telemetry.close()
+    dropped = read_totals(tmp_path / "telemetry").counter("telemetry_dropped_total", signal="span")
+    assert dropped == files.SPANS_AT_ONCE + 1
+
+
 def test_metrics_that_cannot_be_kept_any_longer_are_counted(tmp_path: Path) -> None:
     telemetry = open_telemetry(settings_in(tmp_path))
     with full_disk():
-        for _ in range(LINES_KEPT + 4):
+        for _ in range(files.LINES_KEPT + 4):
             telemetry.metrics.count("event_success_total")
             telemetry.flush()
     telemetry.close()
     totals = read_totals(tmp_path / "telemetry")
     assert totals.counter("event_success_total") + totals.counter("telemetry_dropped_total", signal="metric") == (
-        LINES_KEPT + 4
+        files.LINES_KEPT + 4
     )
 
 
