@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 # Four processes, each with a stack of its own: much of the suite waits for other processes.
 PARALLEL ?= -n 4 --dist worksteal
 
+# Hundreds of processes load the same modules; each would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo up test test-fast lint types check bench lock wheel clean
 
 demo: $(VENV)/local.done

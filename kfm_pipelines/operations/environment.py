@@ -57,6 +57,7 @@ def unlisted_software() -> list[str]:
     )
 
 
+@cache
 def _owners() -> dict[str, list[str]]:
     """Distributions by top-level module, also of those that are one compiled file, which Python does not look for."""
     owners = {name: list(found) for name, found in packages_distributions().items()}

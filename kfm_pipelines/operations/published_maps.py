@@ -1,15 +1,17 @@
 """Small maps of what has just been published, read back as readers get it.
 
 Drawing is dear and its result small, so what lies in the same places has the same picture: the gauges of a state are
-drawn once for all hours of a run.
+drawn once for all hours of a run, and for the next runs of a process.
 """
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.review_page.outlines import load_outline
-from kfm_pipelines.care.review_page.places import Frame, MapPlaces
+from kfm_pipelines.care.review_page.places import MapPlaces
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.operations.workshop import Workshop
@@ -25,22 +27,22 @@ log = logging.getLogger(__name__)
 
 WIDTH = 480  # pixels; some 20 kB, and a third more in the event log
 DRAWN = 5  # different pictures a run, each a tenth of a second after the first
+KEPT = 16  # pictures a process keeps for its next runs
 LARGEST = 4 * 1024 * 1024  # bytes of a file that is read again only to be drawn
 
 
 def published_maps(workshop: Workshop, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     """PNG by key. None for a key whose rows have no place, that is too large or comes after too many others, or that
     cannot be drawn: a picture is no reason to stop."""
-    pictures: dict[object, bytes] = {}
+    pictures: dict[_Sight, bytes] = {}
     maps: dict[str, bytes] = {}
     for key, release in releases.items():
         if release["bbox"] is None or release["bytes"] > LARGEST:
             continue
         try:
-            places = _places(workshop, dataset, key, release["content_hash"])
-            sight = _sight(places)
+            sight = _sight(_places(workshop, dataset, key, release["content_hash"]))
             if sight not in pictures and len(pictures) < DRAWN:
-                pictures[sight] = _drawn(workshop, dataset, places)
+                pictures[sight] = _drawn(workshop, dataset, sight)
             if sight in pictures:
                 maps[key] = pictures[sight]
         except Exception as error:  # noqa: BLE001 - what it is may quote the data
@@ -56,24 +58,36 @@ def _places(workshop: Workshop, dataset: Dataset, key: str, content_hash: str) -
     return places_after(table, dataset, name if name in table.column_names else None)
 
 
-def _sight(places: MapPlaces) -> object:
-    """What two maps that look the same have in common."""
+@dataclass(frozen=True)
+class _Sight:
+    """Places, and what those that look the same on a map have in common."""
+
+    places: MapPlaces = field(compare=False)
+    common: tuple[object, ...]
+
+
+def _sight(places: MapPlaces) -> _Sight:
     points = [
         (one.name, one.longitude.tobytes(), one.latitude.tobytes(), one.uncertainty_m.tobytes())
         for one in places.points
     ]
-    return places.cells, tuple(points), places.without_place
+    return _Sight(places, (places.cells, tuple(points), places.without_place))
 
 
-def _drawn(workshop: Workshop, dataset: Dataset, places: MapPlaces) -> bytes:
+def _drawn(workshop: Workshop, dataset: Dataset, sight: _Sight) -> bytes:
+    outline = load_outline(workshop.settings.resources, dataset.key.aoi)
+    frame = dataset.extent or _around(outline, sight.places)
+    return _picture(sight, frame, dataset.title, outline)
+
+
+@lru_cache(KEPT)
+def _picture(sight: _Sight, frame: Extent, title: str, outline: tuple[tuple[float, float], ...]) -> bytes:
     from kfm_pipelines.care.review_page.maps import draw_map
 
-    outline = load_outline(workshop.settings.resources, dataset.key.aoi)
-    frame = dataset.extent or _around(outline, places)
-    return draw_map(places, frame, title=dataset.title, outline=outline, width_px=WIDTH)
+    return draw_map(sight.places, frame, title=title, outline=outline, width_px=WIDTH)
 
 
-def _around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Frame:
+def _around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Extent:
     """The area of interest, or where nobody has drawn that, the places themselves."""
     if outline:
         longitudes, latitudes = zip(*outline, strict=True)

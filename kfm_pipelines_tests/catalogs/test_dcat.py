@@ -104,7 +104,7 @@ def _lacking() -> Iterator[Any]:
                 yield pytest.param(name, kind, field, id=f"{kind} without {field}")
 
 
-@pytest.mark.parametrize(("name", "kind", "field"), _lacking())
+@pytest.mark.parametrize(("name", "kind", "field"), list(_lacking()))
 def test_without_a_mandatory_field_it_does_not(
     name: str, kind: str, field: str, conforms: Callable[[Document], tuple[bool, str]]
 ) -> None:

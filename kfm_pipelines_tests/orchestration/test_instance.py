@@ -1,7 +1,10 @@
-"""The worker's connections to Dagster's database are kept, replaced when they are dead, and closed at the end."""
+"""The worker's connections to Dagster's database are kept, replaced when they are dead, and closed at the end; and
+what is there is asked for once."""
 
 import dagster as dg
 import sqlalchemy
+from dagster_postgres.event_log import PostgresEventLogStorage
+from sqlalchemy import event
 
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines_tests.local.processes import eventually
@@ -30,3 +33,23 @@ def test_connections_are_kept_replaced_and_closed(site: Site) -> None:
         assert instance.get_runs() == []
 
     assert eventually(lambda: not is_there(site, second))
+
+
+def test_a_table_or_a_column_that_is_there_is_asked_for_once(site: Site) -> None:
+    with opened_instance() as instance:
+        storage = instance.event_log_storage
+        assert isinstance(storage, PostgresEventLogStorage)
+        statements: list[str] = []
+        event.listen(storage._engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+
+        assert storage.has_table("dynamic_partitions")
+        assert storage.has_asset_key_index_cols()
+        asked = len(statements)
+        assert asked >= 2
+        assert storage.has_table("dynamic_partitions")
+        assert storage.has_asset_key_index_cols()
+        assert len(statements) == asked
+
+        assert not storage.has_table("added_later")
+        site.workshop.database.execute("CREATE TABLE public.added_later ()")
+        assert storage.has_table("added_later")

@@ -7,12 +7,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kfm_pipelines.care.review_page.places import MapPlaces
-from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.care.review_page import maps
+from kfm_pipelines.care.review_page.maps import draw_map
+from kfm_pipelines.care.review_page.places import Frame, MapPlaces
 from kfm_pipelines.gates import Finding, Severity, Verdict
 from kfm_pipelines.operations import published_maps
 from kfm_pipelines.operations.handoff import Judgement
-from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.reports import check_result
 from kfm_pipelines.orchestration.shown import place
@@ -57,15 +57,15 @@ def columns_of(resources: Path, *dataset: str) -> dict[str, dg.TableColumn] | No
 
 
 def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two hours with the same gauges are drawn once."""
+    """Hours with the same gauges are drawn once, those of the next run too."""
     drawn = []
-    draw = published_maps._drawn
 
-    def counting(workshop: Workshop, dataset: Dataset, places: MapPlaces) -> bytes:
-        drawn.append(dataset.dataset)
-        return draw(workshop, dataset, places)
+    def counting(places: MapPlaces, frame: Frame, *, title: str, **others: Any) -> bytes:
+        drawn.append(title)
+        return draw_map(places, frame, title=title, **others)
 
-    monkeypatch.setattr(published_maps, "_drawn", counting)
+    monkeypatch.setattr(maps, "draw_map", counting)
+    published_maps._picture.cache_clear()
     site.put(0)
     site.put(1)
     site.work()
@@ -88,7 +88,11 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
     assert base64.b64decode(png.removesuffix(")")).startswith(b"\x89PNG")
     assert len(said["map"].value) < 50_000
     assert metadata[site.key(1)]["map"] == said["map"]
-    assert drawn == ["usgs/streamflow"]
+
+    site.put(3)
+    site.work()
+    assert materialized(site.dataset)[site.key(3)]["map"] == said["map"]
+    assert drawn == [site.dataset.title]
 
     with monkeypatch.context() as patch:
         patch.setattr(published_maps, "_drawn", lambda *_: 1 / 0)
@@ -106,8 +110,8 @@ def test_only_so_many_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(published_maps, "_sight", lambda places: places)
     monkeypatch.setattr(published_maps, "_drawn", lambda *given: str(given[-1]).encode())
     monkeypatch.setattr(published_maps, "DRAWN", 2)
-    maps = published_maps.published_maps(None, None, releases)  # type: ignore[arg-type]
-    assert maps == {"0": b"0", "1": b"0", "2": b"2", "3": b"2"}
+    pictures = published_maps.published_maps(None, None, releases)  # type: ignore[arg-type]
+    assert pictures == {"0": b"0", "1": b"0", "2": b"2", "3": b"2"}
 
 
 def test_readers_columns_are_known_before_anything_is_published(tmp_path: Path) -> None:
