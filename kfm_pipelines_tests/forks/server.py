@@ -26,22 +26,38 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 
+from kfm_pipelines.operations import environment
+
 # What the commands and the workers import sooner or later.
 MODULES = (
     "alembic.command",
     "boto3.session",
     "botocore.handlers",
     "click",
+    "cyclonedx.output.json",
     "dagster",
     "dagster_postgres",
+    "fsspec.implementations.local",
+    "h3",
     "jsonschema",
+    "jsonschema_rs",
+    "matplotlib.backends.backend_agg",
     "matplotlib.figure",
+    "opentelemetry.exporter.otlp.json.file",
+    "opentelemetry.sdk.metrics.export",
+    "opentelemetry.sdk.trace.export",
     "pandas",
+    "prov.model",
+    "psycopg2.extras",
+    "psycopg_pool",
     "pyarrow.parquet",
     "pystac.validation",
     "rich.progress",
     "rich.table",
     "s3transfer.manager",
+    "securesystemslib.signer",
+    "shapely",
+    "upath",
     "kfm_pipelines.cli",
     "kfm_pipelines.orchestration.worker",
 )
@@ -165,6 +181,7 @@ def end_of(request: Request) -> int:
 def _preload() -> None:
     for name in MODULES:
         importlib.import_module(name)
+    environment.sbom()  # what is installed is the same for all of them
     for name in [name for name in sys.modules if name.startswith("kfm_pipelines.cli")]:
         del sys.modules[name]
     gc.collect()
