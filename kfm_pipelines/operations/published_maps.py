@@ -4,10 +4,9 @@ Drawing is dear and its result small, so what lies in the same places has the sa
 drawn once for all hours of a run, and for the next runs of a process.
 """
 
+import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.review_page.outlines import load_outline
@@ -30,19 +29,22 @@ DRAWN = 5  # different pictures a run, each a tenth of a second after the first
 KEPT = 16  # pictures a process keeps for its next runs
 LARGEST = 4 * 1024 * 1024  # bytes of a file that is read again only to be drawn
 
+_kept: dict[object, bytes] = {}  # by all that a picture shows; used last, comes last
+
 
 def published_maps(workshop: Workshop, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     """PNG by key. None for a key whose rows have no place, that is too large or comes after too many others, or that
     cannot be drawn: a picture is no reason to stop."""
-    pictures: dict[_Sight, bytes] = {}
+    pictures: dict[bytes, bytes] = {}
     maps: dict[str, bytes] = {}
     for key, release in releases.items():
         if release["bbox"] is None or release["bytes"] > LARGEST:
             continue
         try:
-            sight = _sight(_places(workshop, dataset, key, release["content_hash"]))
+            places = _places(workshop, dataset, key, release["content_hash"])
+            sight = _sight(places)
             if sight not in pictures and len(pictures) < DRAWN:
-                pictures[sight] = _drawn(workshop, dataset, sight)
+                pictures[sight] = _drawn(workshop, dataset, sight, places)
             if sight in pictures:
                 maps[key] = pictures[sight]
         except Exception as error:  # noqa: BLE001 - what it is may quote the data
@@ -58,33 +60,27 @@ def _places(workshop: Workshop, dataset: Dataset, key: str, content_hash: str) -
     return places_after(table, dataset, name if name in table.column_names else None)
 
 
-@dataclass(frozen=True)
-class _Sight:
-    """Places, and what those that look the same on a map have in common."""
-
-    places: MapPlaces = field(compare=False)
-    common: tuple[object, ...]
-
-
-def _sight(places: MapPlaces) -> _Sight:
-    points = [
-        (one.name, one.longitude.tobytes(), one.latitude.tobytes(), one.uncertainty_m.tobytes())
-        for one in places.points
-    ]
-    return _Sight(places, (places.cells, tuple(points), places.without_place))
+def _sight(places: MapPlaces) -> bytes:
+    """What two maps that look the same have in common, in few bytes: pictures are kept longer than their places."""
+    digest = hashlib.sha256(repr((places.cells, places.without_place)).encode())
+    for one in places.points:
+        digest.update(repr((one.name, len(one))).encode())
+        for column in (one.longitude, one.latitude, one.uncertainty_m):
+            digest.update(column.tobytes())
+    return digest.digest()
 
 
-def _drawn(workshop: Workshop, dataset: Dataset, sight: _Sight) -> bytes:
-    outline = load_outline(workshop.settings.resources, dataset.key.aoi)
-    frame = dataset.extent or _around(outline, sight.places)
-    return _picture(sight, frame, dataset.title, outline)
-
-
-@lru_cache(KEPT)
-def _picture(sight: _Sight, frame: Extent, title: str, outline: tuple[tuple[float, float], ...]) -> bytes:
+def _drawn(workshop: Workshop, dataset: Dataset, sight: bytes, places: MapPlaces) -> bytes:
     from kfm_pipelines.care.review_page.maps import draw_map
 
-    return draw_map(sight.places, frame, title=title, outline=outline, width_px=WIDTH)
+    outline = load_outline(workshop.settings.resources, dataset.key.aoi)
+    frame = dataset.extent or _around(outline, places)
+    shown = (sight, frame, dataset.title, outline)
+    picture = _kept.pop(shown, None) or draw_map(places, frame, title=dataset.title, outline=outline, width_px=WIDTH)
+    _kept[shown] = picture
+    if len(_kept) > KEPT:
+        del _kept[next(iter(_kept))]
+    return picture
 
 
 def _around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Extent:

@@ -65,7 +65,7 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
         return draw_map(places, frame, title=title, **others)
 
     monkeypatch.setattr(maps, "draw_map", counting)
-    published_maps._picture.cache_clear()
+    published_maps._kept.clear()
     site.put(0)
     site.put(1)
     site.work()
@@ -112,6 +112,24 @@ def test_only_so_many_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(published_maps, "DRAWN", 2)
     pictures = published_maps.published_maps(None, None, releases)  # type: ignore[arg-type]
     assert pictures == {"0": b"0", "1": b"0", "2": b"2", "3": b"2"}
+
+
+def test_only_so_many_pictures_are_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those used last."""
+    drawn = []
+
+    def counting(places: MapPlaces, *_: object, **__: object) -> bytes:
+        drawn.append(places.without_place)
+        return b"png"
+
+    monkeypatch.setattr(maps, "draw_map", counting)
+    monkeypatch.setattr(published_maps, "_kept", {})
+    monkeypatch.setattr(published_maps, "KEPT", 2)
+    for without_place in (1, 2, 1, 3, 1, 2):
+        places = MapPlaces(without_place=without_place)
+        published_maps._drawn(site.workshop, site.dataset, published_maps._sight(places), places)
+    assert drawn == [1, 2, 3, 2]
+    assert len(published_maps._kept) == 2
 
 
 def test_readers_columns_are_known_before_anything_is_published(tmp_path: Path) -> None:
