@@ -21,3 +21,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def storable(text: str) -> str:
+    """The text as Postgres can keep it."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()

@@ -10,9 +10,9 @@ from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, print_json
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.cli.who_and_why import who_and_why
-from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations import promotion
 from kfm_pipelines.operations.promotion import Promoted, Standing
+from kfm_pipelines.plain_text import printable
 
 RELOAD = "Commit both files where they are reviewed, and reload the code location in Dagster: until then it runs {}."
 BAD_SHOWN = 20

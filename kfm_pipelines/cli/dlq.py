@@ -12,12 +12,12 @@ from kfm_pipelines.cli.letter_options import Words, filter_options, is_choice, l
 from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress, shown_time
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KfmError, RedriveStopped
-from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations import redrive as redriving
 from kfm_pipelines.operations.filing import file_letters, record_of
 from kfm_pipelines.operations.redrive import Manner, Progress
 from kfm_pipelines.operations.what_to_fix import red_bytes_of
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.plain_text import printable
 from kfm_pipelines.state import letters, redrives
 from kfm_pipelines.state.letters import Letter
 

@@ -12,9 +12,9 @@ from rich.table import Table
 from kfm_pipelines.cli.letter_options import Words
 from kfm_pipelines.cli.output import console, json_option, notes, print_json
 from kfm_pipelines.cli.session import opened_workshop
-from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations.energy_report.report import Report, energy_report
 from kfm_pipelines.operations.energy_report.table import COLUMNS, TEXTS, notes_on, rows_of
+from kfm_pipelines.plain_text import printable
 
 _MONTH = re.compile(r"(?P<year>20[0-9]{2})-(?P<month>0[1-9]|1[0-2])")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfm_pipelines.cli.output import console
-from kfm_pipelines.events.quoting import printable
+from kfm_pipelines.plain_text import printable
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:

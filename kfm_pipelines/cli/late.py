@@ -12,9 +12,9 @@ from kfm_pipelines.cli.output import console, json_option, print_json, shown_tim
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.cli.who_and_why import Reason, user_name
 from kfm_pipelines.errors import DatasetUnknown
-from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations import late_lane
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.plain_text import printable
 from kfm_pipelines.state.late_lane import LateEvent, LateFilter, count_late, late_events
 
 DIGITS_SHOWN = 16

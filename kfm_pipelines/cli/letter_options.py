@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.operations.reading import storable
+from kfm_pipelines.plain_text import storable
 from kfm_pipelines.state.letters import TRIAGE, LetterFilter
 
 _AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")

@@ -9,11 +9,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.cli.output import console, shown_time
-from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.operations.replays.first_keys import TriedFirst
 from kfm_pipelines.operations.replays.planning import Plan
 from kfm_pipelines.operations.replays.registering import Registered
 from kfm_pipelines.operations.replays.status import Standing
+from kfm_pipelines.plain_text import printable
 from kfm_pipelines.state.replays import PlannedKey
 
 SHOWN = 10

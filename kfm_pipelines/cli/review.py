@@ -214,7 +214,7 @@ def _exemption_line(one: Exemption, today: date) -> dict[str, Any]:
 
 
 def _show_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    from kfm_pipelines.events.quoting import printable
+    from kfm_pipelines.plain_text import printable
 
     if not rows:
         return

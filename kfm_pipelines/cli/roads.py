@@ -8,9 +8,10 @@ from typing import Any, Literal, Protocol
 
 from kfm_pipelines.errors import ProducerMistaken
 from kfm_pipelines.events import normalise
-from kfm_pipelines.events.fifo import Outgoing, object_envelope
+from kfm_pipelines.events.fifo import object_envelope
 from kfm_pipelines.events.messages import auto_update, routing_attributes, s3_notification
 from kfm_pipelines.events.notice import ObjectNotice, Priority
+from kfm_pipelines.messaging.batches import Outgoing
 from kfm_pipelines.messaging.fifo_producer import FifoProducer
 from kfm_pipelines.messaging.producer import Topic, Uploaded
 from kfm_pipelines.messaging.queue import Queue

@@ -13,11 +13,11 @@ from kfm_pipelines.cli.output import console, json_option, print_json, shown_tim
 from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.events.quoting import printable
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations.red_bytes import where_kept
 from kfm_pipelines.operations.what_to_fix import what_to_fix
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.plain_text import printable
 from kfm_pipelines.state.overview import (
     datasets_overview,
     key_history,

@@ -20,9 +20,10 @@ import rfc8785
 
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.fifo import GROUP, LONGEST_DEDUPE_KEY, Outgoing, is_event_source
+from kfm_pipelines.events.fifo import GROUP, LONGEST_DEDUPE_KEY, is_event_source
 from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.messaging.batches import Outgoing
 
 
 class Produce(Protocol):

@@ -10,9 +10,8 @@ from uuid import uuid4
 
 from kfm_pipelines.compliance.fifo import EVENT_TIME, PAYLOAD, Check, HashBlind, Produce, Violation
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.events.fifo import Outgoing
 from kfm_pipelines.messaging.aws_errors import translated
-from kfm_pipelines.messaging.batches import text_attributes
+from kfm_pipelines.messaging.batches import Outgoing, text_attributes
 from kfm_pipelines.messaging.clients import sqs_client
 
 

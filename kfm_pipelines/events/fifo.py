@@ -23,6 +23,7 @@ from kfm_pipelines.events.notice import plain_etag
 from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.shapes import normalise
 from kfm_pipelines.events.timestamps import write_timestamp
+from kfm_pipelines.messaging.batches import Outgoing
 
 # As in the contract: what is sent must be read.
 LONGEST_EVENT_SOURCE = 200
@@ -43,15 +44,6 @@ class Envelope:
     dedupe_key: str
     payload: Mapping[str, Any]
     body: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message as it is handed to SNS or SQS."""
-
-    body: str
-    attributes: Mapping[str, str]
-    group: str
 
 
 def envelope(event_source: str, dedupe_key: str, event_time: datetime, payload: Mapping[str, Any]) -> Envelope:

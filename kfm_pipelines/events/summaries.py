@@ -9,7 +9,8 @@ import re
 
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.quoting import WITHHELD, one_line, without_places
+from kfm_pipelines.events.quoting import one_line
+from kfm_pipelines.plain_text import WITHHELD, without_places
 
 FIELDS = 40
 DEPTH = 4

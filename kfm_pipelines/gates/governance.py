@@ -5,8 +5,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kfm_pipelines.catalogs.prov import PROVENANCE, data_id, iri
+from kfm_pipelines.catalogs.prov import data_id, iri
 from kfm_pipelines.catalogs.prov_constraints import violations
+from kfm_pipelines.catalogs.release_facts import PROVENANCE
 from kfm_pipelines.gates.integrity import item_of
 from kfm_pipelines.gates.items import asset_of, sha256
 from kfm_pipelines.gates.subject import ReleaseSubject

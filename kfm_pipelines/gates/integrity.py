@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kfm_pipelines.catalogs.documents import checksum
-from kfm_pipelines.catalogs.prov import PROVENANCE
+from kfm_pipelines.catalogs.release_facts import PROVENANCE
 from kfm_pipelines.gates.items import asset_of, read_item, sha256
 from kfm_pipelines.gates.subject import ReleaseSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge

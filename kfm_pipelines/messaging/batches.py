@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kfm_pipelines.events.fifo import Outgoing
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message as it is handed to SNS or SQS."""
+
+    body: str
+    attributes: Mapping[str, str]
+    group: str
+
 
 MOST_MESSAGES = 10
 MOST_BYTES = 256 * 1024  # of SNS; SQS takes more

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kfm_pipelines.errors import ProducerMistaken, SendIncomplete
-from kfm_pipelines.events.fifo import Envelope, Outgoing, checked_group, outgoing
-from kfm_pipelines.messaging.batches import Refused, batches
+from kfm_pipelines.events.fifo import Envelope, checked_group, outgoing
+from kfm_pipelines.messaging.batches import Outgoing, Refused, batches
 
 WINDOW_SECONDS = 300.0  # in which SQS tells equal bodies
 

@@ -6,9 +6,8 @@ from datetime import datetime
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.events.fifo import Outgoing
 from kfm_pipelines.messaging.aws_errors import translated
-from kfm_pipelines.messaging.batches import Refused, entries, refusals, text_attributes
+from kfm_pipelines.messaging.batches import Outgoing, Refused, entries, refusals, text_attributes
 from kfm_pipelines.messaging.clients import s3_client, sns_client
 
 

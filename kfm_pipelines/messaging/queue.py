@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.events.fifo import Outgoing
 from kfm_pipelines.messaging.aws_errors import translated
-from kfm_pipelines.messaging.batches import Refused, entries, refusals
+from kfm_pipelines.messaging.batches import Outgoing, Refused, entries, refusals
 from kfm_pipelines.messaging.clients import sqs_client
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from kfm_pipelines.operations.senders import Sender, sender_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import Delivery, Recorded
 from kfm_pipelines.telemetry.energy import Energy
-from kfm_pipelines.telemetry.logs import joined
+from kfm_pipelines.telemetry.joins import joined
 from kfm_pipelines.telemetry.spans import Value
 from kfm_pipelines.telemetry.trace_context import TraceContext
 from kfm_pipelines.telemetry.usage import Meter

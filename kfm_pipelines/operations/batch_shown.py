@@ -9,9 +9,9 @@ from kfm_pipelines.declarations import Table
 from kfm_pipelines.operations.care_shown import CareShown, care_shown
 from kfm_pipelines.operations.published_maps import published_maps
 from kfm_pipelines.operations.terms import TermsOfKeys
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.telemetry.frames import trace_of
 
 log = logging.getLogger(__name__)
 

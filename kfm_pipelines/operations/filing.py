@@ -12,11 +12,12 @@ from typing import Any
 
 from kfm_pipelines.errors import Terminal
 from kfm_pipelines.events.body import MAX_BYTES
-from kfm_pipelines.events.quoting import one_line, without_places
+from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.events.summaries import summary_of
 from kfm_pipelines.messaging.queue import MOST_ATTRIBUTES, Queue
 from kfm_pipelines.operations.what_to_fix import what_to_fix
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.plain_text import without_places
 from kfm_pipelines.state import letters
 from kfm_pipelines.state.energy import cpu_seconds_in_all, energy_in_all, spent_in_transaction
 from kfm_pipelines.state.letters import Letter

@@ -23,14 +23,7 @@ from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.environment import environment_facts
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.holdings import (
-    Holding,
-    collecting,
-    holdings,
-    margin_before_now,
-    newest_epochs,
-    open_work,
-)
+from kfm_pipelines.state.holdings import Holding, collecting, holdings, margin_before_now, newest_epochs, open_work
 from kfm_pipelines.stores import Layout, Store, read_if_there
 from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, tells_of_key, work_folder
 

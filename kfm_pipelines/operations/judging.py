@@ -18,12 +18,12 @@ from kfm_pipelines.operations.governance import Rules
 from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.operations.inputs import window_of_key
 from kfm_pipelines.operations.precedents import precedents_of
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.validation_report import write_validation_report
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.parquet import read_parquet
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.verdicts import Judged, record_verdict
+from kfm_pipelines.telemetry.frames import trace_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

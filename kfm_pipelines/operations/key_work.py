@@ -18,12 +18,12 @@ from kfm_pipelines.errors import (
     Terminal,
 )
 from kfm_pipelines.operations.outcomes_told import OutcomesTold
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.frames import trace_of
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from kfm_pipelines.errors import DatasetUnknown, KfmError, OwnershipLost, Switch
 from kfm_pipelines.events.quoting import one_line, quoted
 from kfm_pipelines.operations import release
 from kfm_pipelines.operations.governance import governance_of
-from kfm_pipelines.operations.reading import storable
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.plain_text import storable
 from kfm_pipelines.state import kills, transactions, wal
 from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.state.wal import Step

@@ -13,8 +13,8 @@ from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.signatures import Signed, read_private_key, sign
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import ReviewRefused, SignatureRefused
-from kfm_pipelines.events.quoting import without_places
 from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.plain_text import without_places
 from kfm_pipelines.state.signed import Signature
 
 

@@ -9,6 +9,7 @@ from kfm_pipelines.events import IngestEvent, body_identity, fold, normalise
 from kfm_pipelines.events.body import read_body
 from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.messaging.queue import Message
+from kfm_pipelines.plain_text import storable
 from kfm_pipelines.state.dead_letters import Refusal
 from kfm_pipelines.state.inbox import Delivery
 
@@ -51,11 +52,6 @@ def refused(message: Message, error: KfmError) -> Refusal:
         group=message.group,
         sequence=message.sequence,
     )
-
-
-def storable(text: str) -> str:
-    """The text as Postgres can keep it."""
-    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _placed(event: IngestEvent, message: Message) -> IngestEvent:

@@ -5,7 +5,8 @@ from pathlib import Path
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.review_page import content
 from kfm_pipelines.care.review_page.page import render_page
-from kfm_pipelines.care.review_page.view import difference, measure_rows, rule_sentences, sample
+from kfm_pipelines.care.review_page.sentences import measure_rows, rule_sentences
+from kfm_pipelines.care.review_page.view import difference, sample
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations.oversight import Oversight, oversight_of

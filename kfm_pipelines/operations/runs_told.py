@@ -8,7 +8,7 @@ from kfm_pipelines.operations.costs_told import tell_costs
 from kfm_pipelines.operations.energy import Work, enter_used
 from kfm_pipelines.operations.excusing import excused
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.telemetry.logs import joined
+from kfm_pipelines.telemetry.joins import joined
 from kfm_pipelines.telemetry.usage import Meter, RunUsage, Usage
 
 BESIDE_KEYS = "other"

@@ -29,7 +29,8 @@ from kfm_pipelines.stages.parquet import read_parquet, write_parquet, write_publ
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.sources import fetch
-from kfm_pipelines.telemetry.logs import joined, of_error
+from kfm_pipelines.telemetry.joins import joined
+from kfm_pipelines.telemetry.logs import of_error
 from kfm_pipelines.telemetry.spans import Value
 
 if TYPE_CHECKING:

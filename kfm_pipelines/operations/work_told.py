@@ -20,7 +20,7 @@ from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.origins import Origin, origins_of
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs import joined
+from kfm_pipelines.telemetry.joins import joined
 from kfm_pipelines.telemetry.spans import Value, mark_failed, open_span
 from kfm_pipelines.telemetry.trace_context import TraceContext
 from kfm_pipelines.telemetry.usage import Meter, Usage

@@ -18,13 +18,14 @@ from kfm_pipelines.orchestration.canary_asset import canary_assets
 from kfm_pipelines.orchestration.handoffs import ParquetHandoffs
 from kfm_pipelines.orchestration.kill_jobs import kill_job, unkill_job
 from kfm_pipelines.orchestration.late_jobs import late_lane_job, late_lane_schedule
-from kfm_pipelines.orchestration.naming import DATASET_TAG, group_of
+from kfm_pipelines.orchestration.naming import group_of
 from kfm_pipelines.orchestration.provenance_jobs import provenance_job, provenance_schedule
 from kfm_pipelines.orchestration.purges import purge_job, purge_schedule
 from kfm_pipelines.orchestration.replaying import replay_sensor
 from kfm_pipelines.orchestration.scans import scan_jobs, scan_schedules
 from kfm_pipelines.orchestration.sensor import ingest_sensor
 from kfm_pipelines.orchestration.snapshots import snapshot_job, snapshot_schedule
+from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.settings import resources_directory
 

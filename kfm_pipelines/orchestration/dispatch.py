@@ -13,10 +13,11 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.aftermath import report_published
-from kfm_pipelines.orchestration.naming import DATASET_TAG, group_of, limit_tags
+from kfm_pipelines.orchestration.naming import group_of, limit_tags
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.orchestration.room import Room, open_pools
 from kfm_pipelines.orchestration.run_hooks import tell_if_aborted
+from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.orchestration.turns import TURNS_REMEMBERED, Turns
 from kfm_pipelines.state import kills
 from kfm_pipelines.state.dispatches import (

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.orchestration.tags import AT_MOST_TAG
 
 STAGES = ("compute", "mask", "validate", "stage", "publish")
-DATASET_TAG = "kfm/dataset"
-AT_MOST_TAG = "kfm/at-most-"
 
 
 def group_of(dataset: Dataset) -> str:

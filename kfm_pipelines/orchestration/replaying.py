@@ -15,14 +15,14 @@ from dagster._time import get_current_timestamp
 
 from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.errors import KfmError, ReplayRefused
-from kfm_pipelines.operations.purposes import BACKFILL_TAG, REPLAY_TAG
 from kfm_pipelines.operations.replays.carrying_on import Fate, Step, advance, take_step
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import range_tags, register_partitions, run_tags
-from kfm_pipelines.orchestration.naming import DATASET_TAG, STAGES, asset_key, group_of
+from kfm_pipelines.orchestration.naming import STAGES, asset_key, group_of
 from kfm_pipelines.orchestration.plan import PlannedRun, plan_runs
 from kfm_pipelines.orchestration.reaper import reap
 from kfm_pipelines.orchestration.room import Room
+from kfm_pipelines.orchestration.tags import BACKFILL_TAG, DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.dispatches import DueKey

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import dagster as dg
 
 from kfm_pipelines.datasets import Dataset, Datasets
-from kfm_pipelines.orchestration.naming import AT_MOST_TAG, limit_tags, pool_of
+from kfm_pipelines.orchestration.naming import limit_tags, pool_of
 from kfm_pipelines.orchestration.plan import PlannedRun
+from kfm_pipelines.orchestration.tags import AT_MOST_TAG
 
 # What is limited: a pool by its name, or a tag by name and value.
 Limited = tuple[str, str]

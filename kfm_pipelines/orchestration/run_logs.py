@@ -19,8 +19,8 @@ from dagster._core.storage.tags import (
 from dagster_shared.error import SerializableErrorInfo
 
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.operations.purposes import REPLAY_TAG
-from kfm_pipelines.orchestration.naming import DATASET_TAG, STAGES
+from kfm_pipelines.orchestration.naming import STAGES
+from kfm_pipelines.orchestration.tags import DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.settings import load_log_settings
 from kfm_pipelines.telemetry.frames import FRAMES, frame_told
 from kfm_pipelines.telemetry.log_lines import TOLD_ERROR

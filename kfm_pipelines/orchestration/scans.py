@@ -15,10 +15,10 @@ from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.deep_scan import WHOLE_REACH, Reach, deep_scan
 from kfm_pipelines.operations.extents import recompute_extent
 from kfm_pipelines.operations.scan import KEYS_AT_ONCE, Scanned, nightly_scan
-from kfm_pipelines.operations.traces import trace_of
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.schedules import schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
+from kfm_pipelines.telemetry.frames import trace_of
 
 SHOWN = 50
 

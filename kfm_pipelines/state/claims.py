@@ -7,9 +7,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid, KfmError
 from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    pass
+
+PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 # Whoever changes many keys locks them in this order first, in a statement of its own: then no two processes wait for
 # each other in a circle, and the change that follows sees the rows as they are under the lock.

@@ -7,9 +7,8 @@ which Dagster honours once.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from kfm_pipelines.state.claims import LOCK_HELD, LOCK_NAMED
+from kfm_pipelines.state.claims import LOCK_HELD, LOCK_NAMED, PRIORITIES
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.due import PRIORITIES
 
 HIGH = max(PRIORITIES.values())
 # Among keys that are not urgent the one due first is first; a low one counts as due this much later than it is.

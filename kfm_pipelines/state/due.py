@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.checkpoints import WHOLE
-from kfm_pipelines.state.claims import LOCK_FREE
+from kfm_pipelines.state.claims import LOCK_FREE, PRIORITIES
 from kfm_pipelines.state.database import Database
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 KEYS_AT_ONCE = 1000
 
 

@@ -9,14 +9,18 @@ from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import dead_letters, due, late, redrive_items, streams, tellings
-from kfm_pipelines.state.claims import LOCK_TAKING
+from kfm_pipelines.state.claims import LOCK_TAKING, PRIORITIES
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dead_letters import Refusal
-from kfm_pipelines.state.due import PRIORITIES
 from kfm_pipelines.state.tellings import Told
 
 if TYPE_CHECKING:
     from psycopg import Connection
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+LISTING = "s3-listing"  # in the place of a queue's name: found in a bucket, not told by anybody
 
 
 @dataclass(frozen=True, slots=True)

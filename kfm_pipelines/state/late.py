@@ -14,8 +14,8 @@ from kfm_pipelines.state.audit import Action
 from kfm_pipelines.state.claims import LOCK_FREE
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import make_keys_due
+from kfm_pipelines.state.inbox import LISTING
 from kfm_pipelines.state.streams import hold_streams
-from kfm_pipelines.state.tellings import LISTING
 
 if TYPE_CHECKING:
     from psycopg import Connection

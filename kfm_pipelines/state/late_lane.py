@@ -13,9 +13,9 @@ from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.claims import LOCK_TAKING
+from kfm_pipelines.state.claims import LOCK_TAKING, PRIORITIES
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.due import PRIORITIES, make_keys_due
+from kfm_pipelines.state.due import make_keys_due
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state import tellings
+from kfm_pipelines.state import inbox, tellings
 from kfm_pipelines.state.claims import LOCK_TAKING
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import make_due
@@ -29,7 +29,7 @@ def register(database: Database, datasets: Datasets, told: Sequence[tuple[Ingest
         once = tellings.told_once([Delivery(body, (event,)) for event, body in told])
         news = tellings.what_is_new(connection, once)
         connection.execute(LOCK_TAKING, {"keys": news.keys})
-        fresh = tellings.insert(connection, tellings.LISTING, news.new)
+        fresh = tellings.insert(connection, inbox.LISTING, news.new)
         raced = [one for one in news.new if one not in fresh]  # a notification was quicker
         again = [*news.later, *news.earlier, *raced]
         among_others = tellings.move(connection, again)

@@ -10,16 +10,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.state.inbox import LISTING
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
     from kfm_pipelines.state.inbox import Delivery
 
-
 FIFO_ENVELOPE = "fifo-envelope"
 SAID = ("shape", "asset_uri", "etag", "size")
-LISTING = "s3-listing"  # in the place of a queue's name: found in a bucket, not told by anybody
 
 
 @dataclass(frozen=True, slots=True)

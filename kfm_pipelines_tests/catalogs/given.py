@@ -8,13 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kfm_pipelines.boxes import BBox
 from kfm_pipelines.catalogs.care_facts import CareFacts
 from kfm_pipelines.catalogs.keys import Signer
-from kfm_pipelines.catalogs.release_facts import (
-    DocumentFacts,
-    EnvironmentFacts,
-    InputFacts,
-    ReleaseFacts,
-    StorageFacts,
-)
+from kfm_pipelines.catalogs.release_facts import DocumentFacts, EnvironmentFacts, InputFacts, ReleaseFacts, StorageFacts
 from kfm_pipelines.catalogs.stac import item_document
 from kfm_pipelines.catalogs.stac_collection import CollectionFacts
 from kfm_pipelines.datasets import Dataset

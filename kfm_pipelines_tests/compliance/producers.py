@@ -10,7 +10,8 @@ from uuid import uuid4
 
 import rfc8785
 
-from kfm_pipelines.events.fifo import Outgoing, envelope, outgoing
+from kfm_pipelines.events.fifo import envelope, outgoing
+from kfm_pipelines.messaging.batches import Outgoing
 
 SOURCE = "kfm.remote-sensing.landsat-refresh"
 

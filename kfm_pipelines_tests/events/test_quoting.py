@@ -2,7 +2,8 @@
 
 import pytest
 
-from kfm_pipelines.events.quoting import quoted, without_places
+from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.plain_text import without_places
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kfm_pipelines.catalogs.care_facts import CareFacts
-from kfm_pipelines.catalogs.prov import PROVENANCE, release_provenance
-from kfm_pipelines.catalogs.release_facts import DocumentFacts
+from kfm_pipelines.catalogs.prov import release_provenance
+from kfm_pipelines.catalogs.release_facts import PROVENANCE, DocumentFacts
 from kfm_pipelines.gates import Promised, ReleaseSubject
 from kfm_pipelines.gates.integrity import DATA, ITEM
 from kfm_pipelines_tests.catalogs.given import FACTS, INPUT, item_of

@@ -9,8 +9,8 @@ import pytest
 
 from kfm_pipelines.datasets import Datasets
 from kfm_pipelines.errors import ProducerMistaken, SendIncomplete
-from kfm_pipelines.events.fifo import Envelope, Outgoing, envelope, outgoing
-from kfm_pipelines.messaging.batches import batches
+from kfm_pipelines.events.fifo import Envelope, envelope, outgoing
+from kfm_pipelines.messaging.batches import Outgoing, batches
 from kfm_pipelines.messaging.clients import sns_client, sqs_client
 from kfm_pipelines.messaging.fifo_producer import FifoProducer
 from kfm_pipelines.messaging.producer import Topic

@@ -8,12 +8,7 @@ from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.messaging.clients import sns_client
 from kfm_pipelines.messaging.provision import provision
 from kfm_pipelines.settings import Settings
-from kfm_pipelines_tests.messaging.given import (
-    bodies,
-    set_subscription,
-    subscription_attributes,
-    topic_arn,
-)
+from kfm_pipelines_tests.messaging.given import bodies, set_subscription, subscription_attributes, topic_arn
 
 
 @pytest.fixture(autouse=True)

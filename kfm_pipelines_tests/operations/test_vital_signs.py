@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kfm_pipelines.events.fifo import Outgoing
+from kfm_pipelines.messaging.batches import Outgoing
 from kfm_pipelines.messaging.queue import Queue
 from kfm_pipelines.operations.vital_signs import take_vital_signs
 from kfm_pipelines.operations.workshop import Workshop

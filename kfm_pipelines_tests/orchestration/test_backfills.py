@@ -7,11 +7,12 @@ import dagster as dg
 import pytest
 
 from kfm_pipelines.operations.canary import CanaryRun
-from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS, BACKFILL_TAG, EVENTS, Purpose
+from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS, EVENTS, Purpose
 from kfm_pipelines.orchestration.build import build_definitions
 from kfm_pipelines.orchestration.dispatch import range_tags
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.naming import asset_key, group_of, partitions_of
+from kfm_pipelines.orchestration.tags import BACKFILL_TAG
 from kfm_pipelines.state.wal import Outcome
 from kfm_pipelines_tests.publications import hear, told
 from kfm_pipelines_tests.replays import close_until

@@ -6,15 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines_tests.telemetry.rules import (
-    PROMTOOL,
-    RULES,
-    Fires,
-    Series,
-    alerts,
-    assert_fires,
-    needs_promtool,
-)
+from kfm_pipelines_tests.telemetry.rules import PROMTOOL, RULES, Fires, Series, alerts, assert_fires, needs_promtool
 
 pytestmark = needs_promtool
 

@@ -14,7 +14,8 @@ import structlog
 
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.telemetry.logs import LogFile, configure_logs, joined, of_error
+from kfm_pipelines.telemetry.joins import joined
+from kfm_pipelines.telemetry.logs import LogFile, configure_logs, of_error
 from kfm_pipelines.telemetry.spans import GivenIds, Spans
 from kfm_pipelines_tests.telemetry.log_file import lines_of, logging_to, settings_of
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kfm_pipelines.telemetry.joins import joined
 from kfm_pipelines.telemetry.log_lines import LONGEST_LINE
-from kfm_pipelines.telemetry.logs import joined
 from kfm_pipelines_tests.telemetry.log_file import lines_of, logging_to
 
 log = logging.getLogger("kfm_pipelines.tests")

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kfm_pipelines.telemetry.logs import joined
+from kfm_pipelines.telemetry.joins import joined
 from kfm_pipelines.telemetry.masking import LONGEST, WINDOW
 from kfm_pipelines_tests.telemetry.log_file import lines_of, logging_to
 

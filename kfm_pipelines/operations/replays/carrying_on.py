@@ -21,7 +21,7 @@ from kfm_pipelines.state import kills, replay_batches, replay_keys, replays
 from kfm_pipelines.state.claims import keys_in_review
 from kfm_pipelines.state.replay_batches import ReplayBatch
 from kfm_pipelines.state.replays import Replay, Terms
-from kfm_pipelines.telemetry.logs import joined
+from kfm_pipelines.telemetry.joins import joined
 from kfm_pipelines.telemetry.spans import mark_failed
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.care.published import published_table
-from kfm_pipelines.care.review_page import view
+from kfm_pipelines.care.review_page import sentences, view
 from kfm_pipelines.care.review_page.content import PolicyView, ReviewView, Verification
 from kfm_pipelines.care.review_page.maps import draw_map
 from kfm_pipelines.care.review_page.outlines import load_outline
@@ -104,7 +104,7 @@ def policy_view() -> PolicyView:
         reviewed_on=str(policy().reviewed_on),
         review_by=str(policy().review_by),
         labels=tuple(policy().labels),
-        rules=tuple(view.rule_sentences(policy())),
+        rules=tuple(sentences.rule_sentences(policy())),
         minimum_count=policy().minimum_count,
         key_id=policy().key_id,
         kept=tuple(policy().columns.keep),
@@ -140,7 +140,7 @@ def restricted_review() -> ReviewView:
         content_hash="b81c" * 16,
         policy=policy_view(),
         verification=Verification(passed=True),
-        measures=view.measure_rows(MEASURES),
+        measures=sentences.measure_rows(MEASURES),
         sample=view.sample(published, wording=policy().wording),
         difference=view.difference(published.slice(4), published),
         after_map=after,

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from kfm_pipelines.care.review_page import view
-from kfm_pipelines.care.review_page.content import (
+from kfm_pipelines.care.review_page.content import (  # fmt: skip
     CellChange,
     Difference,
     MeasureRow,
@@ -19,10 +19,10 @@ from kfm_pipelines.care.review_page.content import (
     Sample,
     SampleColumn,
     Verification,
-)  # fmt: skip
+)
 from kfm_pipelines.care.review_page.page import MAX_CHANGES, render_page
 from kfm_pipelines.errors import PolicyRefused
-from kfm_pipelines_tests.care.review_page.given import (
+from kfm_pipelines_tests.care.review_page.given import (  # fmt: skip
     HOSTILE,
     maps,
     policy,
@@ -31,7 +31,7 @@ from kfm_pipelines_tests.care.review_page.given import (
     register,
     released,
     restricted_review,
-)  # fmt: skip
+)
 
 
 class Elements(HTMLParser):

@@ -7,17 +7,11 @@ import shapely
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.review_page.content import CellChange, RuleSentence
 from kfm_pipelines.care.review_page.places import CellCount
-from kfm_pipelines.care.review_page.view import (
-    difference,
-    measure_rows,
-    places_after,
-    places_before,
-    rule_sentences,
-    sample,
-)  # fmt: skip
+from kfm_pipelines.care.review_page.sentences import measure_rows, rule_sentences  # fmt: skip
+from kfm_pipelines.care.review_page.view import difference, places_after, places_before, sample
 from kfm_pipelines.care.rules import ClassRules
 from kfm_pipelines.declarations import Column, Table
-from kfm_pipelines_tests.care.review_page.given import (
+from kfm_pipelines_tests.care.review_page.given import (  # fmt: skip
     MEASURES,
     RESOURCES,
     cell_near,
@@ -27,7 +21,7 @@ from kfm_pipelines_tests.care.review_page.given import (
     register,
     release,
     released,
-)  # fmt: skip
+)
 
 HERE, THERE = cell_near(-98, 38.5), cell_near(-96, 39)
 
