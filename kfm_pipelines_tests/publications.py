@@ -19,7 +19,8 @@ from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.handoff import Handoff
 from kfm_pipelines.operations.purposes import EVENTS, Purpose
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.inbox import Delivery, record
+from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.recording import record
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import ROOT_CATALOG
 from kfm_pipelines_tests.site import START, Site

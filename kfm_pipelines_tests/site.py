@@ -31,7 +31,7 @@ from kfm_pipelines.orchestration.worker import work
 from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
 from kfm_pipelines.settings import load_settings, shipped, with_driver
 from kfm_pipelines.state.database import migrate
-from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines.state.recording import Tally
 from kfm_pipelines.stores.layout import RED
 from kfm_pipelines_tests.declared import resources_in
 

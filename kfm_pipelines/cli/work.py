@@ -13,7 +13,7 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations.drain import drain_all
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state import kills
-from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines.state.recording import Tally
 
 once_option = click.option("--once", is_flag=True, help="Stop when there is nothing left to do.")
 FOLLOW_SECONDS = 3600.0

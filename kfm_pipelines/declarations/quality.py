@@ -6,6 +6,10 @@ from pydantic import Field, model_validator
 
 from kfm_pipelines.declarations.words import ColumnName, Declared, KeyPart
 
+TABLE_GATES = ("schema", "qa")  # judge the table, before it is staged
+RELEASE_GATES = ("integrity", "care", "governance")  # judge what is staged: all of it, to the byte
+GATES = TABLE_GATES + RELEASE_GATES
+
 Blame = Literal["info", "warn", "error"]  # only an error keeps a key from being published
 Percent = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -1,5 +1,6 @@
 """Gates: each judges what is about to be published and gives a verdict with findings."""
 
+from kfm_pipelines.declarations.quality import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.gates.care import judge_care
 from kfm_pipelines.gates.governance import judge_governance
 from kfm_pipelines.gates.integrity import judge_integrity
@@ -7,10 +8,6 @@ from kfm_pipelines.gates.quality import judge_quality
 from kfm_pipelines.gates.schema import judge_schema
 from kfm_pipelines.gates.subject import ApprovedSchema, Precedents, Promised, ReleaseSubject, TableSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, Verdict
-
-TABLE_GATES = ("schema", "qa")  # judge the table, before it is staged
-RELEASE_GATES = ("integrity", "care", "governance")  # judge what is staged: all of it, to the byte
-GATES = TABLE_GATES + RELEASE_GATES
 
 __all__ = [
     "GATES", "RELEASE_GATES", "TABLE_GATES", "ApprovedSchema", "Finding", "Precedents", "Promised", "ReleaseSubject",

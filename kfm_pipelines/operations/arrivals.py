@@ -17,7 +17,8 @@ from kfm_pipelines.operations.energy import Work, enter_used
 from kfm_pipelines.operations.excusing import excused
 from kfm_pipelines.operations.senders import Sender, sender_of
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.inbox import Delivery, Recorded
+from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.recording import Recorded
 from kfm_pipelines.telemetry.energy import Energy
 from kfm_pipelines.telemetry.joins import joined
 from kfm_pipelines.telemetry.spans import Value
@@ -60,7 +61,7 @@ class Arrivals:
             begun = _now()
             delivery = reader(message)
             arrival = _Arrival(message, delivery, (), traced=False)
-            with excused(self.workshop, "where a message comes from", "span"):
+            with excused(self.workshop.telemetry, "where a message comes from", "span"):
                 arrival = self._arrival(message, delivery, begun, traced=left > 0)
             left -= len(arrival.received)
             self._events += len(arrival.received)
@@ -70,7 +71,7 @@ class Arrivals:
 
     def tell(self, recorded: Recorded) -> None:
         """To be called when they are recorded."""
-        with excused(self.workshop, "what came of messages"):
+        with excused(self.workshop.telemetry, "what came of messages"):
             self._tell(recorded)
 
     def _tell(self, recorded: Recorded) -> None:

@@ -36,12 +36,12 @@ from kfm_pipelines.operations.work_told import WorkTold
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.stages.compute import compute
 from kfm_pipelines.stages.parquet import write_parquet, write_published
-from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import kills, transactions
 from kfm_pipelines.state.claims import Claim, Claims, keys_in_review
 from kfm_pipelines.state.ingest_state import Fetches, count_fetches
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.layout import clear_work
 
 
 class Batch:

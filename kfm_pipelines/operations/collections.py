@@ -13,8 +13,8 @@ from kfm_pipelines.catalogs.profile import PROFILE_FILE, profile_bytes
 from kfm_pipelines.catalogs.stac_collection import CollectionFacts, collection_document, root_document
 from kfm_pipelines.catalogs.stac_pages import page_document, pages_above
 from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations.quality import GATES
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.gates import GATES
 from kfm_pipelines.operations.dcat import write_catalog_dcat, write_page_dcat
 from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop

@@ -13,7 +13,8 @@ from kfm_pipelines.operations.reading import read_message, refused
 from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import Delivery, Recorded, Tally, record
+from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.recording import Recorded, Tally, record
 
 # How long one look into the queues may take: far less than a message stays hidden, which `kfm doctor` compares.
 LONGEST_DRAIN_SECONDS = 15.0

@@ -25,7 +25,7 @@ def enter_used(
     told of and stops nothing."""
     if not used:
         return []
-    with excused(workshop, "what work cost", "energy"):
+    with excused(workshop.telemetry, "what work cost", "energy"):
         entries = [
             EnergyEntry(run_id, work.stage, usage, workshop.energy_of(usage), dataset, work.key, work.epoch, replay)
             for work, usage in used.items()
@@ -37,5 +37,5 @@ def enter_used(
 
 def enter_what_was_lost(workshop: Workshop, dataset: str, key: str) -> None:
     """Of a key whose last run may have died: that it cost something, and nobody knows how much."""
-    with excused(workshop, "that a run died", "energy"):
+    with excused(workshop.telemetry, "that a run died", "energy"):
         enter_lost(workshop.database, key, dataset, workshop.coefficients_digest)

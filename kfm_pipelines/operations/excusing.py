@@ -4,18 +4,18 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.telemetry.logs import of_error
+from kfm_pipelines.telemetry.process import Telemetry
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def excused(workshop: Workshop, what: str, signal: str = "record") -> Iterator[None]:
+def excused(telemetry: Telemetry, what: str, signal: str = "record") -> Iterator[None]:
     """Around what is only told. `what` could not be told then, and `signal` is what it is counted under."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the work it is about is done, or has to be done
         log.warning("%s could not be told", what, extra=of_error(error))
         with suppress(Exception):
-            workshop.telemetry.metrics.count("telemetry_dropped_total", signal=signal)
+            telemetry.metrics.count("telemetry_dropped_total", signal=signal)

@@ -130,7 +130,7 @@ class OutcomesTold:
                 self._tell(one, facts)
 
     def _excused(self) -> AbstractContextManager[None]:
-        return excused(self._workshop, "what came of a key")
+        return excused(self._workshop.telemetry, "what came of a key")
 
     def _note(self, one: _Settled) -> None:
         self._settled.append(one)

@@ -10,14 +10,17 @@ replaced that may turn out late one day, and be held.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kfm_pipelines.datasets import pipeline_of
 from kfm_pipelines.events import replaceable
 from kfm_pipelines.operations.red_bytes import remove_outdated
 from kfm_pipelines.operations.shadows import purge_shadows
-from kfm_pipelines.operations.validation_report import purge_reports
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.late_lane import may_be_held
-from kfm_pipelines.state.retention import forget_findings
+from kfm_pipelines.state.retention import forget_findings, note_reports_purged, past_verdicts
+from kfm_pipelines.stores import Layout
+
+VERDICTS_AT_ONCE = 20_000
 
 KEYS_AT_ONCE = 1000
 FINDINGS_AT_ONCE = 100_000
@@ -91,3 +94,15 @@ def _purge_payloads(workshop: Workshop) -> int:
         """,
         {"kept": workshop.settings.payloads_kept},
     )
+
+
+def purge_reports(workshop: Workshop) -> int:
+    """Remove the reports of transactions that were judged long ago, also of datasets that are declared no more; how
+    many. The verdicts themselves stay on record."""
+    past = past_verdicts(workshop.database, days=workshop.settings.findings_days, limit=VERDICTS_AT_ONCE)
+    reports = {Layout(pipeline_of(one.dataset)).validation_report(one.key, one.txn) for one in past}
+    for path in sorted(reports):
+        workshop.store.discard(path)
+    if past:
+        note_reports_purged(workshop.database, past[-1].at)
+    return len(reports)

@@ -14,9 +14,8 @@ from kfm_pipelines.errors import AboveWatermark, ReplayRefused
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG, REPLAY_TAG
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.checkpoints import closed_until, ends_beyond
-from kfm_pipelines.state.claims import keys_of_others
+from kfm_pipelines.state.claims import due_or_held, keys_of_others
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.dispatches import due_or_held
 
 # What it puts on a run that somebody starts again; all other tags of the first one are copied.
 AGAIN_TAG = "dagster/parent_run_id"

@@ -6,11 +6,11 @@ from kfm_pipelines.care.policies import refuse_if_unfit
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.operations.oversight import Oversight, oversight_of
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.stages.publish import clear_work
 from kfm_pipelines.state import reviews, transactions
 from kfm_pipelines.state.reviews import Decision, Waiting
 from kfm_pipelines.state.signed import Signature
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.layout import clear_work
 
 SHORTEST_DIGEST = 12
 

@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 def run_begun(workshop: Workshop, run_id: str, *, own_process: bool) -> None:
     """In a process that was started for this run its start counts as well."""
-    with excused(workshop, "what a run costs", "energy"):
+    with excused(workshop.telemetry, "what a run costs", "energy"):
         workshop.runs[run_id] = RunUsage(Meter.of_process() if own_process else Meter())
 
 
 def run_ended(workshop: Workshop, dataset: Dataset, run_id: str, replay: str | None, *, well: bool) -> None:
-    with excused(workshop, "the end of a run"):
+    with excused(workshop.telemetry, "the end of a run"):
         run = workshop.runs.pop(run_id, None)  # a stage that was run alone has begun nothing
         if run is not None:
             _enter(workshop, dataset, run_id, replay, _at_least_nothing(run.beside_keys()))
@@ -32,7 +32,7 @@ def run_ended(workshop: Workshop, dataset: Dataset, run_id: str, replay: str | N
 
 def run_lost(workshop: Workshop, dataset: Dataset, run_id: str, replay: str | None) -> None:
     """It was stopped or died, elsewhere: it cost something, and nobody knows how much."""
-    with excused(workshop, "the end of a run"):
+    with excused(workshop.telemetry, "the end of a run"):
         _enter(workshop, dataset, run_id, replay, Usage(None, None))
         _tell(workshop, dataset, run_id, replay, well=False)
 

@@ -1,15 +1,12 @@
 """The validation report of a key: what every gate looked at in one transaction, and what it found."""
 
 from kfm_pipelines.catalogs.documents import document_bytes
-from kfm_pipelines.datasets import Dataset, pipeline_of
+from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.signing import write_sealed
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.state.claims import Claim
-from kfm_pipelines.state.retention import note_reports_purged, past_verdicts
 from kfm_pipelines.state.verdicts import Judged, verdicts_of
 from kfm_pipelines.stores import Layout
-
-VERDICTS_AT_ONCE = 20_000
 
 
 def write_validation_report(workshop: Workshop, dataset: Dataset, claim: Claim) -> None:
@@ -25,18 +22,6 @@ def write_validation_report(workshop: Workshop, dataset: Dataset, claim: Claim) 
     }
     path = Layout(dataset.pipeline).validation_report(claim.key, claim.epoch)
     write_sealed(workshop, path, document_bytes(document))
-
-
-def purge_reports(workshop: Workshop) -> int:
-    """Remove the reports of transactions that were judged long ago, also of datasets that are declared no more; how
-    many. The verdicts themselves stay on record."""
-    past = past_verdicts(workshop.database, days=workshop.settings.findings_days, limit=VERDICTS_AT_ONCE)
-    reports = {Layout(pipeline_of(one.dataset)).validation_report(one.key, one.txn) for one in past}
-    for path in sorted(reports):
-        workshop.store.discard(path)
-    if past:
-        note_reports_purged(workshop.database, past[-1].at)
-    return len(reports)
 
 
 def _described(judged: Judged) -> dict[str, object]:

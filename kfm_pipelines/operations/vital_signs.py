@@ -27,7 +27,7 @@ def take_vital_signs(workshop: Workshop, *, at_once: bool = False) -> list[str]:
     """Tell them if it is time again, and have everything written; what could not be read, one sentence each. To be
     called now and then by whoever lives long: a sensor's process, a worker."""
     problems: list[str] = []
-    with excused(workshop, "how things stand", "metric"):
+    with excused(workshop.telemetry, "how things stand", "metric"):
         now, taken = time.monotonic(), workshop.moments.get(MOMENT)
         if taken is None:
             _begin(workshop)

@@ -53,7 +53,7 @@ class WorkTold:
 
     def know(self, keys: Sequence[str]) -> None:
         """Read where all these keys come from at once, as it is now."""
-        with excused(self._workshop, "where keys come from", "span"):
+        with excused(self._workshop.telemetry, "where keys come from", "span"):
             self._origins |= origins_of(self._workshop.database, keys)
 
     def begin_traces(self, keys: Sequence[str]) -> None:
@@ -124,7 +124,7 @@ class WorkTold:
 
     def end_stage(self) -> None:
         """Enter into the ledger what was used since the last time."""
-        with excused(self._workshop, "what a stage cost", "energy"):
+        with excused(self._workshop.telemetry, "what a stage cost", "energy"):
             self._end_stage()
 
     def _end_stage(self) -> None:

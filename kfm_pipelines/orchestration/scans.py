@@ -16,15 +16,11 @@ from kfm_pipelines.operations.deep_scan import WHOLE_REACH, Reach, deep_scan
 from kfm_pipelines.operations.extents import recompute_extent
 from kfm_pipelines.operations.scan import KEYS_AT_ONCE, Scanned, nightly_scan
 from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.orchestration.schedules import schedule
+from kfm_pipelines.orchestration.schedules import WhichDatasets, schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 from kfm_pipelines.telemetry.frames import trace_of
 
 SHOWN = 50
-
-
-class WhichDatasets(dg.Config):
-    dataset: str = Field(default="", description="Only this dataset; all of them when it is empty.")
 
 
 class QaScanConfig(WhichDatasets):

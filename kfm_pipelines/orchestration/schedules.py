@@ -1,6 +1,11 @@
 """When jobs run by themselves: by the clock of UTC, and from the start."""
 
 import dagster as dg
+from pydantic import Field
+
+
+class WhichDatasets(dg.Config):
+    dataset: str = Field(default="", description="Only this dataset; all of them when it is empty.")
 
 
 def schedule(name: str, job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinition:

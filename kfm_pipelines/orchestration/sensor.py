@@ -9,14 +9,14 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import drain_all
-from kfm_pipelines.operations.kill_switch import complete_seen
+from kfm_pipelines.operations.recovery import complete_seen
 from kfm_pipelines.operations.timekeeping import keep_time, time_told
 from kfm_pipelines.operations.vital_signs import take_vital_signs
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.dispatch import Requests, dispatch
 from kfm_pipelines.orchestration.reaper import reap
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
-from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines.state.recording import Tally
 
 # Dagster drops the result of a tick after 60 s; stay far below.
 DRAIN_SECONDS = 12.0

@@ -5,8 +5,7 @@ from pydantic import Field
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.snapshots import take_snapshot
-from kfm_pipelines.orchestration.scans import WhichDatasets
-from kfm_pipelines.orchestration.schedules import schedule
+from kfm_pipelines.orchestration.schedules import WhichDatasets, schedule
 from kfm_pipelines.orchestration.workshop_resource import WorkshopResource
 
 

@@ -12,8 +12,8 @@ from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.operations.collections import refresh_stale
 from kfm_pipelines.operations.dead_queue import tend_letters
 from kfm_pipelines.operations.drain import LONGEST_DRAIN_SECONDS, drain_all
-from kfm_pipelines.operations.kill_switch import complete_seen
 from kfm_pipelines.operations.purposes import ASKED_BY_EVENTS
+from kfm_pipelines.operations.recovery import complete_seen
 from kfm_pipelines.operations.timekeeping import keep_time
 from kfm_pipelines.operations.vital_signs import take_vital_signs
 from kfm_pipelines.operations.workshop import Workshop

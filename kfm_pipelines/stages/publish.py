@@ -5,6 +5,7 @@ from collections.abc import Callable
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.stages.stage import Release
 from kfm_pipelines.stores import Layout, Store
+from kfm_pipelines.stores.layout import clear_work
 
 
 def verify_staged(store: Store, layout: Layout, release: Release, txn: int) -> None:
@@ -56,8 +57,3 @@ def _keep_shared(store: Store, staged: str, path: str, digest: str) -> None:
     if store.digest(staged) != digest:
         raise IntegrityBroken(f"{path} is gone, and {staged.rsplit('/', 1)[-1]} is not staged")
     store.keep(staged, path)
-
-
-def clear_work(store: Store, layout: Layout, key: str) -> None:
-    for folder in layout.work_of(key):
-        store.remove(folder)

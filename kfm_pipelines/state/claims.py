@@ -15,6 +15,7 @@ from kfm_pipelines.state.database import Database
 if TYPE_CHECKING:
     pass
 
+
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 # Whoever changes many keys locks them in this order first, in a statement of its own: then no two processes wait for
@@ -167,3 +168,16 @@ def not_of(key: str, dataset: str, asked: str) -> str:
 
 def fenced(claim: Claim) -> Fenced:
     return Fenced(f"{claim.key}: another worker took over after epoch {claim.epoch}")
+
+
+def due_or_held(database: Database, keys: Sequence[str], owner: str) -> set[str]:
+    """Those of the keys that somebody has to work on now, or that this owner already does."""
+    rows = database.fetch(
+        """
+        SELECT key FROM kfm.keys
+        WHERE key = ANY(%(keys)s)
+          AND (owner = %(owner)s OR due_at <= clock_timestamp() OR lease_until < clock_timestamp())
+        """,
+        {"keys": list(keys), "owner": owner},
+    )
+    return {row["key"] for row in rows}

@@ -95,19 +95,6 @@ def due_keys(
     return [DueKey(r["key"], r["attempts"], r["revision"], r["dispatches"], r["priority"]) for r in rows]
 
 
-def due_or_held(database: Database, keys: Sequence[str], owner: str) -> set[str]:
-    """Those of the keys that somebody has to work on now, or that this owner already does."""
-    rows = database.fetch(
-        """
-        SELECT key FROM kfm.keys
-        WHERE key = ANY(%(keys)s)
-          AND (owner = %(owner)s OR due_at <= clock_timestamp() OR lease_until < clock_timestamp())
-        """,
-        {"keys": list(keys), "owner": owner},
-    )
-    return {row["key"] for row in rows}
-
-
 def seconds_until_due(database: Database, datasets: Iterable[str]) -> float | None:
     """How long until the next key of these datasets can be worked on; None when nothing is waiting, or only what is
     killed."""

@@ -13,7 +13,8 @@ from kfm_pipelines.state import inbox, tellings
 from kfm_pipelines.state.claims import LOCK_TAKING
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.due import make_due
-from kfm_pipelines.state.inbox import Delivery, follow
+from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.recording import follow
 
 if TYPE_CHECKING:
     from psycopg import Connection

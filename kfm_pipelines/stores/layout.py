@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import date
 
+from kfm_pipelines.stores.interface import Store
+
 RESTRICTED = "work/restricted"
 MASKED = "work/masked"
 STAGED = "work/staged"
@@ -190,3 +192,8 @@ def work_folder(path: str) -> WorkFolder | None:
         case [work, tier, pipeline, key, txn, _, *_] if f"{work}/{tier}" in TIERS and txn.isdecimal():
             return WorkFolder(f"{work}/{tier}", pipeline, key, int(txn))
     return None
+
+
+def clear_work(store: Store, layout: Layout, key: str) -> None:
+    for folder in layout.work_of(key):
+        store.remove(folder)

@@ -17,8 +17,8 @@ from kfm_pipelines.messaging.queue import Message
 from kfm_pipelines.operations.late_lane import release_by_rule
 from kfm_pipelines.operations.reading import read_message
 from kfm_pipelines.operations.timekeeping import keep_time
-from kfm_pipelines.state.inbox import record
 from kfm_pipelines.state.late_lane import held_late
+from kfm_pipelines.state.recording import record
 from kfm_pipelines_tests.load.test_order import part_of_hour
 from kfm_pipelines_tests.publications import publish
 from kfm_pipelines_tests.site import START, Site, opened_site

@@ -20,7 +20,8 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.claims import Claims
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.dispatches import close_dispatch, record_dispatch
-from kfm_pipelines.state.inbox import Delivery, record
+from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.recording import record
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.site import START, Put, Site
 

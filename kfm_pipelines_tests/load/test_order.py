@@ -20,7 +20,7 @@ from kfm_pipelines.messaging.clients import s3_client
 from kfm_pipelines.operations.drain import drain
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines.state.recording import Tally
 from kfm_pipelines_tests.forks.process import Forked
 from kfm_pipelines_tests.site import START, Put, Site, opened_site
 

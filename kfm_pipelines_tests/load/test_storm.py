@@ -9,7 +9,7 @@ import pytest
 
 from kfm_pipelines.events.fifo import object_envelope
 from kfm_pipelines.messaging.clients import s3_client
-from kfm_pipelines.state.inbox import Tally
+from kfm_pipelines.state.recording import Tally
 from kfm_pipelines_tests.events.samples import eventbridge
 from kfm_pipelines_tests.site import Put, Site
 

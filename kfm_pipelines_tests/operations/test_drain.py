@@ -21,7 +21,8 @@ from kfm_pipelines.operations.reading import read_message
 from kfm_pipelines.operations.workshop import Workshop
 from kfm_pipelines.orchestration.sensor import tick
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.state.inbox import Tally, events_of, record
+from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.recording import Tally, record
 from kfm_pipelines_tests.messaging.faults import Doorway, answering_500, partly_failing
 from kfm_pipelines_tests.site import START, Site
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfm_pipelines.operations import validation_report
+from kfm_pipelines.operations import purge as purging
 from kfm_pipelines.operations.purge import purge
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.late import review_lateness
@@ -38,7 +38,7 @@ def judged(site: Site, hour: int, days: int, dataset: str = "usgs/streamflow") -
 
 
 def test_old_findings_and_reports_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation_report, "VERDICTS_AT_ONCE", 3)
+    monkeypatch.setattr(purging, "VERDICTS_AT_ONCE", 3)
     paths = [judged(site, hour, OLD + 9 - hour) for hour in range(3)]
     undeclared = judged(site, 3, OLD, dataset="no/longer")
     young = judged(site, 4, YOUNG)

@@ -10,7 +10,8 @@ from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.state.claims import Claim, Claims
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import Delivery, Tally, record
+from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.recording import Tally, record
 from kfm_pipelines_tests.events.given import declared, event
 from kfm_pipelines_tests.site import create_database, drop_database
 

@@ -12,8 +12,9 @@ from kfm_pipelines.declarations import Due, LateRule, Watermark
 from kfm_pipelines.events import IngestEvent, fold
 from kfm_pipelines.events.progress import Advance, Step, envelope, is_progress, sweep
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.inbox import Delivery, Tally, record
+from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.state.late_lane import LateFilter, late_events
+from kfm_pipelines.state.recording import Tally, record
 from kfm_pipelines_tests.events.given import declared, notice
 
 DATASET = "usgs/streamflow"

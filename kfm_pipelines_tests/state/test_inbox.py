@@ -14,7 +14,8 @@ from kfm_pipelines.messaging.queue import Message
 from kfm_pipelines.operations.reading import read_message
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database, TransitionIllegal
-from kfm_pipelines.state.inbox import Delivery, Tally, events_of, record
+from kfm_pipelines.state.inbox import Delivery, events_of
+from kfm_pipelines.state.recording import Tally, record
 from kfm_pipelines_tests.events.given import declared
 from kfm_pipelines_tests.state.given import QUEUE, START, claimed, deliver, event_of_hour, known_key, row_of_key
 

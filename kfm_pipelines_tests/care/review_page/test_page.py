@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from kfm_pipelines.care.review_page import view
-from kfm_pipelines.care.review_page.content import (  # fmt: skip
+from kfm_pipelines.care.review_page.content import (
     CellChange,
     Difference,
     MeasureRow,
@@ -22,7 +22,7 @@ from kfm_pipelines.care.review_page.content import (  # fmt: skip
 )
 from kfm_pipelines.care.review_page.page import MAX_CHANGES, render_page
 from kfm_pipelines.errors import PolicyRefused
-from kfm_pipelines_tests.care.review_page.given import (  # fmt: skip
+from kfm_pipelines_tests.care.review_page.given import (
     HOSTILE,
     maps,
     policy,

@@ -11,7 +11,7 @@ from kfm_pipelines.care.review_page.sentences import measure_rows, rule_sentence
 from kfm_pipelines.care.review_page.view import difference, places_after, places_before, sample
 from kfm_pipelines.care.rules import ClassRules
 from kfm_pipelines.declarations import Column, Table
-from kfm_pipelines_tests.care.review_page.given import (  # fmt: skip
+from kfm_pipelines_tests.care.review_page.given import (
     MEASURES,
     RESOURCES,
     cell_near,
