@@ -10,10 +10,10 @@ from pathlib import Path
 
 from bench.measurement import Measurement
 from bench.stack import own_stack
-from kfm_pipelines.events.messages import s3_notification
-from kfm_pipelines.messaging.clients import sqs_client
-from kfm_pipelines.operations.drain import drain
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.aws.clients import sqs_client
+from kfm_pipelines.inbox.drain import drain
+from kfm_pipelines.producer.messages import s3_notification
+from kfm_pipelines.services import Workshop
 
 MESSAGES = 20_000
 OBJECTS_AN_HOUR = 20

@@ -16,18 +16,18 @@ from unittest.mock import patch
 from bench.measurement import Measurement
 from bench.stack import own_stack
 from bench.stages import through_all_stages
-from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.local.samples import SAMPLES
-from kfm_pipelines.messaging.clients import s3_client
-from kfm_pipelines.operations import batch as stages
-from kfm_pipelines.operations import judging, release_gates
-from kfm_pipelines.operations.batch import Batch
-from kfm_pipelines.operations.drain import drain_all
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.inbox.drain import drain_all
+from kfm_pipelines.producer.samples import SAMPLES
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages import batch as stages
+from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.stages.validate import release_gates, table_gates
 
 ROWS = 1_000_000
 HOUR = datetime(2025, 1, 1, tzinfo=UTC)
-TABLE_GATES = (judging, ("judge_schema", "judge_quality", "judge_suite"))
+TABLE_GATES = (table_gates, ("judge_schema", "judge_quality", "judge_suite"))
 RELEASE_GATES = (release_gates, ("judge_integrity", "judge_care", "judge_governance"))
 # In masking, the schema of what is to be masked is judged too.
 WHOLE = (stages, ("judge_before_masking", "judge_table", "judge_release"))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bench.measurement import Measurement
 from bench.stack import own_stack
-from kfm_pipelines.cli.emit import Samples, emit_samples
 from kfm_pipelines.local.dagster import serve_dagster
-from kfm_pipelines.messaging.producer import Topic
-from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.overview import keys_in_progress
+from kfm_pipelines.operations.status.tables import keys_in_progress
+from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.upload import Topic
+from kfm_pipelines.services import Workshop
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 BATCHED_KEYS = 600

@@ -13,7 +13,7 @@ from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.masks.cells import cells_of
 from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.care.rules import ClassRules, Group
-from kfm_pipelines.datasets import load_dataset
+from kfm_pipelines.declarations.dataset import load_dataset
 from kfm_pipelines.settings import shipped
 
 POINTS = 1_000_000

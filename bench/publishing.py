@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 from bench.measurement import Measurement
 from bench.stack import own_stack
 from bench.stages import through_all_stages
-from kfm_pipelines.cli.emit import Samples, emit_samples
-from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.messaging.producer import Topic
-from kfm_pipelines.operations.batch import Batch
-from kfm_pipelines.operations.collections import refresh_stale
-from kfm_pipelines.operations.drain import drain_all
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.inbox.drain import drain_all
+from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.upload import Topic
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stores import Layout
 
 SIZES = (100, 1_000, 10_000, 50_000)

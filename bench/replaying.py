@@ -13,16 +13,15 @@ from pathlib import Path
 from bench.keys_per_minute import keys_per_minute
 from bench.measurement import Measurement
 from bench.stack import own_stack
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.dispatch.dispatch import register_partitions
 from kfm_pipelines.local.dagster import serve_dagster
-from kfm_pipelines.local.samples import streamflow_object
-from kfm_pipelines.messaging.clients import s3_client
-from kfm_pipelines.operations.replays.commands import start
-from kfm_pipelines.operations.replays.planning import Wish, make_plan
-from kfm_pipelines.operations.replays.registering import register_windows
-from kfm_pipelines.operations.setup import set_up
-from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.orchestration.dispatch import register_partitions
+from kfm_pipelines.operations.replay.commands import start
+from kfm_pipelines.operations.replay.plan import Wish, make_plan
+from kfm_pipelines.operations.replay.register import register_windows
 from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.producer.samples import streamflow_object
+from kfm_pipelines.services import Workshop, set_up
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Terms
 

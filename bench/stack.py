@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kfm_pipelines.aws.clients import s3_client, sns_client, sqs_client
 from kfm_pipelines.cli.session import opened_workshop
-from kfm_pipelines.messaging.clients import s3_client, sns_client, sqs_client
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.services import Workshop
 
 
 @contextmanager

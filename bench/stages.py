@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from kfm_pipelines.datasets import Dataset
-from kfm_pipelines.operations.batch import Batch
-from kfm_pipelines.operations.handoff import Handoff
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.stages.handoff import Handoff
 from kfm_pipelines.stores import Layout
 
 

@@ -14,14 +14,15 @@ from unittest.mock import patch
 
 from bench.measurement import Measurement
 from bench.stack import own_stack
-from kfm_pipelines.cli.emit import Samples, emit_samples
-from kfm_pipelines.messaging.producer import Topic
-from kfm_pipelines.operations import arrivals, runs_told, work_told
-from kfm_pipelines.operations.drain import drain_all
-from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.orchestration.worker import work
-from kfm_pipelines.orchestration.workshop_resource import workshop_of_process
+from kfm_pipelines.dispatch.worker import work
+from kfm_pipelines.inbox import telemetry as arrivals
+from kfm_pipelines.inbox.drain import drain_all
+from kfm_pipelines.orchestration.resource import workshop_of_process
+from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.upload import Topic
+from kfm_pipelines.services import Workshop
 from kfm_pipelines.settings import load_settings
+from kfm_pipelines.stages.telemetry import runs, spans
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 KEYS = 200
@@ -51,8 +52,8 @@ def _run(workshop: Workshop, start: datetime, telemetry: str) -> float:
     else:
         nothing = partial(_enter_nothing)
         with (
-            patch.object(work_told, "enter_used", nothing),
-            patch.object(runs_told, "enter_used", nothing),
+            patch.object(spans, "enter_used", nothing),
+            patch.object(runs, "enter_used", nothing),
             patch.object(arrivals, "enter_used", nothing),
         ):
             worked = work(own, once=True)

@@ -1,5 +1,87 @@
 """What Dagster loads."""
 
-from kfm_pipelines.orchestration.build import build_definitions
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.care.policies import load_policy
+from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.catalog.jobs import provenance_job, provenance_schedule, snapshot_job, snapshot_schedule
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.dataset import Dataset, load_datasets
+from kfm_pipelines.dispatch.alerts import failure_sensor
+from kfm_pipelines.dispatch.sensor import ingest_sensor
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.canary.asset import canary_assets
+from kfm_pipelines.operations.kill_switch.jobs import kill_job, unkill_job
+from kfm_pipelines.operations.replay.backfills import replay_sensor
+from kfm_pipelines.operations.retention.jobs import purge_job, purge_schedule
+from kfm_pipelines.operations.scans.jobs import scan_jobs, scan_schedules
+from kfm_pipelines.orchestration.names import group_of
+from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.tags import DATASET_TAG
+from kfm_pipelines.settings import resources_directory
+from kfm_pipelines.stages.assets.assets import dataset_assets
+from kfm_pipelines.stages.assets.io_manager import ParquetHandoffs
+from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
+
+
+def build_definitions(
+    resources: Path | None = None, resource_overrides: Mapping[str, Any] | None = None
+) -> dg.Definitions:
+    """Everything Dagster needs to know. Reads the declarations; touches no network and no database."""
+    folder = resources or resources_directory()
+    datasets = load_datasets(folder)
+    workshop = WorkshopResource()
+    jobs = [
+        dg.define_asset_job(
+            group_of(dataset),
+            selection=dg.AssetSelection.groups(group_of(dataset)),
+            description=f"All five stages of {dataset.dataset} for the chosen keys.",
+            tags={DATASET_TAG: dataset.dataset},
+        )
+        for dataset in datasets.values()
+    ]
+    others: list[dg.JobDefinition] = [
+        purge_job,
+        provenance_job,
+        kill_job,
+        unkill_job,
+        *scan_jobs,
+        snapshot_job,
+        late_lane_job,
+    ]
+    return dg.Definitions(
+        assets=[
+            asset
+            for dataset in datasets.values()
+            for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
+        ],
+        jobs=[*jobs, *others],
+        sensors=[
+            ingest_sensor(jobs),
+            replay_sensor(),
+            failure_sensor([*(job.name for job in jobs), *(job.name for job in others)]),
+        ],
+        schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
+        resources={
+            "workshop": workshop,
+            "handoffs": ParquetHandoffs(workshop=workshop),
+            **(resource_overrides or {}),
+        },
+        # Five short steps over one batch: a process for each would cost more than the work.
+        executor=dg.in_process_executor,
+    )
+
+
+def _published(resources: Path, dataset: Dataset) -> Table | None:
+    """What readers get. A policy that is not there or not right stops the keys of its dataset, not all definitions."""
+    try:
+        return published_table(dataset, load_policy(resources, dataset.policy))
+    except (KfmError, ValueError):
+        return None
+
 
 defs = build_definitions()

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from hypothesis import settings
 
+from kfm_pipelines.aws.clients import s3_client, secrets_client, sns_client, sqs_client
 from kfm_pipelines.local.stack import Stack, open_stack
-from kfm_pipelines.messaging.clients import s3_client, secrets_client, sns_client, sqs_client
-from kfm_pipelines_tests.homes import temporary_home
-from kfm_pipelines_tests.site import Site, create_template, opened_site
+from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
+from kfm_pipelines_tests.fixtures.sites.site import Site, create_template, opened_site
 
 # The same examples on every machine and every run: what fails in one place can be looked at in another.
 settings.register_profile("kfm", derandomize=True, deadline=None)

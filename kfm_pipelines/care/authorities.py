@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from kfm_pipelines.care.signatures import Signed, key_id_of, refuse_unless_signed
-from kfm_pipelines.datasets import describe, read_yaml
 from kfm_pipelines.declarations import Declared, KeyPart, Words
+from kfm_pipelines.declarations.dataset import describe, read_yaml
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused, SignatureRefused
 
 if TYPE_CHECKING:

@@ -10,13 +10,39 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import rfc8785
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
-from kfm_pipelines.care.labels import Label
 from kfm_pipelines.care.rules import ClassRules, Displace, Group, Sensitivity
-from kfm_pipelines.datasets import Dataset, describe, read_yaml
 from kfm_pipelines.declarations import ColumnName, Declared, KeyPart
+from kfm_pipelines.declarations.dataset import Dataset, describe, read_yaml
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
+
+_CARE = ("collective-benefit", "authority-to-control", "responsibility", "ethics")
+_TRADITIONAL_KNOWLEDGE = (
+    "attribution", "clan", "family", "multiple-communities", "community-voice", "creative", "verified",
+    "non-verified", "seasonal", "women-general", "men-general", "men-restricted", "women-restricted",
+    "culturally-sensitive", "secret-sacred", "open-to-commercialization", "non-commercial", "community-use-only",
+    "outreach", "open-to-collaboration",
+)  # fmt: skip
+_BIOCULTURAL = (
+    "provenance", "multiple-communities", "clan", "consent-verified", "consent-non-verified", "research-use",
+    "open-to-collaboration", "open-to-commercialization", "outreach", "non-commercial",
+)  # fmt: skip
+
+LABELS = frozenset(
+    f"{family}:{name}"
+    for family, names in (("care", _CARE), ("tk", _TRADITIONAL_KNOWLEDGE), ("bc", _BIOCULTURAL))
+    for name in names
+)
+
+
+def _known(label: str) -> str:
+    if label not in LABELS:
+        raise ValueError("is no known label; they look like care:ethics, tk:attribution or bc:provenance")
+    return label
+
+
+Label = Annotated[str, AfterValidator(_known)]
 
 # Columns of every masked table; `published` says what they mean.
 RESERVED = ("record", "cell", "uncertainty_m", "records")

@@ -99,3 +99,29 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
 
 def _signed_bytes(statement: Mapping[str, Any]) -> bytes:
     return _DOMAIN + rfc8785.dumps(dict(statement))
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A statement, and who signed it on whose authority."""
+
+    statement: Mapping[str, Any]
+    authority: str
+    holder: str
+    key_id: str
+    signature: str
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Signature":
+        return cls(row["statement"], row["authority"], row["holder"], row["key_id"], row["signature"])
+
+    def as_row(self) -> dict[str, object]:
+        from psycopg.types.json import Jsonb
+
+        return {
+            "statement": Jsonb(dict(self.statement)),
+            "authority": self.authority,
+            "holder": self.holder,
+            "key_id": self.key_id,
+            "signature": self.signature,
+        }

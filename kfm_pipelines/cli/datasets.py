@@ -6,15 +6,15 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from kfm_pipelines.candidates import load_candidate, load_candidates
 from kfm_pipelines.care.authorities import authority_of, load_authorities
 from kfm_pipelines.care.policies import load_policy, refuse_if_exchanged, refuse_if_unsuited
-from kfm_pipelines.care.published import published_table
-from kfm_pipelines.cli.canary import canary, promote
-from kfm_pipelines.cli.output import console, json_option, print_json
-from kfm_pipelines.cli.schemas import approve_schema
-from kfm_pipelines.datasets import Dataset, load_dataset, load_datasets
+from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datasets
+from kfm_pipelines.gates.cli import approve_schema
 from kfm_pipelines.gates.expectations import suites_of
+from kfm_pipelines.operations.canary.candidate import load_candidate, load_candidates
+from kfm_pipelines.operations.canary.cli import canary, promote
 from kfm_pipelines.settings import resources_directory
 
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.cli.emit import Samples, emit_samples
-from kfm_pipelines.cli.output import console, json_option, notes, print_json, progress
-from kfm_pipelines.cli.roads import Road, carrier
+from kfm_pipelines.care.review.tables import waiting_reviews
 from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import is_serving, serve_dagster
-from kfm_pipelines.operations.vital_signs import take_vital_signs
-from kfm_pipelines.operations.workshop import Workshop
-from kfm_pipelines.state.dispatches import open_dispatches
-from kfm_pipelines.state.overview import keys_in_progress, queue_totals, revisions_of
-from kfm_pipelines.state.reviews import waiting_reviews
+from kfm_pipelines.operations.status.gauges import take_vital_signs
+from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
+from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.routes import Road, carrier
+from kfm_pipelines.services import Workshop
 
 DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)

@@ -7,28 +7,28 @@ import warnings
 
 import click
 
-from kfm_pipelines.cli.catalog import catalog
+from kfm_pipelines.care.review.cli import review
+from kfm_pipelines.catalog.cli import catalog
+from kfm_pipelines.catalog.lineage.cli import lineage
 from kfm_pipelines.cli.datasets import datasets
 from kfm_pipelines.cli.demo import demo
-from kfm_pipelines.cli.dlq import dlq
-from kfm_pipelines.cli.doctor import doctor
-from kfm_pipelines.cli.emit import emit
-from kfm_pipelines.cli.energy import energy
-from kfm_pipelines.cli.gc import gc
-from kfm_pipelines.cli.kill import kill, unkill
-from kfm_pipelines.cli.late import late
-from kfm_pipelines.cli.lineage import lineage
-from kfm_pipelines.cli.metrics import metrics
-from kfm_pipelines.cli.qa import qa
-from kfm_pipelines.cli.replay import replay
-from kfm_pipelines.cli.review import review
-from kfm_pipelines.cli.status import status
-from kfm_pipelines.cli.trace import trace
 from kfm_pipelines.cli.up import up
-from kfm_pipelines.cli.verify import verify
-from kfm_pipelines.cli.watermark import watermark
-from kfm_pipelines.cli.work import drain, work
+from kfm_pipelines.dispatch.cli import drain, work
+from kfm_pipelines.energy.cli import energy
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.dead_letters.cli import dlq
+from kfm_pipelines.operations.doctor.cli import doctor
+from kfm_pipelines.operations.kill_switch.cli import kill, unkill
+from kfm_pipelines.operations.replay.cli.commands import replay
+from kfm_pipelines.operations.retention.cli import gc
+from kfm_pipelines.operations.scans.cli import qa
+from kfm_pipelines.operations.status.cli import status
+from kfm_pipelines.operations.status.metrics_cli import metrics
+from kfm_pipelines.operations.status.trace_cli import trace
+from kfm_pipelines.operations.verify.cli import verify
+from kfm_pipelines.producer.cli import emit
+from kfm_pipelines.watermarks.cli import watermark
+from kfm_pipelines.watermarks.late_cli import late
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,16 +1,18 @@
 """What a command works on: the services of the environment, or the embedded stack, brought up to date."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-from kfm_pipelines.local.care import care_environment
 from kfm_pipelines.local.dagster import dagster_environment
+from kfm_pipelines.local.keys import care_environment
 from kfm_pipelines.local.stack import open_stack
-from kfm_pipelines.operations.setup import set_up
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.services import Workshop, set_up
 from kfm_pipelines.settings import home_directory, load_settings
-from kfm_pipelines.telemetry.logs import configure_logs
+from kfm_pipelines.telemetry.logs.configure import configure_logs
 
 
 @contextmanager
@@ -35,3 +37,16 @@ def opened_workshop(*, prepared: bool = True) -> Iterator[Workshop]:
             yield workshop
         finally:
             workshop.close()
+
+
+def stop_on_signal() -> threading.Event:
+    """Ctrl-C or SIGTERM asks once, nicely; while things are stopping, further signals change nothing."""
+    stop = threading.Event()
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        if not stop.is_set():
+            stop.set()
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
+    return stop

@@ -4,9 +4,8 @@ import os
 
 import click
 
-from kfm_pipelines.cli.output import console, json_option, print_json
-from kfm_pipelines.cli.session import opened_workshop
-from kfm_pipelines.cli.stopping import stop_on_signal
+from kfm_pipelines.cli.session import opened_workshop, stop_on_signal
+from kfm_pipelines.console.output import console, json_option, print_json
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
 
@@ -16,7 +15,7 @@ from kfm_pipelines.local.dagster import serve_dagster
 @json_option
 def up(port: int | None, as_json: bool) -> None:
     """Run the embedded stack with Dagster's UI and daemon, on this machine only, until Ctrl-C."""
-    from kfm_pipelines.telemetry.scrape import USUAL_PORT, serve_metrics
+    from kfm_pipelines.telemetry.metrics.scrape import USUAL_PORT, serve_metrics
 
     stop = stop_on_signal()
     with (

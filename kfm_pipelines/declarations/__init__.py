@@ -9,10 +9,8 @@ from kfm_pipelines.declarations.concurrency import Concurrency, PrefixLimit
 from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
 from kfm_pipelines.declarations.inputs import EventTemplate, Input
 from kfm_pipelines.declarations.quality import Blame, Change, Neighbours, Nulls, Quality, Range, Rows, Statistic
-from kfm_pipelines.declarations.service_levels import ServiceLevel
-from kfm_pipelines.declarations.tables import Column, Table
-from kfm_pipelines.declarations.timeliness import Due, Duration, LateRule, Watermark
-from kfm_pipelines.declarations.transforms import TransformName
+from kfm_pipelines.declarations.tables import Column, Table, TransformName
+from kfm_pipelines.declarations.timeliness import Due, Duration, LateRule, ServiceLevel, Watermark
 from kfm_pipelines.declarations.words import (
     EVENT_SOURCE,
     ColumnName,

@@ -89,3 +89,6 @@ class Table(Declared):
         """What says when or where has to be able to; the gates compare it."""
         if name is not None and (found := self.column(name).type) not in expected:
             raise ValueError(f"{name!r} must be of type {' or '.join(expected)}, not {found}")
+
+
+TransformName = Literal["metric_discharge"]

@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, field_validator, model_validator
 
 from kfm_pipelines.declarations.words import Declared
 
@@ -68,3 +68,15 @@ class Due(Declared):
         if self.wait is not None and self.when == "eager" and self.events == 1:
             raise ValueError("wait needs events: more than 1; with one event nothing waits")
         return self
+
+
+class ServiceLevel(Declared):
+    freshness: Duration | None = None  # how long after a publication the next has to come; unsaid, nobody waits for it
+
+    @field_validator("freshness")
+    @classmethod
+    def _takes_time(cls, freshness: timedelta | None) -> timedelta | None:
+        # Dagster looks at freshness about once a minute, and refuses less.
+        if freshness is not None and freshness < timedelta(minutes=1):
+            raise ValueError("must be at least 1 min")
+        return freshness

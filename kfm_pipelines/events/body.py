@@ -10,7 +10,7 @@ from collections import Counter
 from typing import NoReturn
 
 from kfm_pipelines.errors import BodyUnreadable
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.text import quoted
 
 MAX_BYTES = 1024 * 1024  # the largest message SQS carries
 MAX_DEPTH = 64

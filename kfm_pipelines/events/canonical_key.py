@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from kfm_pipelines.errors import KeyInvalid
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.text import quoted
 
 KEY_DERIVATION_VERSION = 1
 

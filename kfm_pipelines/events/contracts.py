@@ -11,9 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm_pipelines.errors import ContractBroken
-from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.timestamps import read_timestamp, read_utc
 from kfm_pipelines.settings import shipped
+from kfm_pipelines.text import quoted
 
 if TYPE_CHECKING:
     import jsonschema_rs

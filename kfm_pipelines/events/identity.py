@@ -12,7 +12,7 @@ from typing import Any
 import rfc8785
 
 from kfm_pipelines.errors import ContractBroken
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.text import quoted
 
 
 def s3_object_identity(bucket: str, key: str, etag: str | None, version_id: str | None, size: int) -> str:

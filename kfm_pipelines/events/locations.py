@@ -6,7 +6,7 @@ Belongs here: which addresses are well-formed. Does not: which of them are decla
 import re
 
 from kfm_pipelines.errors import ContractBroken
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.text import quoted
 
 MAX_KEY_BYTES = 1024  # S3's own limit
 

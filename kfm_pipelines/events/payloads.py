@@ -6,12 +6,12 @@ takes objects from; folding checks that for every object alike.
 
 import re
 
-from kfm_pipelines.datasets import Dataset, Datasets
 from kfm_pipelines.declarations import EventTemplate
+from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.errors import ContractBroken, LocationUndeclared
 from kfm_pipelines.events.locations import check_object_key
 from kfm_pipelines.events.notice import ObjectNotice, PayloadNotice
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.text import quoted
 
 # One path segment's worth at most: a payload may choose among the objects a template foresees, not leave them.
 _VALUE = re.compile(r"[A-Za-z0-9_-]+")

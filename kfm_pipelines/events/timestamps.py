@@ -7,7 +7,7 @@ contract must not depend on that, so the form is checked first.
 import re
 from datetime import UTC, datetime
 
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.text import quoted
 
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from kfm_pipelines.declarations import WindowLength
 from kfm_pipelines.errors import KeyInvalid
-from kfm_pipelines.events.quoting import quoted
+from kfm_pipelines.text import quoted
 
 _LABELS: Mapping[WindowLength, re.Pattern[str]] = {
     "hour": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2})Z"),

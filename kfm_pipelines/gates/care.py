@@ -3,7 +3,7 @@ publishes nothing."""
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.verifier import Evidence, verify
-from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates.verdict import Finding, Severity, Verdict
 
 

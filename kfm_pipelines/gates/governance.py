@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kfm_pipelines.catalogs.prov import data_id, iri
-from kfm_pipelines.catalogs.prov_constraints import violations
-from kfm_pipelines.catalogs.release_facts import PROVENANCE
+from kfm_pipelines.catalog.documents import asset_of, sha256
+from kfm_pipelines.catalog.facts import PROVENANCE
+from kfm_pipelines.catalog.prov.constraints import violations
+from kfm_pipelines.catalog.prov.document import data_id, iri
 from kfm_pipelines.gates.integrity import item_of
-from kfm_pipelines.gates.items import asset_of, sha256
 from kfm_pipelines.gates.subject import ReleaseSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 

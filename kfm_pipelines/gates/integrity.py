@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kfm_pipelines.catalogs.documents import checksum
-from kfm_pipelines.catalogs.release_facts import PROVENANCE
-from kfm_pipelines.gates.items import asset_of, read_item, sha256
+from kfm_pipelines.catalog.documents import asset_of, checksum, read_item, sha256
+from kfm_pipelines.catalog.facts import PROVENANCE
 from kfm_pipelines.gates.subject import ReleaseSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 

@@ -3,7 +3,7 @@ are no rule of a gate are here."""
 
 from kfm_pipelines.gates.governance import GOVERNANCE_RULES
 from kfm_pipelines.gates.integrity import INTEGRITY_RULES
-from kfm_pipelines.gates.published import PUBLISHED_RULES, RESTORE
+from kfm_pipelines.gates.published_release import PUBLISHED_RULES, RESTORE
 from kfm_pipelines.gates.quality import QUALITY_RULES
 from kfm_pipelines.gates.schema import SCHEMA_RULES
 

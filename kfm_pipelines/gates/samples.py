@@ -5,8 +5,8 @@ Only where the policy leaves everything open; never a column that tells a place;
 
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.events.quoting import one_line
 from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.text import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

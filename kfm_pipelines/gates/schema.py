@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.arrow_schemas import declared_schema, unit_of
-from kfm_pipelines.events.quoting import one_line
-from kfm_pipelines.gates.counting import count_true
+from kfm_pipelines.declarations.arrow import declared_schema, unit_of
 from kfm_pipelines.gates.reference_system import WGS84, spoken_systems
 from kfm_pipelines.gates.samples import sample_of
 from kfm_pipelines.gates.schema_diff import differences
-from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.gates.subject import TableSubject, count_true
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
+from kfm_pipelines.text import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

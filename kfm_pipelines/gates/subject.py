@@ -5,11 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.datasets import Dataset
 from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.dataset import Dataset
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def count_true(condition: "pa.ChunkedArray | pa.Array") -> int:
+    """What is not known is not counted."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(condition).as_py() or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import dagster as dg
 import sqlalchemy
 from sqlalchemy import event, exc
 
-from kfm_pipelines.state.liveness import may_have_died
+from kfm_pipelines.state.database import may_have_died
 
 LONGEST_KEPT_SECONDS = 300
 MORE_AT_ONCE = 20  # connections beyond the kept one of each storage, closed after use

@@ -19,12 +19,12 @@ from dagster._core.storage.tags import (
 from dagster_shared.error import SerializableErrorInfo
 
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.orchestration.naming import STAGES
+from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.tags import DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.settings import load_log_settings
-from kfm_pipelines.telemetry.frames import FRAMES, frame_told
-from kfm_pipelines.telemetry.log_lines import TOLD_ERROR
-from kfm_pipelines.telemetry.logs import LogFile
+from kfm_pipelines.telemetry.logs.configure import LogFile
+from kfm_pipelines.telemetry.logs.frames import FRAMES, frame_told
+from kfm_pipelines.telemetry.logs.lines import TOLD_ERROR
 
 # A run over many keys has thousands of others.
 TOLD_ALWAYS = frozenset(

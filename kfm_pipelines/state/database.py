@@ -1,19 +1,28 @@
 """The connection to Postgres: a small pool, the migrations, and database errors turned into ours."""
 
+import select
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import Fenced, KfmError, ServiceUnavailable, SettingsInvalid, Terminal
 from kfm_pipelines.settings import with_driver
-from kfm_pipelines.state.liveness import may_have_died
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg_pool import ConnectionPool
 
-Row = dict[str, Any]
 
+def may_have_died(descriptor: int) -> bool:
+    """A server that closes a connection, or stops, leaves something to be read on it; so does one that has news. From
+    a quiet one nothing is known to be wrong: should its network be gone, a question would find out no sooner than the
+    next statement."""
+    asked = select.poll()
+    asked.register(descriptor, select.POLLIN)
+    return bool(asked.poll(0))
+
+
+Row = dict[str, Any]
 
 # A worker that hangs while it holds a key must stop neither the sensor nor, for long, that key's next worker.
 LOCK_SECONDS = 5

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.events.quoting import one_line
-from kfm_pipelines.state.claims import Claim
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.text import one_line
 
 if TYPE_CHECKING:
     from psycopg import Connection

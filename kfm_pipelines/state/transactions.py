@@ -11,9 +11,9 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import audit, dead_letters, wal
 from kfm_pipelines.state.audit import AuditEntry
-from kfm_pipelines.state.claims import PRIORITIES, Claim, fenced
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.keys import PRIORITIES, Claim, fenced
 from kfm_pipelines.state.wal import Entry, Step
 
 if TYPE_CHECKING:

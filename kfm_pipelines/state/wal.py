@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import Claim
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.aws.errors import code_of, translated
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
-from kfm_pipelines.messaging.aws_errors import code_of, translated
-from kfm_pipelines.messaging.clients import s3_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
-from kfm_pipelines.telemetry.complaint import Complaint
+from kfm_pipelines.telemetry.best_effort import Complaint
 from kfm_pipelines.telemetry.files import Dropped
 
 PATIENCE_SECONDS = 2.0

@@ -19,10 +19,10 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExp
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from kfm_pipelines.telemetry.append_only import AppendOnly
-from kfm_pipelines.telemetry.complaint import Complaint
-from kfm_pipelines.telemetry.reading import METRICS_FILE
-from kfm_pipelines.telemetry.span_lines import line_of
-from kfm_pipelines.telemetry.traces_read import SPANS_FILE
+from kfm_pipelines.telemetry.best_effort import Complaint
+from kfm_pipelines.telemetry.metrics.reader import METRICS_FILE
+from kfm_pipelines.telemetry.traces.encode import line_of
+from kfm_pipelines.telemetry.traces.reader import SPANS_FILE
 
 SPANS_AT_ONCE = 200
 LINES_KEPT = 50

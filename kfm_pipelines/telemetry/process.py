@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kfm_pipelines.settings import Settings
-from kfm_pipelines.telemetry.instruments import Instruments
+from kfm_pipelines.telemetry.metrics.instruments import Instruments
 from kfm_pipelines.telemetry.records import Records
-from kfm_pipelines.telemetry.spans import GivenIds, Spans
+from kfm_pipelines.telemetry.traces.spans import GivenIds, Spans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.telemetry.append_only import AppendOnly
-from kfm_pipelines.telemetry.complaint import Complaint
+from kfm_pipelines.telemetry.best_effort import Complaint
 
 if TYPE_CHECKING:
     import jsonschema_rs

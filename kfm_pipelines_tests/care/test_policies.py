@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_unfit, refuse_if_unsuited
-from kfm_pipelines.datasets import load_datasets
+from kfm_pipelines.declarations.dataset import load_datasets
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
 from kfm_pipelines.settings import shipped
 

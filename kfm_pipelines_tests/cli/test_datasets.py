@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kfm_pipelines_tests.cli.command import Said, kfm
-from kfm_pipelines_tests.declared import change, resources_in
+from kfm_pipelines_tests.fixtures.declarations import change, resources_in
+from kfm_pipelines_tests.fixtures.sites.command import Said, kfm
 
 
 @pytest.fixture

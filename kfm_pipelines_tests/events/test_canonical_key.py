@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import KEY_DERIVATION_VERSION, CanonicalKey, key_of, window_of
-from kfm_pipelines_tests.events.given import NOON, declared
+from kfm_pipelines_tests.fixtures.events.notices import NOON, declared
 
 part = st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
 h3_res = st.sampled_from(["none", *map(str, range(16))])

@@ -12,9 +12,9 @@ from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events import Notice, fold, normalise
 from kfm_pipelines.events.body import MAX_BYTES
 from kfm_pipelines.events.contracts import MOST_RECORDS
-from kfm_pipelines_tests.events.given import declared
-from kfm_pipelines_tests.events.samples import EVERY, S3, SENTINEL_2, wrapped
 from kfm_pipelines_tests.events.test_body import json_documents
+from kfm_pipelines_tests.fixtures.events.messages import EVERY, S3, SENTINEL_2, wrapped
+from kfm_pipelines_tests.fixtures.events.notices import declared
 
 NASTY_TEXT = ["\x00", "a\r\nb", "\x1b[31mred", "\u202eover", "\u2028", "../..", "%00%0d%0a", "\\", "x" * 5000, "٣", ""]
 NASTY_NUMBERS = [2**53, -(2**53), 10**99, 1e308, -0.0, 5e-324]

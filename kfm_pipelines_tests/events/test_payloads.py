@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.datasets import Dataset, Datasets, load_datasets
+from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_datasets
 from kfm_pipelines.errors import ContractBroken, DeclarationInvalid, LocationUndeclared, MessageRefused
 from kfm_pipelines.events import IngestEvent, PayloadNotice, fold
-from kfm_pipelines_tests.events.given import NOON, declared
-from kfm_pipelines_tests.events.samples import SOURCE
+from kfm_pipelines_tests.fixtures.events.messages import SOURCE
+from kfm_pipelines_tests.fixtures.events.notices import NOON, declared
 
 TEMPLATE = "usgs/streamflow/{event_time:%Y/%m/%d/%H}/{basin}-{gauge}.parquet"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfm_pipelines.gates.published import PUBLISHED_RULES
+from kfm_pipelines.gates.published_release import PUBLISHED_RULES
 from kfm_pipelines.gates.remedies import remedy_of
 
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from kfm_pipelines.gates import Finding, Severity, Verdict, judge_schema
-from kfm_pipelines_tests.gates.given import as_computed, subject_of
-from kfm_pipelines_tests.site import START
-from kfm_pipelines_tests.stages.given import WINDOW, minute, rows
+from kfm_pipelines_tests.fixtures.gates.subjects import as_computed, subject_of
+from kfm_pipelines_tests.fixtures.sites.site import START
+from kfm_pipelines_tests.fixtures.tables import WINDOW, minute, rows
 
 NAN, INFINITY = float("nan"), float("inf")
 BEFORE, LAST = START - timedelta(microseconds=1), WINDOW[1] - timedelta(microseconds=1)

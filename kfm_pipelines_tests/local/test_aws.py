@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from kfm_pipelines.local.aws import Aws, start_aws
-from kfm_pipelines_tests.local.processes import mentioning
+from kfm_pipelines_tests.fixtures.sites.processes import mentioning
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -13,7 +13,7 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.local.ports import free_port
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines_tests.local.processes import descendants, eventually, mentioning, running, says, script
+from kfm_pipelines_tests.fixtures.sites.processes import descendants, eventually, mentioning, running, says, script
 
 INSTANCE = """
 storage: {postgres: {postgres_url: {env: KFM_DAGSTER_POSTGRES_URL}}}

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from kfm_pipelines_tests.local.processes import descendants, eventually, running, says, script
+from kfm_pipelines_tests.fixtures.sites.processes import descendants, eventually, running, says, script
 
 WITH_GRANDCHILD = ["sh", "-c", "sleep 300 & sleep 300"]
 STUBBORN = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(300)"]

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from kfm_pipelines.local.postgres import Postgres, start_postgres
-from kfm_pipelines_tests.local.processes import eventually, mentioning
+from kfm_pipelines_tests.fixtures.sites.processes import eventually, mentioning
 
 
 @contextmanager

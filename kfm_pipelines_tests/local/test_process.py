@@ -11,7 +11,7 @@ import pytest
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local import process as process_module
 from kfm_pipelines.local.process import Command, GuardedProcess, start_on_free_port
-from kfm_pipelines_tests.local.processes import eventually
+from kfm_pipelines_tests.fixtures.sites.processes import eventually
 
 PATIENT = Command(["sleep", "300"], os.environ)
 

@@ -15,7 +15,7 @@ import pytest
 
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.local.stack import Service, Stack, missing_services, open_stack
-from kfm_pipelines_tests.local.processes import eventually, mentioning, says, script
+from kfm_pipelines_tests.fixtures.sites.processes import eventually, mentioning, says, script
 
 BOTH = frozenset(Service)
 

@@ -7,8 +7,8 @@ from dagster_postgres.event_log import PostgresEventLogStorage
 from sqlalchemy import event
 
 from kfm_pipelines.orchestration.instance import opened_instance
-from kfm_pipelines_tests.local.processes import eventually
-from kfm_pipelines_tests.site import Site
+from kfm_pipelines_tests.fixtures.sites.processes import eventually
+from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
 def backend(instance: dg.DagsterInstance) -> int:

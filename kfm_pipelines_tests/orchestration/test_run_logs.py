@@ -12,9 +12,9 @@ import yaml
 
 from kfm_pipelines.orchestration.run_logs import RunLogs
 from kfm_pipelines.settings import shipped
-from kfm_pipelines.telemetry.logs import LOG_FILE
-from kfm_pipelines_tests.site import Site
-from kfm_pipelines_tests.telemetry.log_file import lines_of, logging_to
+from kfm_pipelines.telemetry.logs.configure import LOG_FILE
+from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to
 
 
 def lines_of_runs(home: Path) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def test_a_failure_is_told_with_where_and_not_with_what_it_says(site: Site) -> N
     assert [line["dagster_event_type"] for line in failed] == ["STEP_FAILURE", "RUN_FAILURE"]
     assert failed[0]["step"] == "usgs__streamflow__compute"
     assert failed[0]["error"]["class"] == "Failure"
-    assert failed[0]["error"]["frames"][-1].startswith("kfm_pipelines/orchestration/reports.py:")
+    assert failed[0]["error"]["frames"][-1].startswith("kfm_pipelines/stages/assets/run_metadata.py:")
     assert failed[0]["first_partition"] == site.key(0)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from kfm_pipelines.errors import Terminal
 from kfm_pipelines.gates.verdict import Finding, Severity, error
+from kfm_pipelines.operations.retention.tables import forget_findings
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.findings import latest_findings, record
-from kfm_pipelines.state.retention import forget_findings
+from kfm_pipelines.state.verdicts import latest_findings, record
 
 WARNING = Finding("row-count", Severity.WARN, "row count", "10", "4", "site_no=1")
 ERROR = error("primary-key", "site_no", "one row", "two")

@@ -13,8 +13,8 @@ from kfm_pipelines.local.ports import free_port
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.settings import with_driver
 from kfm_pipelines.state.database import Database, migrate
-from kfm_pipelines_tests.site import create_database
-from kfm_pipelines_tests.state.given import claimed, known_key
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
+from kfm_pipelines_tests.fixtures.sites.site import create_database
 
 
 @pytest.fixture

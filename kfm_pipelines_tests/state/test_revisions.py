@@ -7,7 +7,7 @@ import pytest
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.revisions import Revision, current_revision, published_keys, record_revision
-from kfm_pipelines_tests.state.given import event_of_hour, known_key
+from kfm_pipelines_tests.fixtures.runs.keys import event_of_hour, known_key
 
 FIRST = Revision(
     key=event_of_hour().key,

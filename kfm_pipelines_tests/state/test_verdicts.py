@@ -3,10 +3,10 @@
 import pytest
 
 from kfm_pipelines.errors import GateRefused
-from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database, TransitionIllegal
+from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.verdicts import Judged, record_verdict, require_green
-from kfm_pipelines_tests.state.given import claimed, known_key
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
 
 GATES = ("schema", "care")
 BYTES = "a" * 64

@@ -10,10 +10,10 @@ import pytest
 
 from kfm_pipelines.errors import Fenced, KfmError, Terminal
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.state.claims import Claim
 from kfm_pipelines.state.database import Database, TransitionIllegal
+from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Outcome, Step, append, entry_of, history, last_entries_of_run, last_entry
-from kfm_pipelines_tests.state.given import claimed, known_key, new_database
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key, new_database
 
 LONGEST = (
     Step.BEGIN,

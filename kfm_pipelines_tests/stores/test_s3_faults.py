@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kfm_pipelines.aws.clients import ATTEMPTS, s3_client
 from kfm_pipelines.errors import IntegrityBroken, PointerMoved, ServiceUnavailable
-from kfm_pipelines.messaging.clients import ATTEMPTS, s3_client
 from kfm_pipelines.stores import Store, open_store
 from kfm_pipelines.stores.s3 import TRIES, checksum
-from kfm_pipelines_tests.stores.faults import FAULTS, Fault, conflict, damaged, lost, meeting, reset
+from kfm_pipelines_tests.fixtures.stores.s3_faults import FAULTS, Fault, conflict, damaged, lost, meeting, reset
 
 OLD, NEW, OTHER = b"old" * 1000, b"new" * 1000, b"somebody else's" * 1000
 SOURCE, TARGET = "work/staged/one", "catalog/item.json"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.telemetry.collector import MOST_SPANS_WAITING, PATIENCE_SECONDS
+from kfm_pipelines.telemetry.metrics.reader import read_totals
 from kfm_pipelines.telemetry.process import open_telemetry
-from kfm_pipelines.telemetry.reading import read_totals
-from kfm_pipelines_tests.telemetry.given import settings_in, spans_told
-from kfm_pipelines_tests.telemetry.receivers import BAD, black_hole, receiver
+from kfm_pipelines_tests.fixtures.telemetry.collectors import BAD, black_hole, receiver
+from kfm_pipelines_tests.fixtures.telemetry.signals import settings_in, spans_told
 
 TELL = """
 from kfm_pipelines.settings import load_settings

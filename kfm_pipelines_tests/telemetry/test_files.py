@@ -13,9 +13,9 @@ import pytest
 
 from kfm_pipelines.telemetry import append_only, files
 from kfm_pipelines.telemetry.append_only import AppendOnly, previous
+from kfm_pipelines.telemetry.metrics.reader import read_totals
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
-from kfm_pipelines.telemetry.reading import read_totals
-from kfm_pipelines_tests.telemetry.given import settings_in, spans_told
+from kfm_pipelines_tests.fixtures.telemetry.signals import settings_in, spans_told
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kfm_pipelines.cli.emit import Samples, emit_samples
-from kfm_pipelines.cli.roads import carrier
+from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.routes import carrier
 from kfm_pipelines.settings import shipped
 from kfm_pipelines.telemetry.records import SCHEMAS, Records, problem_with
-from kfm_pipelines_tests.orchestration.given import spoiled
-from kfm_pipelines_tests.site import START, Site
-from kfm_pipelines_tests.telemetry.told import records, totals
+from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
+from kfm_pipelines_tests.fixtures.sites.site import START, Site
+from kfm_pipelines_tests.fixtures.telemetry.home_files import records, totals
 
 RESOURCES = shipped("resources")
 DIGEST, TRACE = "0123456789abcdef" * 4, "0123456789abcdef" * 2

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.arrays import Cells, Floats, Ints, Objects
+    from kfm_pipelines.care.masks.types import Cells, Floats, Ints, Objects
 
 NO_CELL = 0
 # Of the average edge, at every resolution: next to the twelve pentagons, cells are the smallest.

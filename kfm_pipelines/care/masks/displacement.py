@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.rules import Displace
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from kfm_pipelines.care.masks.arrays import Floats
+    from kfm_pipelines.care.masks.types import Floats
+
+    Draws = NDArray[np.uint64]
+
 
 _PURPOSE = "kfm-displace-1"
 # What rounding may take from a distance is far less than this.
@@ -55,3 +60,20 @@ def _as_text(column: "pa.Array") -> list[str]:
         column = column.cast(pa.int64())
     texts: list[str] = column.cast(pa.string()).to_pylist()
     return texts
+
+
+def mixed(numbers: "Draws") -> "Draws":
+    """Every bit of a number spread over all of them, one to one (the finish of SplitMix64)."""
+    import numpy as np
+
+    spread = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    spread = (spread ^ (spread >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return spread ^ (spread >> np.uint64(31))
+
+
+def mixed_coordinates(longitudes: "Floats", latitudes: "Floats") -> "Draws":
+    """A number for each coordinate, the same for the same one."""
+    import numpy as np
+
+    bits = (np.ascontiguousarray(degrees).view(np.uint64) for degrees in (longitudes, latitudes))
+    return mixed(next(bits)) ^ next(bits)

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.masks.cells import cells_of
-from kfm_pipelines.care.masks.pieces import Piece, Source
+from kfm_pipelines.care.masks.rows import Piece, Source
 
 if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.arrays import Cells, Flags, Floats, Ints
+    from kfm_pipelines.care.masks.types import Cells, Flags, Floats, Ints
 
 ENOUGH = 20  # features; a distribution of fewer is about single ones
 _FIT_STEPS = 20  # from none to all; there have to be so many features that a step is the minimum of them or more

@@ -4,18 +4,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.masks.cells import NO_CELL, cells_of
-from kfm_pipelines.care.masks.counts import counted
 from kfm_pipelines.care.masks.displacement import moved, offsets
-from kfm_pipelines.care.masks.generalising import cells_kept
+from kfm_pipelines.care.masks.generalise import cells_kept
+from kfm_pipelines.care.masks.group import counted
 from kfm_pipelines.care.masks.order import ranked
-from kfm_pipelines.care.masks.pieces import Piece, Selection, one_row_each, tally_of
+from kfm_pipelines.care.masks.released_places import and_nowhere, nowhere, shown_as_cells, shown_as_is, shown_as_points
+from kfm_pipelines.care.masks.rows import Piece, Selection, one_row_each, tally_of
 from kfm_pipelines.care.masks.shapes import REACH, cells_around
-from kfm_pipelines.care.masks.shown import and_nowhere, nowhere, shown_as_cells, shown_as_is, shown_as_points
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Omit, Rule, Suppress
 from kfm_pipelines.errors import PolicyRefused
 
 if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.arrays import Cells, Ints
+    from kfm_pipelines.care.masks.types import Cells, Ints
 
 _SHORTEST_SECRET = 16
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kfm_pipelines.care.masks.arrays import Ints
+    from kfm_pipelines.care.masks.types import Ints
 
 _LARGEST_KEY = 2**62
 

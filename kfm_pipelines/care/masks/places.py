@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.sentences import records
+from kfm_pipelines.care.masks.types import records
 from kfm_pipelines.care.rules import GeometryKind
 from kfm_pipelines.declarations import Extent, Table
 from kfm_pipelines.errors import PolicyRefused
@@ -11,7 +11,7 @@ from kfm_pipelines.errors import PolicyRefused
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kfm_pipelines.care.masks.arrays import Flags, Floats, Ints, Objects
+    from kfm_pipelines.care.masks.types import Flags, Floats, Ints, Objects
 
 KINDS: tuple[GeometryKind, ...] = ("point", "line", "polygon")
 # By the numbers that shapely has for types: Point, LineString, LinearRing, Polygon, MultiPoint, MultiLineString,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import shapely
 
-    from kfm_pipelines.care.masks.arrays import Cells, Flags, Objects
+    from kfm_pipelines.care.masks.types import Cells, Flags, Objects
 
 _TOUCH = 1e-9  # of a cell: what rounding may take from a border
 _CORNERS = 360  # of what is drawn for a circle, a bit larger, so that its straight edges stay outside

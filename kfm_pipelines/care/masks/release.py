@@ -5,18 +5,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.classes import read_classes
-from kfm_pipelines.care.masks.features import read_features
+from kfm_pipelines.care.masks.features import read_classes, read_features
 from kfm_pipelines.care.masks.measures import Measures, measured
 from kfm_pipelines.care.masks.methods import masked
-from kfm_pipelines.care.masks.pieces import Piece, Selection, Source
 from kfm_pipelines.care.masks.places import KINDS, read_places
-from kfm_pipelines.care.masks.rows import put_together
-from kfm_pipelines.care.masks.sentences import records
+from kfm_pipelines.care.masks.rows import Piece, Selection, Source, put_together
+from kfm_pipelines.care.masks.types import records
 from kfm_pipelines.care.policies import Policy, refuse_if_unsuited
-from kfm_pipelines.care.published import published_table
+from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.care.rules import Omit
-from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import PolicyRefused
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.masks.cells import NO_CELL, cells_of, smallest_radius
 
 if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.arrays import Cells, Floats, Objects
+    from kfm_pipelines.care.masks.types import Cells, Floats, Objects
 
 # A shape reaches at most half a radius from its middle, which is anywhere in the cell.
 REACH = 1.5

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
-from kfm_pipelines.care.verifier.cells import Cells, read_cells
-from kfm_pipelines.care.verifier.classes import KINDS, classes_of
-from kfm_pipelines.care.verifier.distinct import distinct
-from kfm_pipelines.care.verifier.evidence import Evidence
-from kfm_pipelines.care.verifier.origins import Origins, read_origins
-from kfm_pipelines.care.verifier.phrases import Phrases
+from kfm_pipelines.care.verifier.evidence import Evidence, Unreadable, read_document, read_encoded, read_table
+from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
 from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
-from kfm_pipelines.care.verifier.reading import Unreadable, read_document, read_encoded, read_table
-from kfm_pipelines.care.verifier.texts import Texts, read_texts
-from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
+from kfm_pipelines.care.verifier.search.distinct import Texts, distinct, read_texts
+from kfm_pipelines.care.verifier.search.phrases import Phrases
+from kfm_pipelines.declarations.dataset import Dataset
 
 if TYPE_CHECKING:
     import numpy as np

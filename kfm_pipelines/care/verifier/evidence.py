@@ -1,8 +1,15 @@
 """What the verifier is given, what it says, and the digest that ties the two together."""
 
 import hashlib
+import io
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +56,82 @@ def release_digest(content_hash: str, item_hash: str, document_hashes: Mapping[s
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+class Unreadable(Exception):
+    """Carries the breach from where it is found to where breaches are gathered."""
+
+    def __init__(self, subject: str, expected: str, measured: str = "something else") -> None:
+        super().__init__(f"{subject} cannot be read")
+        self.breach = Breach("evidence-readable", subject, expected, measured)
+
+
+def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        table = file.read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError):
+        raise Unreadable(subject, "a Parquet file") from None
+    return table.combine_chunks(), file.metadata
+
+
+def read_encoded(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
+    """The table, what the file says of its columns, and the footer. A column of few different texts comes as those and
+    their numbers: most say the same in every row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        schema, footer = file.schema_arrow, file.metadata
+        few = [field.name for field in schema if pa.types.is_string(field.type) and _repeats(footer, field.name)]
+        table = pq.ParquetFile(io.BytesIO(data), read_dictionary=few).read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError):
+        raise Unreadable(subject, "a Parquet file") from None
+    return table.combine_chunks(), schema, footer
+
+
+def _repeats(footer: "pq.FileMetaData", name: str) -> bool:
+    """Whether texts take less than the lengths of so many different ones would; a guess, for how to read them."""
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    mine = [chunk for chunk in chunks if chunk.path_in_schema == name]
+    return bool(sum(chunk.total_uncompressed_size for chunk in mine) < 4 * sum(chunk.num_values for chunk in mine))
+
+
+def read_item(data: bytes) -> Mapping[str, Any]:
+    item = _read_json(data, "item")
+    if not isinstance(item, dict) or not isinstance(item.get("properties"), dict):
+        raise Unreadable("item", "a JSON object with properties")
+    return item
+
+
+def read_document(data: bytes) -> object:
+    document = _read_json(data, "documents")
+    if not isinstance(document, dict | list):
+        raise Unreadable("documents", "JSON objects or arrays")
+    return document
+
+
+def _read_json(data: bytes, subject: str) -> object:
+    """Twice the same name in one object is refused: a reader would see one value, and a scan the other."""
+    try:
+        return json.loads(data, object_pairs_hook=_unique, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        raise Unreadable(subject, "a JSON document") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("the same name twice")
+    return found
+
+
+def _refused(constant: str) -> object:
+    raise ValueError(constant)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
-from kfm_pipelines.care.verifier.classes import those_with
-from kfm_pipelines.care.verifier.distinct import distinct, is_among, without
-from kfm_pipelines.care.verifier.origins import Origins
-from kfm_pipelines.care.verifier.phrases import Phrases
-from kfm_pipelines.care.verifier.texts import read_texts
-from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.care.verifier.origins import Origins, those_with
+from kfm_pipelines.care.verifier.search.distinct import distinct, is_among, read_texts, without
+from kfm_pipelines.care.verifier.search.phrases import Phrases
+from kfm_pipelines.declarations.dataset import Dataset
 
 if TYPE_CHECKING:
     import numpy as np

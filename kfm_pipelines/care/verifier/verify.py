@@ -3,23 +3,22 @@
 from collections.abc import Callable, Iterator
 
 from kfm_pipelines.care.policies import Policy
-from kfm_pipelines.care.verifier import (
-    catalog,
+from kfm_pipelines.care.verifier.case import Case, open_case
+from kfm_pipelines.care.verifier.evidence import Breach, Evidence, Unreadable, read_item
+from kfm_pipelines.care.verifier.rules import (
     columns,
     counts,
     crosswalk,
-    disguised,
+    disguised_places,
     displacement,
     file_bytes,
-    kept,
+    item_binding,
+    kept_columns,
     leaks,
     places,
-    ties,
 )
-from kfm_pipelines.care.verifier.case import Case, open_case
-from kfm_pipelines.care.verifier.evidence import Breach, Evidence
-from kfm_pipelines.care.verifier.reading import Unreadable, read_item
-from kfm_pipelines.datasets import Dataset
+from kfm_pipelines.care.verifier.rules import item as catalog
+from kfm_pipelines.declarations.dataset import Dataset
 
 Rule = Callable[[Case], Iterator[Breach]]
 
@@ -35,13 +34,13 @@ STAGES: tuple[tuple[Rule, ...], ...] = (
         *places.RULES,
         *counts.RULES,
         *displacement.RULES,
-        *kept.RULES,
+        *kept_columns.RULES,
         *leaks.RULES,
-        *disguised.RULES,
+        *disguised_places.RULES,
         *file_bytes.RULES,
         *catalog.RULES,
     ),
-    (*counts.STEPS, *file_bytes.CANONICAL, *ties.RULES),
+    (*counts.STEPS, *file_bytes.CANONICAL, *item_binding.RULES),
 )
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.body import read_body
 from kfm_pipelines.events.notice import Notice
-from kfm_pipelines.events.quoting import quoted
 from kfm_pipelines.events.shapes import fifo_envelope, sns
-from kfm_pipelines.events.shapes.objects import shape_of
+from kfm_pipelines.events.shapes.registry import shape_of
+from kfm_pipelines.text import quoted
 
 
 def normalise(text: str | bytes) -> tuple[Notice, ...]:

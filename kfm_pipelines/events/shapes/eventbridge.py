@@ -6,9 +6,9 @@ from typing import Any
 from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.contracts import check_contract, check_major
 from kfm_pipelines.events.notice import Change, ObjectNotice
-from kfm_pipelines.events.quoting import quoted
-from kfm_pipelines.events.s3_objects import Stored, change_of, s3_notice
+from kfm_pipelines.events.shapes.s3_objects import Stored, change_of, s3_notice
 from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.text import quoted
 
 _KINDS = ("Object Created", "Object Deleted")
 

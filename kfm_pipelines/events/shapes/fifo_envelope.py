@@ -13,7 +13,7 @@ from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.contracts import check_contract, check_major
 from kfm_pipelines.events.identity import dedupe_key_identities, feed_identities
 from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice
-from kfm_pipelines.events.shapes.objects import shape_of
+from kfm_pipelines.events.shapes.registry import shape_of
 from kfm_pipelines.events.timestamps import read_timestamp
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from kfm_pipelines.errors import ContractBroken
 from kfm_pipelines.events.contracts import check_contract, check_major
-from kfm_pipelines.events.feeds import feed_notice
 from kfm_pipelines.events.identity import feed_identities
 from kfm_pipelines.events.locations import read_folder_uri
 from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.shapes.feeds import feed_notice
 from kfm_pipelines.events.timestamps import read_timestamp
 
 

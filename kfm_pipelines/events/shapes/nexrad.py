@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfm_pipelines.events.contracts import check_contract
-from kfm_pipelines.events.feeds import feed_notice
 from kfm_pipelines.events.identity import feed_identities
 from kfm_pipelines.events.locations import check_object_key
 from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.shapes.feeds import feed_notice
 from kfm_pipelines.events.timestamps import read_utc
 
 

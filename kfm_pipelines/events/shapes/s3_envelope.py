@@ -8,7 +8,7 @@ from typing import Any
 
 from kfm_pipelines.events.contracts import check_contract, check_major
 from kfm_pipelines.events.notice import ObjectNotice
-from kfm_pipelines.events.s3_objects import Stored, change_of, check_handled, s3_notice
+from kfm_pipelines.events.shapes.s3_objects import Stored, change_of, check_handled, s3_notice
 from kfm_pipelines.events.timestamps import read_timestamp
 
 

@@ -10,9 +10,9 @@ from urllib.parse import unquote_plus
 from kfm_pipelines.errors import ContractBroken
 from kfm_pipelines.events.contracts import check_contract, check_count, check_major
 from kfm_pipelines.events.notice import ObjectNotice
-from kfm_pipelines.events.quoting import quoted
-from kfm_pipelines.events.s3_objects import Stored, change_of, check_handled, s3_notice
+from kfm_pipelines.events.shapes.s3_objects import Stored, change_of, check_handled, s3_notice
 from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.text import quoted
 
 
 def matches(document: Mapping[str, object]) -> bool:

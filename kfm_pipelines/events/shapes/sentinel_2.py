@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfm_pipelines.events.contracts import check_contract, check_count
-from kfm_pipelines.events.feeds import feed_notice, folder_in, ingested
 from kfm_pipelines.events.identity import feed_identities
 from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.shapes.feeds import feed_notice, folder_in, ingested
 from kfm_pipelines.events.timestamps import read_utc
 
 BUCKETS = {"MSIL1C": "sentinel-s2-l1c", "MSIL2A": "sentinel-s2-l2a"}

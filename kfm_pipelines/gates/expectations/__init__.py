@@ -5,7 +5,7 @@ a gate says of that (`judging`). Does not: when it is judged, or where reports a
 that happens where it runs and nowhere else.
 """
 
-from kfm_pipelines.gates.expectations.judging import SuiteResult, judge_suite
+from kfm_pipelines.gates.expectations.findings import SuiteResult, judge_suite
 from kfm_pipelines.gates.expectations.suite import Expectation, Suite, load_suite, suite_digest, suites_of
 
 __all__ = ["Expectation", "Suite", "SuiteResult", "judge_suite", "load_suite", "suite_digest", "suites_of"]

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from kfm_pipelines.datasets import Dataset, describe
 from kfm_pipelines.declarations import ColumnName, Declared, KeyPart, Table, Words
+from kfm_pipelines.declarations.dataset import Dataset, describe
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations.vocabulary import mistakes_in
 from kfm_pipelines.gates.verdict import Severity

@@ -5,14 +5,15 @@ columns there are and of which type (`schema`), which is settled before, or suit
 (`expectations`).
 """
 
-from kfm_pipelines.gates.quality.drift import CHECKSUM_DRIFT
-from kfm_pipelines.gates.quality.extent import IN_EXTENT
-from kfm_pipelines.gates.quality.geometry import GEOMETRY_VALID
-from kfm_pipelines.gates.quality.measures import STATISTIC
-from kfm_pipelines.gates.quality.nulls import NULL_SHARE
-from kfm_pipelines.gates.quality.ranges import RANGE
-from kfm_pipelines.gates.quality.row_counts import ROW_COUNT_NEIGHBOURS, ROW_COUNT_PREVIOUS
-from kfm_pipelines.gates.quality.rows import NOT_EMPTY, PRIMARY_KEY_UNIQUE
+from kfm_pipelines.gates.quality.columns import NULL_SHARE, RANGE, STATISTIC
+from kfm_pipelines.gates.quality.places import GEOMETRY_VALID, IN_EXTENT
+from kfm_pipelines.gates.quality.rows import (
+    CHECKSUM_DRIFT,
+    NOT_EMPTY,
+    PRIMARY_KEY_UNIQUE,
+    ROW_COUNT_NEIGHBOURS,
+    ROW_COUNT_PREVIOUS,
+)
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Rule, Verdict, judge
 

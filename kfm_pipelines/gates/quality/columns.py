@@ -1,8 +1,16 @@
 """What the rules about columns share: whether a column is still there to be judged, and its bounds in words."""
 
-from kfm_pipelines.declarations import Nulls, Range
-from kfm_pipelines.gates.subject import TableSubject
-from kfm_pipelines.gates.verdict import Finding, Severity
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.declarations import Nulls, Range, Statistic
+from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.gates.subject import TableSubject, count_true
+from kfm_pipelines.gates.verdict import Finding, Rule, Severity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def is_judged(subject: TableSubject, name: str) -> bool:
@@ -23,3 +31,143 @@ def between(bounds: Range) -> str:
     if bounds.min is None:
         return f"at most {bounds.max:.12g}"
     return f"{bounds.min:.12g} to {bounds.max:.12g}"
+
+
+def _statistic(subject: TableSubject) -> Iterator[Finding]:
+    for bounds in subject.dataset.quality.statistics:
+        expected = f"{bounds.measure} of {between(bounds)}"
+        if not is_judged(subject, bounds.column):
+            yield not_judged("statistic", bounds, expected)
+            continue
+        values = subject.table.column(bounds.column)
+        if values.null_count == len(values):
+            continue
+        found = _measured(values, bounds)
+        if not _is_inside(found, bounds):
+            severity = Severity(bounds.severity)
+            yield Finding("statistic", severity, bounds.column, expected, *_told(subject, found, bounds))
+
+
+def _measured(values: "pa.ChunkedArray", bounds: Statistic) -> float:
+    """Of the values that are there. The deviation is that of the column itself, not of what it may be a sample of."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if bounds.measure == "distinct":
+        return float(pc.count_distinct(values, mode="only_valid").as_py())
+    numbers = values.cast(pa.float64(), safe=False)  # so that no sum of whole numbers runs over
+    if bounds.measure == "median":
+        found = pc.quantile(numbers, 0.5)[0].as_py()
+    else:
+        found = {"mean": pc.mean, "stddev": pc.stddev, "sum": pc.sum}[bounds.measure](numbers).as_py()
+    return math.nan if found is None else float(found)
+
+
+def _is_inside(found: float, bounds: Statistic) -> bool:
+    """Written so that what is no number is outside."""
+    least, most = bounds.min, bounds.max
+    return (least is None or found >= least) and (most is None or found <= most)
+
+
+def _told(subject: TableSubject, found: float, bounds: Statistic) -> tuple[str, str]:
+    """What was measured, and the number itself where it may be shown: of a single row it is that row's value."""
+    if bounds.measure == "distinct":
+        return f"{found:.0f}", ""
+    too_little = bounds.min is not None and found < bounds.min
+    measured = "less" if too_little else "more" if bounds.max is not None and found > bounds.max else "no number"
+    hidden = not subject.may_show or bounds.column in subject.published.place_columns
+    return measured, "" if hidden else f"{bounds.measure}={found:.6g}"
+
+
+STATISTIC = Rule(
+    "statistic",
+    _statistic,
+    "Compare this window with earlier ones at the source: a unit or an instrument may have changed; declare other "
+    "bounds if the change is real.",
+)
+
+
+def _null_share(subject: TableSubject) -> Iterator[Finding]:
+    rows = subject.table.num_rows
+    for allowed in subject.dataset.quality.nulls:
+        if not is_judged(subject, allowed.column):
+            yield not_judged("null-share", allowed, _expected(allowed, _strictest(allowed)))
+            continue
+        values = subject.table.column(allowed.column)
+        nulls = values.null_count
+        severity = _severity(allowed, nulls / rows) if rows else None
+        if severity is not None:
+            measured = f"{nulls} of {rows} rows ({nulls / rows:.1%})"
+            sample = sample_of(subject, values.is_null())
+            yield Finding("null-share", severity, allowed.column, _expected(allowed, severity), measured, sample)
+
+
+def _severity(allowed: Nulls, share: float) -> Severity | None:
+    """The worst that applies."""
+    if allowed.error_above is not None and share > allowed.error_above:
+        return Severity.ERROR
+    if allowed.warn_above is not None and share > allowed.warn_above:
+        return Severity.WARN
+    return None
+
+
+def _strictest(allowed: Nulls) -> Severity:
+    return Severity.ERROR if allowed.error_above is not None else Severity.WARN
+
+
+def _expected(allowed: Nulls, severity: Severity) -> str:
+    limit = allowed.error_above if severity is Severity.ERROR else allowed.warn_above
+    return f"at most {limit:.1%} missing"
+
+
+NULL_SHARE = Rule(
+    "null-share",
+    _null_share,
+    "Ask the source why so much is missing; send the object again when it is there, or declare a higher share if it is "
+    "usual.",
+)
+
+
+def _range(subject: TableSubject) -> Iterator[Finding]:
+    for bounds in subject.dataset.quality.ranges:
+        expected = between(bounds)
+        if not is_judged(subject, bounds.column):
+            yield not_judged("range", bounds, expected)
+            continue
+        outside = _outside(subject.table.column(bounds.column), bounds)
+        if count := count_true(outside):
+            measured = f"{count} of {subject.table.num_rows} rows outside"
+            sample = sample_of(subject, outside, bounds.column)
+            yield Finding("range", Severity(bounds.severity), bounds.column, expected, measured, sample)
+
+
+def _outside(values: "pa.ChunkedArray", bounds: Range) -> "pa.ChunkedArray":
+    """What is not there is neither inside nor outside; what is no number, or endless, is outside."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = pa.types.is_integer(values.type)
+    inside = [] if whole else [pc.is_finite(values)]
+    if bounds.min is not None:
+        inside.append(pc.greater_equal(values, _whole(math.ceil(bounds.min)) if whole else bounds.min))
+    if bounds.max is not None:
+        inside.append(pc.less_equal(values, _whole(math.floor(bounds.max)) if whole else bounds.max))
+    within = inside[0]
+    for condition in inside[1:]:
+        within = pc.and_(within, condition)
+    return pc.invert(within)
+
+
+def _whole(bound: int) -> "pa.Scalar":
+    """Large whole numbers are not to be compared with fractions: not each of them is one."""
+    import pyarrow as pa
+
+    return pa.scalar(max(-(2**63), min(bound, 2**63 - 1)), pa.int64())
+
+
+RANGE = Rule(
+    "range",
+    _range,
+    "Look at these values at the source: correct them there and send the object again, or declare wider bounds if they "
+    "are right.",
+)

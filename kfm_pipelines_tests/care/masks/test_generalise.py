@@ -8,7 +8,7 @@ import pyproj
 import pytest
 import shapely
 
-from kfm_pipelines_tests.care.masks.given import SECRET, around, generalise, mask, scattered, shapes, sites
+from kfm_pipelines_tests.fixtures.care.sites_to_mask import SECRET, around, generalise, mask, scattered, shapes, sites
 
 # Well inside of four cells of resolution 5.
 FOUR = [h3.cell_to_latlng(h3.latlng_to_cell(38.0 + step, -98.0, 5))[::-1] for step in (0.0, 0.5, 1.0, 1.5)]

@@ -12,11 +12,11 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.care.masks import Masked
-from kfm_pipelines.care.masks.crowds import Crowd
 from kfm_pipelines.care.masks.features import Features
-from kfm_pipelines.care.masks.grouping import choose
+from kfm_pipelines.care.masks.group import choose
+from kfm_pipelines.care.masks.rows import Crowd
 from kfm_pipelines.errors import PolicyRefused
-from kfm_pipelines_tests.care.masks.given import around, group, mask, scattered, sites
+from kfm_pipelines_tests.fixtures.care.sites_to_mask import around, group, mask, scattered, sites
 
 K = 5
 FOUR = [h3.cell_to_latlng(h3.latlng_to_cell(37.6 + step, -98.0, 3))[::-1] for step in (0.0, 1.2)] + [

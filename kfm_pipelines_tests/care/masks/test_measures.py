@@ -7,7 +7,7 @@ import h3
 import pytest
 import shapely
 
-from kfm_pipelines_tests.care.masks.given import (
+from kfm_pipelines_tests.fixtures.care.sites_to_mask import (
     LEAVE,
     OMIT,
     SUPPRESS,

@@ -12,7 +12,16 @@ from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.settings import shipped
-from kfm_pipelines_tests.care.masks.given import SECRET, SHAPES, SITES, generalise, mask, policy, shapes, sites
+from kfm_pipelines_tests.fixtures.care.sites_to_mask import (
+    SECRET,
+    SHAPES,
+    SITES,
+    generalise,
+    mask,
+    policy,
+    shapes,
+    sites,
+)
 
 RULES = {"generalised": generalise(5)}
 NAN, INFINITE = float("nan"), float("inf")

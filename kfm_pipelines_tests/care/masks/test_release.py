@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.care.masks import mask_table
-from kfm_pipelines.care.published import published_table
+from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Column
-from kfm_pipelines_tests.care.masks.given import (
+from kfm_pipelines_tests.fixtures.care.sites_to_mask import (
     LEAVE,
     OMIT,
     SECRET,

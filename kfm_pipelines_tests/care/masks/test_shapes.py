@@ -12,8 +12,8 @@ import shapely
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.masks.cells import smallest_radius
 from kfm_pipelines.declarations import Extent
-from kfm_pipelines_tests.care.masks.given import SECRET, beside, mask, policy, shapes
-from kfm_pipelines_tests.care.masks.given import SHAPES as DATASET
+from kfm_pipelines_tests.fixtures.care.sites_to_mask import SECRET, beside, mask, policy, shapes
+from kfm_pipelines_tests.fixtures.care.sites_to_mask import SHAPES as DATASET
 
 RULES = {
     "generalised": {

@@ -1,0 +1,110 @@
+"""Buckets and what they announce: as they are, and put right where they differ. No object passes here."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.aws.errors import code_of, translated
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import SettingsInvalid
+
+CREATED = "s3:ObjectCreated:*"
+# What a lifecycle rule removes is announced under a name of its own.
+REMOVED = ("s3:LifecycleExpiration:*", "s3:ObjectRemoved:*")
+EVENTS = (*REMOVED, CREATED)
+
+
+def is_versioned(bucket: str) -> bool:
+    with translated(f"looking at bucket {bucket}"):
+        return s3_client().get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled"
+
+
+def notifications_of(bucket: str) -> dict[str, Any]:
+    with translated(f"notifications of bucket {bucket}"):
+        current: dict[str, Any] = dict(s3_client().get_bucket_notification_configuration(Bucket=bucket))
+    current.pop("ResponseMetadata", None)
+    return current
+
+
+def unannounced(notifications: Mapping[str, Any], topic: str, prefix: str) -> list[str]:
+    """Which of our events under this prefix do not reach the topic."""
+    if notifications.get("EventBridgeConfiguration") is not None:
+        return []  # everything goes to EventBridge, and rules there are the operator's own
+    reaching = [
+        one
+        for one in notifications.get("TopicConfigurations", [])
+        if one["TopicArn"] == topic and _reaches(one.get("Filter", {}), prefix)
+    ]
+    announced = {event for one in reaching for event in one["Events"]}
+    return [event for event in EVENTS if event not in announced]
+
+
+def ensure_bucket(name: str) -> list[str]:
+    """A versioned bucket: an event names one version of an object, and that one has to stay."""
+    done: list[str] = []
+    with translated(f"bucket {name}"):
+        if not _exists(name) and _create(name):
+            done.append(f"bucket {name}")
+        if not is_versioned(name):
+            s3_client().put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+            done.append(f"bucket {name}: versioning")
+    return done
+
+
+def ensure_notifications(bucket: str, topic: str, datasets: Iterable[Dataset]) -> list[str]:
+    """One notification for each dataset's prefix, beside whatever notifications others have set up."""
+    wanted = [_announce(dataset, topic) for dataset in datasets]
+    current = notifications_of(bucket)
+    announced = current.get("TopicConfigurations", [])
+    ours = [one for one in announced if one["TopicArn"] == topic and one["Id"].startswith("kfm-")]
+    if _comparable(ours) == _comparable(wanted):
+        return []
+    current["TopicConfigurations"] = [one for one in announced if one not in ours] + wanted
+    with translated(f"notifications of bucket {bucket}"):
+        s3_client().put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=current)  # type: ignore[arg-type]
+    return [f"notifications of bucket {bucket}: {', '.join(one['Id'] for one in wanted)}"]
+
+
+def _exists(name: str) -> bool:
+    try:
+        s3_client().head_bucket(Bucket=name)
+    except s3_client().exceptions.ClientError as error:
+        if code_of(error) in ("404", "NoSuchBucket"):
+            return False
+        raise
+    return True
+
+
+def _create(name: str) -> bool:
+    s3 = s3_client()
+    try:
+        if s3.meta.region_name == "us-east-1":  # the one region that must not be named
+            s3.create_bucket(Bucket=name)
+        else:
+            s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": s3.meta.region_name})  # type: ignore[typeddict-item]
+    except s3.exceptions.BucketAlreadyOwnedByYou:
+        return False
+    except s3.exceptions.BucketAlreadyExists:
+        raise SettingsInvalid(f"bucket {name}: the name belongs to another AWS account; declare another one") from None
+    return True
+
+
+def _announce(dataset: Dataset, topic: str) -> dict[str, Any]:
+    return {
+        "Id": f"kfm-{dataset.pipeline}",
+        "TopicArn": topic,
+        "Events": list(EVENTS),
+        "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": dataset.input.prefix}]}},
+    }
+
+
+def _reaches(keys: Mapping[str, Any], prefix: str) -> bool:
+    rules = keys.get("Key", {}).get("FilterRules", [])
+    return all(rule["Name"].lower() == "prefix" and prefix.startswith(rule["Value"]) for rule in rules)
+
+
+def _comparable(announced: Iterable[Mapping[str, Any]]) -> list[str]:
+    """AWS answers `Prefix` where we say `prefix`, and in any order."""
+    ordered = [{**one, "Events": sorted(one["Events"])} for one in announced]
+    return sorted(json.dumps(one, sort_keys=True).replace('"Prefix"', '"prefix"') for one in ordered)

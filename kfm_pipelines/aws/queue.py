@@ -1,0 +1,181 @@
+"""One SQS queue, standard or FIFO: receive, delete, send, and how full it is."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.aws.batches import Outgoing, Refused, entries, refusals
+from kfm_pipelines.aws.clients import sqs_client
+from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.errors import SettingsInvalid
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.type_defs import (
+        MessageAttributeValueOutputTypeDef,
+        MessageAttributeValueTypeDef,
+        MessageTypeDef,
+    )
+
+BATCH = 10
+MOST_ATTRIBUTES = 10
+TEXT = "String"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One delivery. Group and sequence are only there on a FIFO queue."""
+
+    body: str
+    receipt: str = ""
+    message_id: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)  # of attributes that are not plain text; bytes are in Base64
+    group: str | None = None
+    sequence: int | None = None
+    receives: int = 1
+    moved_from: str | None = None  # the queue SQS took it from, when this is a dead-letter queue
+    sent_at: datetime | None = None  # when SQS got it, by its clock
+    received_at: datetime | None = None  # when we got it, by ours
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Approximate, as SQS itself says."""
+
+    waiting: int
+    in_flight: int
+
+
+class Queue:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._known_url: str | None = None
+
+    def receive(self, wait_seconds: int = 0) -> list[Message]:
+        """Up to ten messages, hidden from others until the visibility timeout runs out."""
+        with self._talking("receiving from") as url:
+            answer = sqs_client().receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=BATCH,
+                WaitTimeSeconds=wait_seconds,
+                MessageAttributeNames=["All"],
+                MessageSystemAttributeNames=[
+                    "MessageGroupId",
+                    "SequenceNumber",
+                    "ApproximateReceiveCount",
+                    "DeadLetterQueueSourceArn",
+                    "SentTimestamp",
+                ],
+            )
+        now = datetime.now(UTC)
+        return [_message(received, now) for received in answer.get("Messages", [])]
+
+    def delete(self, messages: Sequence[Message]) -> int:
+        """Delete what was recorded; return how many are gone. What SQS fails to delete twice comes again and is
+        recognised then; the second try is for a FIFO queue, where it would keep its group waiting."""
+        left = [message for batch in _batches(messages) for message in self._delete_batch(batch)]
+        left = [message for batch in _batches(left) for message in self._delete_batch(batch)]
+        return len(messages) - len(left)
+
+    def send(
+        self,
+        body: str,
+        attributes: Mapping[str, str] | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+        types: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send one message. On a FIFO queue it needs a group, and SQS tells equal ones apart by body or by the id."""
+        fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
+        with self._talking("sending to") as url:
+            sqs_client().send_message(
+                QueueUrl=url,
+                MessageBody=body,
+                MessageAttributes={
+                    name: _attribute(value, (types or {}).get(name, TEXT)) for name, value in (attributes or {}).items()
+                },
+                **{name: value for name, value in fifo.items() if value is not None},  # type: ignore[arg-type]
+            )
+
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
+        """Send up to ten messages to a FIFO queue; return those that SQS did not take."""
+        with translated(f"sending to queue {self.name}"):
+            answer = sqs_client().send_message_batch(QueueUrl=self.url, Entries=entries(batch, "MessageBody"))
+        return refusals(answer)
+
+    def depth(self) -> Depth:
+        counts = self.attributes()
+        return Depth(int(counts["ApproximateNumberOfMessages"]), int(counts["ApproximateNumberOfMessagesNotVisible"]))
+
+    def attributes(self) -> dict[str, str]:
+        with self._talking("asking about") as url:
+            answer = sqs_client().get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+        return {str(name): value for name, value in answer["Attributes"].items()}
+
+    def _delete_batch(self, batch: Sequence[Message]) -> list[Message]:
+        """Those that SQS could not delete: the answer to a batch is 200 even then."""
+        entries = [{"Id": str(number), "ReceiptHandle": message.receipt} for number, message in enumerate(batch)]
+        with self._talking("deleting from") as url:
+            answer = sqs_client().delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        return [batch[int(failed["Id"])] for failed in answer.get("Failed", [])]
+
+    @contextmanager
+    def _talking(self, doing: str) -> Iterator[str]:
+        """The queue's address for one call; a queue that is gone is said to be, whoever deleted it when."""
+        with translated(f"{doing} queue {self.name}"):
+            try:
+                yield self.url
+            except sqs_client().exceptions.QueueDoesNotExist:
+                self._known_url = None
+                raise self._absent() from None
+
+    def _absent(self) -> SettingsInvalid:
+        return SettingsInvalid(f"there is no queue {self.name!r}; `kfm doctor --fix` creates it")
+
+    @property
+    def url(self) -> str:
+        if self._known_url is None:
+            sqs = sqs_client()
+            with translated(f"looking for queue {self.name}"):
+                try:
+                    self._known_url = sqs.get_queue_url(QueueName=self.name)["QueueUrl"]
+                except sqs.exceptions.QueueDoesNotExist:
+                    raise self._absent() from None
+        return self._known_url
+
+
+def _message(received: "MessageTypeDef", now: datetime) -> Message:
+    system = {str(name): value for name, value in received.get("Attributes", {}).items()}
+    sequence = system.get("SequenceNumber")
+    attributes = received.get("MessageAttributes", {})
+    return Message(
+        body=received["Body"],
+        receipt=received["ReceiptHandle"],
+        message_id=received["MessageId"],
+        attributes={name: _text_of(value) for name, value in attributes.items()},
+        types={name: value["DataType"] for name, value in attributes.items() if value["DataType"] != TEXT},
+        group=system.get("MessageGroupId"),
+        sequence=int(sequence) if sequence else None,
+        receives=int(system.get("ApproximateReceiveCount", 1)),
+        moved_from=system.get("DeadLetterQueueSourceArn", "").rsplit(":", 1)[-1] or None,
+        sent_at=datetime.fromtimestamp(int(sent) / 1000, UTC) if (sent := system.get("SentTimestamp")) else None,
+        received_at=now,
+    )
+
+
+def _text_of(value: "MessageAttributeValueOutputTypeDef") -> str:
+    return b64encode(value["BinaryValue"]).decode() if "BinaryValue" in value else value["StringValue"]
+
+
+def _attribute(value: str, kind: str) -> "MessageAttributeValueTypeDef":
+    if kind.startswith("Binary"):
+        return {"DataType": kind, "BinaryValue": b64decode(value)}
+    return {"DataType": kind, "StringValue": value}
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    for start in range(0, len(messages), BATCH):
+        yield messages[start : start + BATCH]

@@ -1,0 +1,93 @@
+"""Topics and their subscriptions: as they are, and put right where they differ. Nothing is published here."""
+
+import json
+from dataclasses import dataclass
+
+from kfm_pipelines.aws.clients import sns_client
+from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.policies import with_statement
+from kfm_pipelines.aws.topology import Place, SubscriptionWanted, TopicWanted, same_filter
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription as SNS has it."""
+
+    arn: str
+    raw: bool
+    filter_policy: str
+
+    def suits(self, wanted: SubscriptionWanted) -> bool:
+        return self.raw == wanted.raw and same_filter(self.filter_policy, wanted.only)
+
+
+def topic_attributes(arn: str) -> dict[str, str] | None:
+    """None when there is no such topic."""
+    sns = sns_client()
+    with translated(f"asking about topic {arn}"):
+        try:
+            return sns.get_topic_attributes(TopicArn=arn)["Attributes"]
+        except sns.exceptions.NotFoundException:
+            return None
+
+
+def subscriptions_of(topic_arn: str) -> dict[str, str]:
+    """The topic's subscriptions by the queue they lead to; none when there is no such topic."""
+    sns = sns_client()
+    with translated(f"asking about subscriptions to {topic_arn}"):
+        try:
+            pages = list(sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic_arn))
+        except sns.exceptions.NotFoundException:
+            return {}
+    return {one["Endpoint"]: one["SubscriptionArn"] for page in pages for one in page["Subscriptions"]}
+
+
+def subscription(arn: str) -> Subscription:
+    with translated(f"asking about subscription {arn}"):
+        said = sns_client().get_subscription_attributes(SubscriptionArn=arn)["Attributes"]
+    return Subscription(arn, said.get("RawMessageDelivery") == "true", said.get("FilterPolicy", ""))
+
+
+def ensure_topic(wanted: TopicWanted, place: Place) -> list[str]:
+    """One line for each thing created or changed."""
+    arn, done = place.topic(wanted.name), []
+    current = topic_attributes(arn)
+    with translated(f"topic {wanted.name}"):
+        if current is None:
+            sns_client().create_topic(Name=wanted.name, Attributes=wanted.settings())
+            done.append(f"topic {wanted.name}")
+            current = topic_attributes(arn) or {}
+        for name, value in _differing(wanted, current, place).items():
+            sns_client().set_topic_attributes(TopicArn=arn, AttributeName=name, AttributeValue=value)
+            done.append(f"topic {wanted.name}: {name}")
+    return done
+
+
+def ensure_subscription(wanted: SubscriptionWanted, place: Place, known: dict[str, str]) -> list[str]:
+    """`known` are the topic's subscriptions, asked for once."""
+    topic, queue = place.topic(wanted.topic), place.queue(wanted.queue)
+    label = f"subscription of {wanted.queue} to {wanted.topic}"
+    with translated(label):
+        if queue not in known:
+            sns_client().subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=wanted.settings())
+            return [label]
+        current = subscription(known[queue])
+        if current.suits(wanted):
+            return []
+        _change(current, wanted)
+    return [f"{label}: filter and delivery"]
+
+
+def _change(current: Subscription, wanted: SubscriptionWanted) -> None:
+    # An empty policy is how SNS is told to filter no longer.
+    settings = {"FilterPolicy": json.dumps(wanted.only or {}), **wanted.settings()}
+    for name, value in settings.items():
+        sns_client().set_subscription_attributes(SubscriptionArn=current.arn, AttributeName=name, AttributeValue=value)
+
+
+def _differing(wanted: TopicWanted, current: dict[str, str], place: Place) -> dict[str, str]:
+    differing = {name: value for name, value in wanted.settings().items() if current.get(name) != value}
+    statement = wanted.statement(place)
+    if statement is not None and (policy := with_statement(current.get("Policy", ""), statement)) is not None:
+        differing["Policy"] = policy
+    return differing

@@ -1,0 +1,178 @@
+"""What should exist between a producer and the pipeline: topics, queues, subscriptions, and who may send what. Pure.
+
+Provisioning makes it so and `kfm doctor` compares; both go by this. Belongs here: what is wanted, by name. Does not:
+any call.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from kfm_pipelines.aws.policies import Statement, allow
+from kfm_pipelines.declarations.dataset import Datasets
+from kfm_pipelines.events.notice import Priority
+from kfm_pipelines.settings import Settings
+
+VISIBILITY_SECONDS = 120
+DEAD_LETTER_VISIBILITY_SECONDS = 300  # a person or a redrive looks at these, not a tick
+RETENTION_SECONDS = 14 * 24 * 3600
+RECEIVES_BEFORE_DEAD_LETTER = 5
+MOST_FILTER_COMBINATIONS = 150  # SNS refuses a filter policy with more
+
+URGENT: tuple[Priority, ...] = ("high",)
+ORDINARY: tuple[Priority, ...] = ("normal", "low")
+FilterPolicy = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The account and region our names are in, from which every ARN follows without asking."""
+
+    partition: str
+    region: str
+    account: str
+
+    def queue(self, name: str) -> str:
+        return f"arn:{self.partition}:sqs:{self.region}:{self.account}:{name}"
+
+    def topic(self, name: str) -> str:
+        return f"arn:{self.partition}:sns:{self.region}:{self.account}:{name}"
+
+    def bucket(self, name: str) -> str:
+        return f"arn:{self.partition}:s3:::{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWanted:
+    """A queue. `senders` are the topics that may send to it; a dead-letter queue has none and no queue of its own."""
+
+    name: str
+    visibility_seconds: int
+    dead_letters: str | None = None
+    senders: tuple[str, ...] = ()
+
+    @property
+    def fifo(self) -> bool:
+        return self.name.endswith(".fifo")
+
+    def settings(self) -> dict[str, str]:
+        """What is the same in every account."""
+        wanted = {
+            "VisibilityTimeout": str(self.visibility_seconds),
+            "MessageRetentionPeriod": str(RETENTION_SECONDS),
+            "ReceiveMessageWaitTimeSeconds": "0",
+        }
+        return wanted | ({"FifoQueue": "true", "ContentBasedDeduplication": "true"} if self.fifo else {})
+
+    def redrive(self, place: Place) -> dict[str, str]:
+        if self.dead_letters is None:
+            return {}
+        target = place.queue(self.dead_letters)
+        policy = {"deadLetterTargetArn": target, "maxReceiveCount": RECEIVES_BEFORE_DEAD_LETTER}
+        return {"RedrivePolicy": json.dumps(policy)}
+
+    def statement(self, place: Place) -> Statement | None:
+        if not self.senders:
+            return None
+        topics = [place.topic(name) for name in self.senders]
+        return allow("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", place.queue(self.name), topics)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWanted:
+    """A topic. `buckets` may announce their objects there; identities of the account need no statement."""
+
+    name: str
+    buckets: tuple[str, ...] = ()
+
+    @property
+    def fifo(self) -> bool:
+        return self.name.endswith(".fifo")
+
+    def settings(self) -> dict[str, str]:
+        return {"FifoTopic": "true", "ContentBasedDeduplication": "true"} if self.fifo else {}
+
+    def statement(self, place: Place) -> Statement | None:
+        if not self.buckets:
+            return None
+        sources = [place.bucket(name) for name in self.buckets]
+        return allow("kfm-s3", "s3.amazonaws.com", "sns:Publish", place.topic(self.name), sources)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionWanted:
+    """Which messages of a topic reach a queue, and whether as they were sent. No filter means all."""
+
+    topic: str
+    queue: str
+    raw: bool = False
+    only: FilterPolicy | None = None
+
+    def settings(self) -> dict[str, str]:
+        wanted = {"RawMessageDelivery": "true" if self.raw else "false"}
+        return wanted | ({} if self.only is None else {"FilterPolicy": json.dumps(self.only)})
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Everything wanted; queues in the order they can be created in."""
+
+    queues: tuple[QueueWanted, ...]
+    topics: tuple[TopicWanted, ...]
+    subscriptions: tuple[SubscriptionWanted, ...]
+
+
+def wiring(settings: Settings, datasets: Datasets) -> Wiring:
+    """S3 announces to one topic, producers to another that routes by attributes, FIFO producers to a third. A fourth is
+    for people who want to know what failed."""
+    buckets = tuple(sorted({dataset.input.bucket for dataset in datasets.values()}))
+    dead, fifo_dead = settings.dead_letter_queue, settings.fifo_dead_letter_queue
+    announced, notices, in_order = settings.topic, settings.notice_topic, settings.fifo_queue
+    return Wiring(
+        queues=(
+            QueueWanted(dead, DEAD_LETTER_VISIBILITY_SECONDS),
+            QueueWanted(fifo_dead, DEAD_LETTER_VISIBILITY_SECONDS),
+            QueueWanted(settings.priority_queue, VISIBILITY_SECONDS, dead, (notices,)),
+            QueueWanted(settings.queue, VISIBILITY_SECONDS, dead, (announced, notices)),
+            QueueWanted(settings.fifo_queue, VISIBILITY_SECONDS, fifo_dead, (in_order,)),
+        ),
+        topics=(
+            TopicWanted(announced, buckets),
+            TopicWanted(notices),
+            TopicWanted(in_order),
+            TopicWanted(settings.alert_topic),  # what failed; who listens is up to whoever runs the site
+        ),
+        subscriptions=(
+            # S3's notices carry no attributes, and no filter policy matches a message without any.
+            SubscriptionWanted(announced, settings.queue),
+            SubscriptionWanted(notices, settings.priority_queue, only=filter_policy(datasets, URGENT)),
+            SubscriptionWanted(notices, settings.queue, only=filter_policy(datasets, ORDINARY)),
+            SubscriptionWanted(in_order, settings.fifo_queue, raw=True),
+        ),
+    )
+
+
+def filter_policy(datasets: Datasets, priorities: Sequence[Priority]) -> FilterPolicy:
+    """Declared datasets and products of these priorities; the least telling field goes first when there are too many.
+
+    Nothing is lost by leaving one out: what a filter lets through, the pipeline still checks against the declarations.
+    """
+    wanted: dict[str, list[str]] = {
+        "product": sorted({dataset.product for dataset in datasets.values()}),
+        "dataset": sorted(datasets),
+        "priority": list(priorities),
+    }
+    for field in ("product", "dataset"):
+        if prod(map(len, wanted.values())) > MOST_FILTER_COMBINATIONS or not wanted[field]:
+            del wanted[field]
+    return wanted
+
+
+def same_filter(current: str | None, wanted: FilterPolicy | None) -> bool:
+    """Whether SNS has this filter; it may give the fields and values back in any order."""
+    return _unordered(json.loads(current or "{}")) == _unordered(wanted or {})
+
+
+def _unordered(policy: FilterPolicy) -> dict[str, list[str]]:
+    return {name: sorted(map(str, values)) for name, values in policy.items()}

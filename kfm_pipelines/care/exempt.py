@@ -1,0 +1,51 @@
+"""Exemptions: somebody with authority lets a dataset, or some of its keys, be published unmasked for a while."""
+
+from datetime import date
+from pathlib import Path
+from uuid import uuid4
+
+from kfm_pipelines.care import exemptions
+from kfm_pipelines.care.exemptions import Exemption
+from kfm_pipelines.care.governance import governance_of, oversight_of
+from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.services import Workshop
+
+LONGEST_DAYS = 366
+
+
+def exempt(
+    workshop: Workshop, dataset_name: str, key_prefix: str, until: date, private_key: Path, reason: str
+) -> Exemption:
+    """Give one. It is for this version of the policy alone, and for a year at most."""
+    dataset = workshop.datasets[dataset_name]
+    governance = governance_of(workshop, dataset)
+    policy = governance.policy
+    today = workshop.today()
+    if policy.is_open:
+        raise ReviewRefused(f"policy {policy.name} masks nothing, so there is nothing to be exempted from")
+    if not today <= until or (until - today).days > LONGEST_DAYS:
+        raise ReviewRefused(f"an exemption ends between today and {LONGEST_DAYS} days from now, not on {until}")
+    identifier = f"exempt-{uuid4().hex[:12]}"
+    statement = {
+        "statement": "exemption",
+        "exemption": identifier,
+        "dataset": dataset.dataset,
+        "policy": policy.name,
+        "keys": key_prefix,
+        "until": until.isoformat(),
+        "reason": reason,
+    }
+    signed = governance.oversight.sign(statement, private_key)
+    given = Exemption(identifier, dataset.dataset, policy.name, key_prefix, until, signed)
+    exemptions.give(workshop.database, given)
+    return given
+
+
+def end(workshop: Workshop, identifier: str, private_key: Path, reason: str) -> Exemption:
+    """End one: from then on its keys are masked again."""
+    exemption = exemptions.read_exemption(workshop.database, identifier)
+    oversight = oversight_of(workshop, workshop.datasets[exemption.dataset])
+    statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}
+    signed = oversight.sign(statement, private_key)
+    exemptions.end(workshop.database, exemption, signed)
+    return exemption

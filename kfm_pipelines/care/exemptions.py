@@ -1,0 +1,112 @@
+"""Exemptions from masking: signed, limited in scope and time, kept for ever with how they ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.signatures import Signature
+from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.state import audit
+from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Exemption:
+    id: str
+    dataset: str
+    policy: str
+    key_prefix: str
+    until: date
+    signed: Signature
+    at: datetime | None = None
+    ended_at: datetime | None = None
+
+    def covers(self, key: str) -> bool:
+        return self.ended_at is None and key.startswith(self.key_prefix)
+
+
+def give(database: Database, exemption: Exemption) -> None:
+    signed = exemption.signed
+    with database.transaction() as connection:
+        connection.execute(
+            """
+            INSERT INTO kfm.exemptions
+                (id, dataset, policy, key_prefix, until, statement, authority, holder, key_id, signature)
+            VALUES (%(id)s, %(dataset)s, %(policy)s, %(key_prefix)s, %(until)s, %(statement)s, %(authority)s,
+                    %(holder)s, %(key_id)s, %(signature)s)
+            """,
+            {
+                "id": exemption.id,
+                "dataset": exemption.dataset,
+                "policy": exemption.policy,
+                "key_prefix": exemption.key_prefix,
+                "until": exemption.until,
+                **signed.as_row(),
+            },
+        )
+        _audit(connection, Action.EXEMPTION_GIVEN, exemption, signed)
+
+
+def end(database: Database, exemption: Exemption, signed: Signature) -> None:
+    with database.transaction() as connection:
+        ended = connection.execute(
+            """
+            INSERT INTO kfm.exemption_ends (exemption, statement, authority, holder, key_id, signature)
+            VALUES (%(id)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
+            ON CONFLICT DO NOTHING
+            """,
+            {"id": exemption.id, **signed.as_row()},
+        ).rowcount
+        if not ended:
+            raise ReviewRefused(f"exemption {exemption.id} has ended already")
+        # What was published under it is masked from now on: its keys have to be done again.
+        connection.execute(
+            """
+            UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
+            WHERE dataset = %(dataset)s AND starts_with(key, %(prefix)s)
+            """,
+            {"dataset": exemption.dataset, "prefix": exemption.key_prefix},
+        )
+        _audit(connection, Action.EXEMPTION_ENDED, exemption, signed)
+
+
+def exemptions_of(database: Database, dataset: str | None = None) -> list[Exemption]:
+    """All that were ever given, the newest first."""
+    rows = database.fetch(
+        """
+        SELECT e.*, x.at AS ended_at FROM kfm.exemptions e LEFT JOIN kfm.exemption_ends x ON x.exemption = e.id
+        WHERE e.dataset = coalesce(%(dataset)s, e.dataset) ORDER BY e.at DESC, e.id
+        """,
+        {"dataset": dataset},
+    )
+    return [_exemption(row) for row in rows]
+
+
+def read_exemption(database: Database, identifier: str) -> Exemption:
+    for exemption in exemptions_of(database):
+        if exemption.id == identifier:
+            return exemption
+    raise ReviewRefused(f"there is no exemption {identifier[:80]!r}")
+
+
+def _exemption(row: Mapping[str, Any]) -> Exemption:
+    return Exemption(
+        row["id"],
+        row["dataset"],
+        row["policy"],
+        row["key_prefix"],
+        row["until"],
+        Signature.of_row(row),
+        row["at"],
+        row["ended_at"],
+    )
+
+
+def _audit(connection: "Connection[dict[str, Any]]", action: Action, exemption: Exemption, signed: Signature) -> None:
+    detail = {"exemption": exemption.id, "until": exemption.until.isoformat(), "keys": exemption.key_prefix}
+    audit.record(connection, AuditEntry(action, signed.holder, exemption.dataset, exemption.policy, detail=detail))

@@ -1,0 +1,153 @@
+"""What governs a dataset's keys now: its policy, the secret, and who has exempted what. Anything amiss publishes
+nothing."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import rfc8785
+
+from kfm_pipelines.care.authorities import Authority, authority_of
+from kfm_pipelines.care.exemptions import Exemption, exemptions_of
+from kfm_pipelines.care.policies import Policy, refuse_if_unfit, refuse_if_unsuited
+from kfm_pipelines.care.policy_versions import UsedPolicy, recognise
+from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.care.secrets import key_check
+from kfm_pipelines.care.signatures import Signature, Signed, read_private_key, sign
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import PolicyRefused, ReviewRefused, SignatureRefused
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.text import without_places
+
+
+@dataclass(frozen=True, slots=True)
+class Oversight:
+    workshop: Workshop
+    dataset: Dataset
+    policy: Policy
+    authority: Authority
+
+    def sign(self, statement: dict[str, Any], private_key: Path) -> Signature:
+        """Sign for the authority; SignatureRefused when the key is none of theirs. What is signed is kept and shown, so
+        its reason must not tell a place."""
+        reason = str(statement.get("reason", ""))
+        if without_places(reason) != reason:
+            raise ReviewRefused(
+                "the reason seems to tell a place; it is kept where many can read it, so leave that out"
+            )
+        signed = sign(statement, read_private_key(private_key))
+        holder = self.authority.holder_of(signed, self.workshop.today())
+        return Signature(signed.statement, self.authority.authority, holder, signed.key_id, signed.signature)
+
+    def refuse_forged(self, signed: Signature, said: Mapping[str, str], what: str) -> None:
+        """A row must be what was signed, by a key of the authority that still counts. When it was written does not
+        matter: whoever writes rows could write any day."""
+        if any(signed.statement.get(name) != value for name, value in said.items()):
+            raise SignatureRefused(f"{what} is not what was signed")
+        try:
+            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), self.workshop.today())
+        except SignatureRefused as error:
+            raise SignatureRefused(f"{what} is not valid: {error}") from None
+
+
+def oversight_of(workshop: Workshop, dataset: Dataset) -> Oversight:
+    policy = workshop.policy(dataset)
+    return Oversight(workshop, dataset, policy, authority_of(policy, workshop.authorities))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What applies to one key."""
+
+    policy: Policy
+    secret: bytes = field(repr=False)
+    exemption: Exemption | None
+
+    @property
+    def masks(self) -> bool:
+        return not self.policy.is_open and self.exemption is None
+
+    @property
+    def came_to(self) -> Literal["masked", "exempted", "open"]:
+        return "masked" if self.masks else "exempted" if self.exemption else "open"
+
+    def published(self, dataset: Dataset) -> Table:
+        return published_table(dataset, self.policy) if self.masks else dataset.table
+
+
+@dataclass(frozen=True, slots=True)
+class Governance:
+    """Everything that may apply to the keys of one dataset, read once for a stage of a run."""
+
+    oversight: Oversight
+    secret: bytes = field(repr=False)
+    exemptions: Sequence[Exemption]
+
+    @property
+    def policy(self) -> Policy:
+        return self.oversight.policy
+
+    @property
+    def authority(self) -> Authority:
+        return self.oversight.authority
+
+    def of(self, key: str) -> Rules:
+        """PolicyRefused when an exemption of this key has run out, or is not what was signed."""
+        exemption = self.exemption_of(key)
+        if exemption is not None:
+            self._refuse_if_unfit(exemption)
+        return Rules(self.policy, self.secret, exemption)
+
+    def exemption_of(self, keys: str) -> Exemption | None:
+        """The one that decides about this key, or about all keys that begin like this: the newest."""
+        return next((one for one in self.exemptions if one.covers(keys)), None)
+
+    def config_digest(self, key: str) -> str:
+        """Changes with anything reviewed or decided that shapes the published bytes."""
+        exemption = self.of(key).exemption
+        parts = ["kfm-config-2", self.oversight.dataset.digest, self.policy.digest, exemption.id if exemption else None]
+        return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+    def _refuse_if_unfit(self, exemption: Exemption) -> None:
+        try:
+            self.oversight.refuse_forged(exemption.signed, _said(exemption), f"exemption {exemption.id}")
+        except SignatureRefused as error:
+            raise PolicyRefused(str(error)) from None
+        if self.oversight.workshop.today() > exemption.until:
+            raise PolicyRefused(
+                f"exemption {exemption.id} from policy {exemption.policy} ran out on {exemption.until}; renew or end it"
+            )
+        if exemption.policy != self.policy.name:
+            raise PolicyRefused(
+                f"exemption {exemption.id} is from policy {exemption.policy}, not {self.policy.name}; renew or end it"
+            )
+
+
+def governance_of(workshop: Workshop, dataset: Dataset) -> Governance:
+    oversight = oversight_of(workshop, dataset)
+    policy = oversight.policy
+    refuse_if_unfit(policy, workshop.today())
+    refuse_if_unsuited(policy, dataset)
+    secret = workshop.care_secret(policy.key_id) if policy.key_id else b""
+    recognise(workshop.database, used_policy(policy, secret), dataset.dataset)
+    return Governance(oversight, secret, exemptions_of(workshop.database, dataset.dataset))
+
+
+def used_policy(policy: Policy, secret: bytes) -> UsedPolicy:
+    check = key_check(secret) if policy.key_id else None
+    return UsedPolicy(policy.policy, policy.version, policy.digest, policy.key_id, check)
+
+
+def _said(exemption: Exemption) -> dict[str, str]:
+    """The columns that are searched, as the signed statement has to say them."""
+    return {
+        "statement": "exemption",
+        "exemption": exemption.id,
+        "dataset": exemption.dataset,
+        "policy": exemption.policy,
+        "keys": exemption.key_prefix,
+        "until": exemption.until.isoformat(),
+    }

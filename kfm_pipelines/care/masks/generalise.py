@@ -1,0 +1,97 @@
+"""Which records of a cell lose their place, so that a whole multiple of the minimum keeps it.
+
+Two releases that differ by one record then differ by none or by that many in every cell. Who loses it is drawn anew
+with every size of a cell, by the secret: the record that came is not the one that shows.
+"""
+
+import hmac
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.masks.displacement import mixed, mixed_coordinates
+from kfm_pipelines.care.masks.order import joint_key, ranked
+from kfm_pipelines.care.masks.rows import Selection
+
+if TYPE_CHECKING:
+    from kfm_pipelines.care.masks.displacement import Draws
+    from kfm_pipelines.care.masks.types import Flags, Ints
+
+
+def surplus(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -> "Flags":
+    """For each record whether it is one too many. `counts` has the features of each cell."""
+    import numpy as np
+
+    excess = np.where(kept, counts % selection.minimum, 0)
+    found = np.zeros(len(cell), dtype=bool)
+    concerned = np.flatnonzero(excess[cell] > 0)
+    if len(concerned) == 0:
+        return found
+    cells = cell[concerned]
+    sizes = counts[cells].astype(np.uint64)
+    draws = mixed(_numbers(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
+    rank, tied = _ranks(cells, draws)
+    if tied and selection.features.once:  # several features at one place: their ids tell them apart
+        draws = mixed(_ids(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
+        rank, _ = _ranks(cells, draws)
+    found[concerned] = rank < excess[cells]
+    return found
+
+
+def _ranks(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
+    """The rank of each record's draw among the distinct ones of its cell, and whether some were the same."""
+    import numpy as np
+
+    # By draw, then by cell: several times as quick as by both at once, most of all with small numbers for cells.
+    by_draw = np.argsort(draws)
+    order = by_draw[np.argsort(cells[by_draw].astype(np.min_scalar_type(cells.max())), kind="stable")]
+    ordered_cells, ordered_draws = cells[order], draws[order]
+    other_cell = np.append(True, ordered_cells[1:] != ordered_cells[:-1])
+    other = other_cell | np.append(True, ordered_draws[1:] != ordered_draws[:-1])
+    number = np.cumsum(other) - 1
+    first = np.maximum.accumulate(np.where(other_cell, number, 0))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = number - first
+    return ranks, not bool(other.all())
+
+
+def _numbers(selection: Selection, concerned: "Ints") -> "Draws":
+    """A number for each feature that does not depend on where its records stood in the table. Coordinates are quicker
+    than ids, but a feature with several records may have several."""
+    if not selection.features.once:
+        return _ids(selection, concerned)
+    places, rows = selection.source.places, selection.rows[concerned]
+    return mixed_coordinates(places.longitudes[rows], places.latitudes[rows])
+
+
+def _ids(selection: Selection, concerned: "Ints") -> "Draws":
+    import numpy as np
+
+    source, rows = selection.source, selection.rows[concerned]
+    columns = [ranked(source.table.column(name).take(rows)) for name in source.policy.stable_id]
+    return joint_key(columns, len(rows)).astype(np.uint64)
+
+
+def _seed(selection: Selection) -> int:
+    source = selection.source
+    subject = f"kfm-surplus-1\n{source.policy.policy}\n{selection.sensitivity}\n{selection.kind}".encode()
+    return int.from_bytes(hmac.digest(source.secret, subject, "sha256")[:8], "big")
+
+
+def cells_kept(selection: Selection, cell: "Ints", nowhere: int) -> "tuple[Ints, Flags, Flags]":
+    """The features of each cell, whether it is released, and for each record whether it keeps its place. `cell` has the
+    number of each record's cell, lower ones go first among equals; `nowhere` is the number, after all others, of
+    records that have no cell to begin with."""
+    import numpy as np
+
+    features, minimum = selection.features, selection.minimum
+    counts = features.count_by(cell, nowhere + 1)
+    kept = selection.crowd().enough_by(cell, nowhere + 1, minimum)
+    kept[nowhere] = False
+    candidates = np.flatnonzero(kept)
+    smallest_first = iter(candidates[np.argsort(counts[candidates], kind="stable")])
+    while True:
+        placed = kept[cell] & ~surplus(selection, cell, counts, kept)
+        lost = features.of(~placed).count()
+        smallest = next(smallest_first, None)
+        if lost == 0 or lost >= minimum or smallest is None:
+            return counts[:nowhere], kept, placed
+        kept[smallest] = False

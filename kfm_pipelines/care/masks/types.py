@@ -1,0 +1,17 @@
+"""Names for the arrays that the masks hand each other. Types only."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Cells = npt.NDArray[np.uint64]
+    Ints = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
+    Flags = npt.NDArray[np.bool_]
+    Objects = npt.NDArray[np.object_]
+
+
+def records(count: int) -> str:
+    return "1 record has" if count == 1 else f"{count} records have"

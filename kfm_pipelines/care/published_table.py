@@ -1,0 +1,58 @@
+"""The table that a policy lets out: its columns follow from what comes in and what the policy says of it."""
+
+from kfm_pipelines.care.policies import RESERVED, Policy
+from kfm_pipelines.declarations import Column, Table
+from kfm_pipelines.declarations.dataset import Dataset
+
+RECORD, CELL, UNCERTAINTY, RECORDS = RESERVED
+
+
+def published_table(dataset: Dataset, policy: Policy) -> Table:
+    """In order: record, class, cell, coordinates, geometry, uncertainty, count, what is kept, what is withheld."""
+    if policy.is_open:
+        return dataset.table
+    table = dataset.table
+    columns = [
+        Column(name=RECORD, type="int64", nullable=False, description="Number of the row in this release, no more"),
+        *_class_column(dataset, policy),
+        Column(name=CELL, type="string", nullable=True, description="H3 cell the place lies in", holds="place"),
+        *(_nullable(table.column(name)) for name in (table.longitude_column, table.latitude_column) if name),
+        *(_nullable(table.column(name)) for name in (table.geometry_column,) if name),
+        Column(
+            name=UNCERTAINTY,
+            type="float64",
+            nullable=True,
+            unit="m",
+            description="The true place is at most this far from the published one",
+        ),
+        Column(
+            name=RECORDS,
+            type="int64",
+            nullable=False,
+            description=f"How many records the row stands for; groups in multiples of {policy.minimum_count}",
+        ),
+        *(_nullable(column) for column in table.columns if column.name in policy.columns.keep),
+        *(
+            Column(name=column.name, type="string", nullable=False, description=f"{column.description}. Withheld")
+            for column in table.columns
+            if column.name in policy.columns.withhold
+        ),
+    ]
+    return Table(
+        primary_key=[RECORD],
+        time_column=table.time_column if table.time_column in policy.columns.keep else None,
+        longitude_column=table.longitude_column,
+        latitude_column=table.latitude_column,
+        geometry_column=table.geometry_column,
+        columns=columns,
+    )
+
+
+def _class_column(dataset: Dataset, policy: Policy) -> list[Column]:
+    if policy.class_column is None:
+        return []
+    return [dataset.table.column(policy.class_column).model_copy(update={"source": None})]
+
+
+def _nullable(column: Column) -> Column:
+    return column.model_copy(update={"nullable": True, "source": None})

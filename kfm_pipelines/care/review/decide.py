@@ -1,0 +1,87 @@
+"""Reviews: a staged release waits until somebody with authority over the data has signed for exactly these bytes."""
+
+from pathlib import Path
+
+from kfm_pipelines.care.governance import Oversight, oversight_of
+from kfm_pipelines.care.policies import refuse_if_unfit
+from kfm_pipelines.care.review import tables
+from kfm_pipelines.care.review.tables import Decision, Waiting
+from kfm_pipelines.care.signatures import Signature
+from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import transactions
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.layout import clear_work
+
+SHORTEST_DIGEST = 12
+
+
+def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
+    """Whether this release may go out: nobody has to be asked, or somebody with authority said yes to these bytes and
+    nobody said no. ReviewRefused when somebody did: a no is final for these bytes, or an old yes could come back."""
+    if oversight.dataset.review == "none":
+        return True
+    decisions = tables.decisions_about(oversight.workshop.database, key, release_digest)
+    for decision in decisions:
+        _refuse_forged(decision, oversight)
+        if decision.decision == "rejected":
+            raise refusal(decision)
+    return bool(decisions)
+
+
+def approve(workshop: Workshop, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
+    waiting = _named(tables.waiting_review(workshop.database, key), digest)
+    oversight = oversight_of(workshop, workshop.datasets[waiting.dataset])
+    refuse_if_unfit(oversight.policy, workshop.today())
+    signed = _signed(oversight, waiting, "approved", private_key, reason)
+    tables.approve(workshop.database, waiting, signed, oversight.policy.name)
+    return waiting
+
+
+def reject(workshop: Workshop, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
+    """Say no: the key fails with the reason, and what was staged is removed. Can be said until a run has taken up what
+    was approved, and whatever state the policy is in."""
+    waiting = _named(tables.waiting_review(workshop.database, key, also_approved=True), digest)
+    dataset = workshop.datasets[waiting.dataset]
+    oversight = oversight_of(workshop, dataset)
+    signed = _signed(oversight, waiting, "rejected", private_key, reason)
+    claim = tables.reject(workshop.database, waiting, signed, oversight.policy.name, workshop.settings.lease_seconds)
+    clear_work(workshop.store, Layout(dataset.pipeline), key)
+    error = ReviewRefused(f"{key}: refused by {signed.holder}: {reason}")
+    transactions.fail(workshop.database, claim, "review", error, again_in=workshop.retries.cap_seconds)
+    return waiting
+
+
+def refusal(decision: Decision) -> ReviewRefused:
+    reason = str(decision.signed.statement.get("reason", ""))
+    return ReviewRefused(f"{decision.key}: refused by {decision.signed.holder}: {reason}")
+
+
+def _named(waiting: Waiting, digest: str) -> Waiting:
+    """The waiting release, if it is the one that was looked at."""
+    if len(digest) < SHORTEST_DIGEST or not waiting.release_digest.startswith(digest.lower()):
+        known = waiting.release_digest[:16]
+        raise ReviewRefused(f"{waiting.key}: release {known}… awaits review, not {digest[:16]!r}; look at it first")
+    return waiting
+
+
+def _signed(oversight: Oversight, waiting: Waiting, decision: str, private_key: Path, reason: str) -> Signature:
+    statement = {
+        "statement": "review",
+        "decision": decision,
+        "key": waiting.key,
+        "release": waiting.release_digest,
+        "policy": oversight.policy.name,
+        "reason": reason,
+    }
+    return oversight.sign(statement, private_key)
+
+
+def _refuse_forged(decision: Decision, oversight: Oversight) -> None:
+    said = {
+        "statement": "review",
+        "decision": decision.decision,
+        "key": decision.key,
+        "release": decision.release_digest,
+    }
+    oversight.refuse_forged(decision.signed, said, f"{decision.key}: the recorded review")

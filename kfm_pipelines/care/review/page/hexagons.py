@@ -1,0 +1,153 @@
+"""Released cells on a map: their outlines, their shade, and which of them have room for their number."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.review.page.places import CellCount
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Light to dark in one hue, so that it reads in grey and for every kind of colour vision.
+SHADES = ("#dbe7f3", "#b3cfe6", "#7fb0d6", "#3b76ab", "#1b4f86")
+DARK_SHADES = SHADES[-2:]
+MAX_LABELS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Hexagon:
+    records: int
+    resolution: int
+    corners: "NDArray[np.float64]"  # longitude, latitude
+    centre: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Label:
+    text: str
+    x: float
+    y: float
+    records: int
+
+
+def hexagons(cells: Iterable[CellCount]) -> list[Hexagon]:
+    """Coarse ones first, so that finer ones lie on top. What is no cell is left out."""
+    import h3
+
+    drawn = [_hexagon(cell) for cell in cells if h3.is_valid_cell(cell.cell)]
+    return sorted(drawn, key=lambda hexagon: (hexagon.resolution, hexagon.centre))
+
+
+def _hexagon(counted: CellCount) -> Hexagon:
+    import h3
+    import numpy as np
+
+    latitude, longitude = h3.cell_to_latlng(counted.cell)
+    corners = np.array(h3.cell_to_boundary(counted.cell))[:, ::-1]
+    # Corners beyond the antimeridian stay on the side of the centre, or the outline would go round the world.
+    corners[:, 0] = longitude + (corners[:, 0] - longitude + 180) % 360 - 180
+    return Hexagon(counted.records, h3.get_resolution(counted.cell), corners, (longitude, latitude))
+
+
+def steps(counts: Sequence[int]) -> list[int]:
+    """The least count of each shade, in round numbers."""
+    if not counts:
+        return []
+    least, most = min(counts), max(counts)
+    series = [factor * 10**power for power in range(len(str(most)) + 1) for factor in (1, 2, 5)]
+    for candidates in (series, series[::3], series[::6]):
+        first = max((step for step in candidates if step <= least), default=0)
+        found = [first, *(step for step in candidates if first < step <= most)]
+        if len(found) <= len(SHADES):
+            return found
+    return found[: len(SHADES)]
+
+
+def step_names(edges: Sequence[int]) -> list[str]:
+    closed = [f"{low:,}" if high - low == 1 else f"{low:,}–{high - 1:,}" for low, high in pairwise(edges)]
+    return [*closed, *(f"{edge:,} or more" for edge in edges[-1:])]
+
+
+def shades(edges: Sequence[int]) -> tuple[str, ...]:
+    """As many as there are steps, as far apart as they can be."""
+    return {0: (), 1: SHADES[2:3], 2: SHADES[1::2], 3: SHADES[::2], 4: SHADES[1:]}.get(len(edges), SHADES)
+
+
+def shade_of(records: int, edges: Sequence[int]) -> str:
+    return shades(edges)[max(bisect_right(edges, records) - 1, 0)]
+
+
+def labels(drawn: Sequence[Hexagon], lettering: "Lettering") -> list[Label]:
+    """The numbers that fit into their cell without lying on a finer cell or on another number."""
+    import numpy as np
+
+    taken: list[tuple[float, float, float, float]] = []
+    fitting: list[Label] = []
+    centres = np.array([hexagon.centre for hexagon in drawn]).reshape(-1, 2)
+    reach = np.array([np.ptp(hexagon.corners, axis=0) / 2 for hexagon in drawn]).reshape(-1, 2)
+    finer_than = np.array([hexagon.resolution for hexagon in drawn])
+    for hexagon in reversed(drawn):
+        if len(fitting) == MAX_LABELS:
+            break
+        half = lettering.half(f"{hexagon.records:,}")
+        covering = finer_than > hexagon.resolution
+        spot = next(
+            (
+                spot
+                for spot in _spots(hexagon, half)
+                if lettering.has_inside(spot, half)
+                and not _overlaps(spot, half, centres[covering], 0.85 * reach[covering])
+                and not _overlaps(spot, half, *np.hsplit(np.array(taken).reshape(-1, 4), 2))
+            ),
+            None,
+        )
+        if spot is not None:
+            taken.append((*spot, *half))
+            fitting.append(Label(f"{hexagon.records:,}", *spot, hexagon.records))
+    return fitting
+
+
+@dataclass(frozen=True)
+class Lettering:
+    """How large a number is, and where it may stand: all in degrees of this map."""
+
+    character: float
+    height: float
+    lower_left: tuple[float, float]
+    upper_right: tuple[float, float]
+
+    def half(self, text: str) -> tuple[float, float]:
+        return len(text) * self.character / 2, self.height / 2
+
+    def has_inside(self, spot: tuple[float, float], half: tuple[float, float]) -> bool:
+        return all(
+            low + reach <= place <= high - reach
+            for low, place, high, reach in zip(self.lower_left, spot, self.upper_right, half, strict=True)
+        )
+
+
+def _spots(hexagon: Hexagon, half: tuple[float, float]) -> Iterator[tuple[float, float]]:
+    """The middle, then towards each corner; none when the number is too large for the cell."""
+    import numpy as np
+
+    room = np.ptp(hexagon.corners, axis=0) / 2
+    if half[0] > 0.75 * room[0] or half[1] > 0.6 * room[1]:
+        return
+    yield hexagon.centre
+    for longitude, latitude in np.array(hexagon.centre) * 0.4 + hexagon.corners * 0.6:
+        yield float(longitude), float(latitude)
+
+
+def _overlaps(
+    spot: tuple[float, float],
+    half: tuple[float, float],
+    centres: "NDArray[np.float64]",
+    halves: "NDArray[np.float64]",
+) -> bool:
+    import numpy as np
+
+    return bool((np.abs(centres - np.array(spot)) < halves + np.array(half)).all(axis=1).any())

@@ -1,0 +1,82 @@
+"""What stands below a map: what its signs mean, and what is not on it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.review.page import hexagons
+from kfm_pipelines.care.review.page.looks import EDGE, FONT, INK, LEFT, MUTED, ROW, WIDTH, look, shortened
+from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
+
+MAX_CIRCLES = 2_000
+
+
+def keys_of(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple["Artist", str]]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    edges = hexagons.steps([hexagon.records for hexagon in drawn])
+    keys: list[tuple[Artist, str]] = [
+        (Patch(facecolor=shade, edgecolor=EDGE, linewidth=0.5), f"{name} records")
+        for shade, name in zip(hexagons.shades(edges), hexagons.step_names(edges), strict=True)
+    ]
+    for index, points in enumerate(places.points):
+        seen = look(points.name, index)
+        dot = Line2D([], [], color=seen.colour, marker=seen.marker, markersize=4.5, linestyle="none")
+        dot.set(markeredgecolor=seen.line, markeredgewidth=0.5)
+        keys.append((dot, f"{shortened(points.name, 13)} ({len(points):,})"))
+    if any(_has_circles(points) for points in places.points):
+        ring = Line2D([], [], color=MUTED, marker="o", markersize=6, markerfacecolor="none", linestyle="none")
+        keys.append((ring, "uncertainty"))
+    return keys
+
+
+def columns(keys: "Sequence[tuple[Artist, str]]") -> int:
+    return 3 if all(len(name) <= 18 for _, name in keys) else 2
+
+
+def _has_circles(points: Points) -> bool:
+    import numpy as np
+
+    return len(points) <= MAX_CIRCLES and bool((np.nan_to_num(points.uncertainty_m) > 0).any())
+
+
+def notes_on(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
+    outside = sum(_outside(points, frame) for points in places.points)
+    uncircled = any(len(points) > MAX_CIRCLES for points in places.points)
+    notes = [
+        (places.without_place, f"Not on the map: {places.without_place:,} without a place"),
+        (outside, f"Outside the frame: {outside:,}"),
+        (len(places.cells) - cells_drawn, f"Not an H3 cell: {len(places.cells) - cells_drawn:,}"),
+        (uncircled, "Too many points to draw their uncertainty"),
+    ]
+    return [note for applies, note in notes if applies]
+
+
+def _outside(points: Points, frame: Frame) -> int:
+    inside = (points.longitude >= frame.west) & (points.longitude <= frame.east)
+    inside &= (points.latitude >= frame.south) & (points.latitude <= frame.north)
+    return int((~inside).sum())
+
+
+def write_notes(figure: "Figure", notes: Sequence[str], top: float) -> None:
+    height = figure.get_figheight() * 96
+    for index, note in enumerate(notes):
+        y = (top - ROW * (index + 0.5)) / height
+        figure.text(LEFT / WIDTH, y, note, va="center", fontsize=7, color=MUTED, fontfamily=FONT)
+
+
+def draw_legend(figure: "Figure", keys: "Sequence[tuple[Artist, str]]", top: float) -> None:
+    if not keys:
+        return
+    legend = figure.legend(
+        [key for key, _ in keys], [name for _, name in keys], loc="upper left", ncols=columns(keys), frameon=False,
+        bbox_to_anchor=(LEFT / WIDTH, top / (figure.get_figheight() * 96)), borderpad=0, borderaxespad=0,
+        labelspacing=0.55, handlelength=1.3, handleheight=0.9, handletextpad=0.5, columnspacing=1.2,
+        prop={"family": FONT, "size": 7}, labelcolor=INK,
+    )  # fmt: skip
+    for text in legend.get_texts():
+        text.set_parse_math(False)

@@ -1,0 +1,233 @@
+"""One map as a PNG: the same places give the same bytes.
+
+It is drawn for a width of 384 CSS pixels, the size of a telephone, and made sharper, not larger, by more pixels.
+Belongs here: where things stand in the picture. Does not: what a cell looks like (`hexagons`), what stands
+below the map (`legend`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import groupby
+from math import ceil, cos, radians
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.review.page import hexagons, legend
+from kfm_pipelines.care.review.page.looks import (
+    EDGE,
+    FONT,
+    INK,
+    LEFT,
+    LINE,
+    MUTED,
+    RIGHT,
+    ROW,
+    TICKS,
+    TOP,
+    WIDTH,
+    look,
+    shortened,
+)
+from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+METRES_PER_DEGREE = 111_195.0
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The part of the world in the picture: the frame with a little room, as high as it is to scale."""
+
+    west: float
+    south: float
+    east: float
+    north: float
+    height: float
+
+    @property
+    def metres_per_pixel(self) -> float:
+        return (self.north - self.south) * METRES_PER_DEGREE / self.height
+
+    @property
+    def lettering(self) -> hexagons.Lettering:
+        across, up = (self.east - self.west) / (WIDTH - LEFT - RIGHT), (self.north - self.south) / self.height
+        return hexagons.Lettering(6.2 * across, 9.5 * up, (self.west, self.south), (self.east, self.north))
+
+
+def draw_map(
+    places: MapPlaces,
+    frame: Frame,
+    *,
+    title: str,
+    outline: Sequence[tuple[float, float]] = (),
+    width_px: int = 1152,
+) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    window = _window(frame)
+    drawn = hexagons.hexagons(places.cells)
+    keys = legend.keys_of(places, drawn)
+    notes = legend.notes_on(places, frame, len(drawn))
+    rows = ceil(len(keys) / legend.columns(keys))
+    height = TOP + window.height + TICKS + ROW * (rows + max(len(notes), 1)) + 6
+    figure = Figure(figsize=(WIDTH / 96, height / 96), facecolor="white")
+    FigureCanvasAgg(figure)
+    left, bottom = LEFT / WIDTH, 1 - (TOP + window.height) / height
+    axes = figure.add_axes((left, bottom, (WIDTH - LEFT - RIGHT) / WIDTH, window.height / height))
+    _draw_frame(axes, window, outline)
+    _draw_cells(axes, drawn, window)
+    for index, points in enumerate(places.points):
+        _draw_points(axes, points, index)
+    if places.is_empty:
+        _write_that_it_is_empty(axes)
+    _write_title(figure, title, height)
+    _draw_scale(figure, window, height)
+    below = height - TOP - window.height - TICKS
+    legend.write_notes(figure, notes, below)
+    legend.draw_legend(figure, keys, below - ROW * max(len(notes), 1) - 2)
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=width_px * 96 / WIDTH, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _window(frame: Frame) -> _Window:
+    margin = 0.02 * max(frame.east - frame.west, frame.north - frame.south)
+    west, east = frame.west - margin, frame.east + margin
+    south, north = max(frame.south - margin, -90.0), min(frame.north + margin, 90.0)
+    narrowing = max(cos(radians((south + north) / 2)), 0.05)
+    width = WIDTH - LEFT - RIGHT
+    height = width * (north - south) / ((east - west) * narrowing)
+    held = min(max(height, 120.0), 460.0)
+    if height < held:
+        more = (north - south) * (held / height - 1) / 2
+        south, north = south - more, north + more
+    if height > held:
+        more = (east - west) * (height / held - 1) / 2
+        west, east = west - more, east + more
+    return _Window(west, south, east, north, held)
+
+
+def _draw_frame(axes: "Axes", window: _Window, outline: Sequence[tuple[float, float]]) -> None:
+    from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+    axes.set(xlim=(window.west, window.east), ylim=(window.south, window.north), facecolor="#fbfcfd")
+    step = _round_number((window.east - window.west) / 4)
+    axes.xaxis.set_major_locator(MultipleLocator(step))
+    axes.yaxis.set_major_locator(MultipleLocator(step if step < (window.north - window.south) / 2 else step / 2))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, "E", "W")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, "N", "S")))
+    axes.grid(color=LINE, linewidth=0.5, zorder=0)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, pad=3, labelsize=7, labelcolor=MUTED, labelfontfamily=FONT)
+    if step < 1:
+        axes.tick_params(axis="y", labelrotation=90)  # there are more digits than room beside the map
+    for spine in axes.spines.values():
+        spine.set(color="#9aa5b1", linewidth=0.6)
+    if outline:
+        xs, ys = zip(*outline, strict=True)
+        axes.fill(xs, ys, facecolor="#f2f1ec", edgecolor="none", zorder=0.4)
+        axes.plot(xs, ys, color="#6b7683", linewidth=0.9, zorder=5)
+
+
+def _degrees(value: float, positive: str, negative: str) -> str:
+    side = positive if value > 0 else negative if value < 0 else ""
+    return f"{abs(round(value, 6)):g}°{side}"
+
+
+def _round_number(largest: float) -> float:
+    """The largest of 1, 2, 5, 10, … (or their tenths) that is not above this."""
+    series = [factor * 10.0**power for power in range(-6, 9) for factor in (1, 2, 5)]
+    return max((number for number in series if number <= largest), default=series[0])
+
+
+def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], window: _Window) -> None:
+    from matplotlib.collections import PolyCollection
+
+    edges = hexagons.steps([hexagon.records for hexagon in drawn])
+    for resolution, group in groupby(drawn, key=lambda hexagon: hexagon.resolution):
+        same_size = list(group)
+        corners = [hexagon.corners for hexagon in same_size]
+        faces = [hexagons.shade_of(hexagon.records, edges) for hexagon in same_size]
+        # A white rim lifts a small cell off a large one of the same shade.
+        rim = PolyCollection(
+            corners, facecolors="white", edgecolors="white", linewidths=2.2, zorder=2 + resolution / 20
+        )
+        cells = PolyCollection(corners, facecolors=faces, edgecolors=EDGE, linewidths=0.7, zorder=2 + resolution / 20)
+        axes.add_collection(rim, autolim=False)
+        axes.add_collection(cells, autolim=False)
+    for label in hexagons.labels(drawn, window.lettering):
+        colour = "white" if hexagons.shade_of(label.records, edges) in hexagons.DARK_SHADES else INK
+        axes.text(
+            label.x, label.y, label.text, color=colour, fontsize=7, fontfamily=FONT, fontweight="bold",
+            ha="center", va="center", clip_on=True, zorder=4,
+        )  # fmt: skip
+
+
+def _draw_points(axes: "Axes", points: Points, index: int) -> None:
+    seen = look(points.name, index)
+    if 0 < len(points) <= legend.MAX_CIRCLES:
+        _draw_circles(axes, points, seen.line)
+    few = len(points) <= 5_000
+    axes.plot(
+        points.longitude,
+        points.latitude,
+        linestyle="none",
+        marker=seen.marker,
+        markersize=4.2 if len(points) <= 500 else 3.0 if few else 0.8,
+        markerfacecolor=seen.colour,
+        markeredgecolor=seen.rim if few else "none",
+        markeredgewidth=0.4 if few else 0.0,
+        scalex=False,
+        scaley=False,
+        zorder=6 + 0.01 * index,
+    )
+
+
+def _draw_circles(axes: "Axes", points: Points, colour: str) -> None:
+    import numpy as np
+    from matplotlib.collections import EllipseCollection
+
+    drawn = np.nan_to_num(points.uncertainty_m) > 0
+    if not drawn.any():
+        return
+    high = 2 * points.uncertainty_m[drawn] / METRES_PER_DEGREE
+    wide = high / np.maximum(np.cos(np.radians(points.latitude[drawn])), 0.05)
+    axes.add_collection(
+        EllipseCollection(
+            wide, high, np.zeros(len(high)), units="xy",
+            offsets=np.column_stack([points.longitude[drawn], points.latitude[drawn]]),
+            offset_transform=axes.transData, facecolor="none", edgecolor=colour, linewidth=0.6, alpha=0.8, zorder=5.5,
+        ),
+        autolim=False,
+    )  # fmt: skip
+
+
+def _write_that_it_is_empty(axes: "Axes") -> None:
+    axes.text(
+        0.5, 0.5, "No place is shown", transform=axes.transAxes, ha="center", va="center", fontsize=10, color=INK,
+        fontfamily=FONT, zorder=9, bbox={"facecolor": "white", "edgecolor": LINE, "boxstyle": "round,pad=0.6"},
+    )  # fmt: skip
+
+
+def _write_title(figure: "Figure", title: str, height: float) -> None:
+    figure.text(
+        LEFT / WIDTH, 1 - 16 / height, shortened(title, 52), fontsize=8.5, fontweight="bold", color=INK,
+        fontfamily=FONT, parse_math=False,
+    )  # fmt: skip
+
+
+def _draw_scale(figure: "Figure", window: _Window, height: float) -> None:
+    """A bar of a round length, true in the middle of the map."""
+    from matplotlib.lines import Line2D
+
+    metres = _round_number(90 * window.metres_per_pixel)
+    length = metres / window.metres_per_pixel
+    right, middle = WIDTH - RIGHT, TOP + window.height + TICKS + ROW / 2
+    ends, y = ((right - length) / WIDTH, right / WIDTH), 1 - middle / height
+    figure.add_artist(Line2D(ends, (y, y), color=INK, linewidth=1.6, marker="|", markersize=5, solid_capstyle="butt"))
+    name = f"{metres / 1000:,g} km" if metres >= 1000 else f"{metres:g} m"
+    figure.text(ends[0] - 6 / WIDTH, y, name, ha="right", va="center", fontsize=7, color=INK, fontfamily=FONT)

@@ -1,0 +1,69 @@
+"""The review page: one HTML file that needs no network and runs no script.
+
+Everything that is not in the template itself goes through one gate: characters that could reorder or hide text are
+made visible, and the rest is escaped.
+"""
+
+import re
+import shlex
+from base64 import b64encode
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.review.page.content import ReviewView
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MAX_CHANGES = 40
+# Controls (but for tab and newline), bidi marks, zero-width characters, tags, and halves of surrogate pairs.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def render_page(review: ReviewView) -> str:
+    return _template().render(
+        review=review,
+        before=_data_uri(review.before_map),
+        after=_data_uri(review.after_map),
+        approve=_command("approve", review),
+        reject=_command("reject", review),
+        max_changes=MAX_CHANGES,
+    )
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(__package__, "."),
+        autoescape=True,
+        finalize=visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("template.html.j2")
+
+
+def visible(value: object) -> object:
+    """Text as a reader may trust it: what would not be seen, or would turn the rest around, is written out."""
+    from markupsafe import Markup
+
+    # What a macro of the template returns has been through here piece by piece.
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return _UNSEEN.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
+
+
+def _data_uri(png: bytes | None) -> str | None:
+    return None if png is None else f"data:image/png;base64,{b64encode(png).decode('ascii')}"
+
+
+def _command(decision: str, review: ReviewView) -> str:
+    """Quoted, because it will be pasted into a shell."""
+    key, digest = shlex.quote(review.key), shlex.quote(review.release_digest)
+    return f"kfm review {decision} {key} \\\n  --digest {digest} \\\n  --key FILE --reason 'WHY'"

@@ -1,0 +1,217 @@
+"""The pieces of a review page, from Arrow tables: places for its maps, the difference, the first rows.
+
+Belongs here: reading tables. Does not: words about policy and measures (`sentences`), drawing and rendering.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS, UNCERTAINTY
+from kfm_pipelines.care.review.page.content import CellChange, Difference, Sample, SampleColumn
+from kfm_pipelines.care.review.page.places import CellCount, MapPlaces, Points
+from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
+from kfm_pipelines.declarations.dataset import Dataset
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["difference", "measure_rows", "places_after", "places_before", "rule_sentences", "sample"]
+
+_SIDE = "kfm_side"  # +1 for a row of the current table, -1 for one of the previous
+_COUNTED = "kfm_counted"
+
+
+def places_before(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+    """The true places, shapes by their middle. For the restricted tier only."""
+    import numpy as np
+
+    longitude, latitude = _coordinates(original, dataset)
+    shown = np.isfinite(longitude) & np.isfinite(latitude)
+    points = _by_class(original, class_column, shown, (longitude, latitude, np.zeros(len(longitude))))
+    return MapPlaces(points=points, without_place=int((~shown).sum()))
+
+
+def places_after(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+    """What anyone will see: cells with their counts, and the points that were left or moved."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    longitude, latitude = _coordinates(published, dataset)
+    counts = _floats(published, RECORDS, default=1.0)
+    in_cell = np.zeros(len(longitude), dtype=bool)
+    if CELL in published.column_names:
+        in_cell = pc.is_valid(published[CELL]).to_numpy()
+    shown = np.isfinite(longitude) & np.isfinite(latitude) & ~in_cell
+    uncertainty = np.nan_to_num(_floats(published, UNCERTAINTY, default=0.0))
+    return MapPlaces(
+        cells=_cells(published),
+        points=_by_class(published, class_column, shown, (longitude, latitude, uncertainty)),
+        without_place=int(counts[~shown & ~in_cell].sum()),
+    )
+
+
+def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
+    """Where a dataset has a geometry, that is the place; a pair of columns only says it again."""
+    import numpy as np
+    import shapely
+
+    if dataset.table.geometry_column is not None:
+        shapes = shapely.from_wkb(
+            table[dataset.table.geometry_column].to_numpy(zero_copy_only=False), on_invalid="ignore"
+        )
+        middles = shapely.centroid(shapes)
+        return shapely.get_x(middles), shapely.get_y(middles)
+    if dataset.table.longitude_column is None or dataset.table.latitude_column is None:
+        nowhere = np.full(table.num_rows, np.nan)
+        return nowhere, nowhere
+    return _floats(table, dataset.table.longitude_column), _floats(table, dataset.table.latitude_column)
+
+
+def _floats(table: "pa.Table", name: str, default: float = float("nan")) -> "NDArray[np.float64]":
+    import numpy as np
+
+    if name not in table.column_names:
+        return np.full(table.num_rows, default)
+    return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _cells(published: "pa.Table") -> tuple[CellCount, ...]:
+    if CELL not in published.column_names:
+        return ()
+    released = published.filter(published[CELL].is_valid())
+    counted = released.group_by(CELL).aggregate([(RECORDS, "sum")]).sort_by(CELL)
+    return tuple(
+        CellCount(cell, int(records))
+        for cell, records in zip(counted[CELL].to_pylist(), counted[f"{RECORDS}_sum"].to_pylist(), strict=True)
+    )
+
+
+def _by_class(
+    table: "pa.Table",
+    class_column: str | None,
+    shown: "NDArray[np.bool_]",
+    columns: "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]",
+) -> tuple[Points, ...]:
+    import numpy as np
+
+    if not shown.any():
+        return ()
+    if class_column is None:
+        return (Points("points", *(column[shown] for column in columns)),)
+    names = np.array([name or "no class" for name in table[class_column].to_pylist()])
+    return tuple(
+        Points(str(name), *(column[shown & (names == name)] for column in columns)) for name in np.unique(names[shown])
+    )
+
+
+def difference(previous: "pa.Table | None", current: "pa.Table") -> Difference | None:
+    """By cell, over the columns both have. The number of a row says nothing, so it is not compared."""
+    if previous is None:
+        return None
+    before, after = _typed_columns(previous), _typed_columns(current)
+    return Difference(
+        rows_before=previous.num_rows,
+        rows_after=current.num_rows,
+        records_before=_records(previous),
+        records_after=_records(current),
+        cells=_changes(previous, current, [name for name, kind in after.items() if before.get(name) == kind]),
+        columns_added=tuple(name for name, kind in after.items() if before.get(name) != kind),
+        columns_removed=tuple(name for name, kind in before.items() if after.get(name) != kind),
+    )
+
+
+def _typed_columns(table: "pa.Table") -> "dict[str, pa.DataType]":
+    return {field.name: field.type for field in table.schema if field.name != RECORD}
+
+
+def _records(table: "pa.Table") -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(table[RECORDS]).as_py() or 0) if RECORDS in table.column_names else int(table.num_rows)
+
+
+def _changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[str]) -> tuple[CellChange, ...]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sided = pa.concat_tables([_sided(previous, shared, -1), _sided(current, shared, 1)])
+    counted = sided.group_by([*shared, _COUNTED]).aggregate([(_SIDE, "sum")])
+    surplus = counted.filter(pc.not_equal(counted[f"{_SIDE}_sum"], 0))
+    per_cell: dict[str | None, list[int]] = {}
+    cells = surplus[CELL].to_pylist() if CELL in shared else [None] * surplus.num_rows
+    for cell, side in zip(cells, surplus[f"{_SIDE}_sum"].to_pylist(), strict=True):
+        came_and_went = per_cell.setdefault(cell, [0, 0])
+        came_and_went[0] += max(side, 0)
+        came_and_went[1] += max(-side, 0)
+    counts = _records_per_cell(previous), _records_per_cell(current)
+    changes = (
+        _change(cell, came, went, counts[0].get(cell, 0), counts[1].get(cell, 0))
+        for cell, (came, went) in per_cell.items()
+    )
+    return tuple(sorted(changes, key=lambda change: (-change.size, change.cell is None, change.cell or "")))
+
+
+def _sided(table: "pa.Table", shared: Sequence[str], side: int) -> "pa.Table":
+    import numpy as np
+    import pyarrow as pa
+
+    # A new table: what the old ones say about nulls and in their metadata would keep them apart.
+    marks = {_COUNTED: np.ones(table.num_rows, np.int64), _SIDE: np.full(table.num_rows, side)}
+    return pa.table({name: table[name] for name in shared} | marks)
+
+
+def _change(cell: str | None, came: int, went: int, before: int, after: int) -> CellChange:
+    changed = min(came, went)
+    return CellChange(cell, came - changed, went - changed, changed, before, after)
+
+
+def _records_per_cell(table: "pa.Table") -> dict[str | None, int]:
+    if CELL not in table.column_names:
+        return {None: _records(table)}
+    counted = table.group_by(CELL).aggregate([(RECORDS, "sum")])
+    return dict(zip(counted[CELL].to_pylist(), counted[f"{RECORDS}_sum"].to_pylist(), strict=True))
+
+
+def sample(published: "pa.Table", *, wording: str | None, rows: int = 20) -> Sample:
+    repeating = tuple(name for name in published.column_names if _only_says(published, name, wording))
+    shown = published.drop_columns(list(repeating)) if repeating else published
+    cells = [[_as_text(value) for value in column.to_pylist()] for column in shown.slice(0, rows).columns]
+    return Sample(
+        columns=tuple(SampleColumn(field.name, _is_number(field.type)) for field in shown.schema),
+        rows=tuple(zip(*cells, strict=True)),
+        rows_in_all=published.num_rows,
+        only_wording=repeating,
+    )
+
+
+def _only_says(published: "pa.Table", name: str, wording: str | None) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = published[name]
+    if wording is None or published.num_rows == 0 or not pa.types.is_string(column.type):
+        return False
+    return pc.all(pc.fill_null(pc.equal(column, wording), fill_value=False)).as_py() is True
+
+
+def _is_number(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _as_text(value: object) -> str:
+    import shapely
+
+    match value:
+        case None:
+            return "–"
+        case bytes():
+            shape = shapely.from_wkb(value, on_invalid="ignore")
+            return "not a geometry" if shape is None else str(shape.geom_type)
+        case float():
+            return f"{value:.5f}".rstrip("0").rstrip(".")
+        case _:
+            return str(value)

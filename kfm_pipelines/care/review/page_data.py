@@ -1,0 +1,137 @@
+"""The page a reviewer decides by, put together from what is staged; with the true places only for who may see them."""
+
+from pathlib import Path
+
+from kfm_pipelines.care.exemptions import exemptions_of
+from kfm_pipelines.care.governance import Oversight, oversight_of
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.review import tables
+from kfm_pipelines.care.review.maps import map_of_original, map_of_release
+from kfm_pipelines.care.review.page import content
+from kfm_pipelines.care.review.page.page import render_page
+from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
+from kfm_pipelines.care.review.page.view import difference, sample
+from kfm_pipelines.care.review.tables import Waiting
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import audit, wal
+from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.revisions import current_revision
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores import Layout
+
+
+def review_page(workshop: Workshop, key: str, private_key: Path | None) -> str:
+    """HTML. With a key of the authority it shows what the data was before masking, and the audit says who looked."""
+    waiting = tables.waiting_review(workshop.database, key)
+    dataset = workshop.datasets[waiting.dataset]
+    oversight = oversight_of(workshop, dataset)
+    _refuse_if_unmasked(oversight, key, private_key)
+    before_map = None
+    if private_key is not None:
+        _record_read(oversight, waiting, private_key)
+        original = workshop.store.read(Layout(dataset.pipeline).computed(key, waiting.txn))
+        before_map = map_of_original(workshop, dataset, key, read_parquet(original, key))
+    return render_page(_view(oversight, waiting, before_map))
+
+
+def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None) -> None:
+    """What an exemption would let out unmasked has not been let out yet."""
+    given = exemptions_of(oversight.workshop.database, oversight.dataset.dataset)
+    covering = [one.id for one in given if one.covers(key)]
+    if covering and private_key is None and not oversight.policy.is_open:
+        raise ReviewRefused(
+            f"{key}: under {covering[0]} it would go out unmasked; it takes a reviewer's --key to see it"
+        )
+
+
+def _record_read(oversight: Oversight, waiting: Waiting, private_key: Path) -> None:
+    """Before anything is read: whoever asks has to prove that they may."""
+    statement = {"statement": "restricted-read", "key": waiting.key, "release": waiting.release_digest}
+    signed = oversight.sign(statement, private_key)
+    entry = AuditEntry(
+        Action.RESTRICTED_READ,
+        signed.holder,
+        waiting.dataset,
+        oversight.policy.name,
+        key=waiting.key,
+        txn=waiting.txn,
+        digest=waiting.release_digest,
+        detail={"key_id": signed.key_id, "signature": signed.signature},
+    )
+    with oversight.workshop.database.transaction() as connection:
+        audit.record(connection, entry)
+
+
+def _view(oversight: Oversight, waiting: Waiting, before_map: bytes | None) -> content.ReviewView:
+    workshop, dataset, policy = oversight.workshop, oversight.dataset, oversight.policy
+    layout = Layout(dataset.pipeline)
+    published = read_parquet(workshop.store.read(layout.staged_data(waiting.key, waiting.txn)), waiting.key)
+    current = current_revision(workshop.database, waiting.key)
+    previous = read_parquet(workshop.store.read(layout.content(current.content_hash)), waiting.key) if current else None
+    return content.ReviewView(
+        key=waiting.key,
+        title=dataset.title,
+        dataset=dataset.dataset,
+        window=waiting.key.split(":")[3],
+        revision=waiting.release["revision"],
+        release_digest=waiting.release_digest,
+        content_hash=waiting.release["content_hash"],
+        policy=_policy_view(policy, oversight),
+        verification=_verification(workshop, waiting),
+        measures=measure_rows(_measures(workshop, waiting)),
+        sample=sample(published, wording=policy.wording),
+        difference=difference(previous, published),
+        after_map=map_of_release(workshop, dataset, waiting.key, published),
+        before_map=before_map,
+        restricted=before_map is not None,
+    )
+
+
+def _policy_view(policy: Policy, oversight: Oversight) -> content.PolicyView:
+    return content.PolicyView(
+        name=policy.name,
+        reason=policy.reason,
+        authority=oversight.authority.name,
+        reviewed_on=policy.reviewed_on.isoformat(),
+        review_by=policy.review_by.isoformat(),
+        labels=tuple(policy.labels),
+        rules=tuple(rule_sentences(policy)),
+        minimum_count=policy.minimum_count,
+        key_id=policy.key_id,
+        kept=tuple(policy.columns.keep),
+        withheld=(*policy.columns.withhold, *_dropped(oversight.dataset, policy)),
+        wording=policy.wording,
+    )
+
+
+def _dropped(dataset: Dataset, policy: Policy) -> list[str]:
+    """Columns with a place that are not in the published table at all."""
+    if policy.is_open:
+        return []
+    main = {dataset.table.longitude_column, dataset.table.latitude_column, dataset.table.geometry_column}
+    return [name for name in dataset.table.place_columns if name not in main]
+
+
+def _verification(workshop: Workshop, waiting: Waiting) -> content.Verification:
+    rows = workshop.database.fetch(
+        """
+        SELECT passed, findings FROM kfm.verdicts
+        WHERE key = %(key)s AND txn = %(txn)s AND gate = 'care' AND content_hash = %(digest)s
+        """,
+        {"key": waiting.key, "txn": waiting.txn, "digest": waiting.release_digest},
+    )
+    if not rows:
+        return content.Verification(False, ("there is no verdict about this release",))
+    findings = tuple(f"{f['subject']}: expected {f['expected']}, found {f['measured']}" for f in rows[0]["findings"])
+    return content.Verification(bool(rows[0]["passed"]), findings)
+
+
+def _measures(workshop: Workshop, waiting: Waiting) -> dict[str, object]:
+    with workshop.database.transaction() as connection:
+        masked = wal.entry_of(connection, waiting.key, waiting.txn, Step.MASK)
+    measures = dict(masked.detail["measures"]) if masked else {}
+    # Where nothing is displaced there is no distance to tell.
+    return {name: value for name, value in measures.items() if name != "displacement_m" or value is not None}

@@ -1,0 +1,145 @@
+"""Reviews: which staged releases wait for somebody with authority, and what was decided about each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.signatures import Signature
+from kfm_pipelines.errors import ReviewRefused
+from kfm_pipelines.state import audit
+from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.text import one_line
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A release that nobody has decided about yet."""
+
+    key: str
+    dataset: str
+    txn: int
+    release_digest: str
+    since: datetime
+    release: Mapping[str, Any]  # as it was staged
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    key: str
+    release_digest: str
+    decision: str
+    signed: Signature
+    at: datetime
+
+
+def waiting_reviews(database: Database, dataset: str | None = None, *, also_approved: bool = False) -> list[Waiting]:
+    """The longest waiting first; those that were approved and not yet taken up are left out, unless asked for."""
+    rows = database.fetch(
+        """
+        SELECT k.key, k.dataset, k.awaiting, w.txn, w.at, w.detail
+        FROM kfm.keys k CROSS JOIN LATERAL (
+            SELECT txn, at, detail FROM kfm.wal WHERE key = k.key AND step = 'stage_atomic' ORDER BY id DESC LIMIT 1) w
+        WHERE k.awaiting IS NOT NULL AND k.owner IS NULL AND (k.due_at IS NULL OR %(also_approved)s)
+          AND k.dataset = coalesce(%(dataset)s, k.dataset)
+        ORDER BY w.at, k.key
+        """,
+        {"dataset": dataset, "also_approved": also_approved},
+    )
+    return [Waiting(r["key"], r["dataset"], r["txn"], r["awaiting"], r["at"], r["detail"]) for r in rows]
+
+
+def waiting_review(database: Database, key: str, *, also_approved: bool = False) -> Waiting:
+    for waiting in waiting_reviews(database, also_approved=also_approved):
+        if waiting.key == key:
+            return waiting
+    raise ReviewRefused(f"{one_line(key, 200)}: no release of this key awaits review")
+
+
+def decisions_about(database: Database, key: str, release_digest: str) -> list[Decision]:
+    """Everything that was decided about one release, in order."""
+    rows = database.fetch(
+        "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id",
+        {"key": key, "digest": release_digest},
+    )
+    return [_decision(row) for row in rows]
+
+
+def approve(database: Database, waiting: Waiting, signed: Signature, policy: str) -> None:
+    """Record the decision and let the key be worked on: the same bytes come out again, and then are published."""
+    with database.transaction() as connection:
+        _decide(connection, waiting, "approved", signed, policy)
+        freed = connection.execute(
+            """
+            UPDATE kfm.keys SET due_at = clock_timestamp()
+            WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL AND due_at IS NULL
+            """,
+            {"key": waiting.key, "digest": waiting.release_digest},
+        ).rowcount
+        if not freed:
+            raise _gone(waiting)
+
+
+def reject(database: Database, waiting: Waiting, signed: Signature, policy: str, lease_seconds: int) -> Claim:
+    """Record the decision and take the key, if it still waits with this release; then nobody can publish it."""
+    owner = f"review {signed.key_id}"
+    with database.transaction() as connection:
+        row = connection.execute(
+            """
+            UPDATE kfm.keys
+            SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1, due_at = NULL,
+                lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+            WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL
+            RETURNING epoch, attempts
+            """,
+            {"key": waiting.key, "digest": waiting.release_digest, "owner": owner, "lease": lease_seconds},
+        ).fetchone()
+        if row is None:
+            raise _gone(waiting)
+        _decide(connection, waiting, "rejected", signed, policy)
+    return Claim(waiting.key, row["epoch"], row["attempts"], owner)
+
+
+def _gone(waiting: Waiting) -> ReviewRefused:
+    return ReviewRefused(f"{waiting.key}: this release does not await review any more; look again")
+
+
+def _decide(
+    connection: "Connection[dict[str, Any]]", waiting: Waiting, decision: str, signed: Signature, policy: str
+) -> None:
+    connection.execute(
+        """
+        INSERT INTO kfm.review_decisions
+            (key, release_digest, decision, statement, authority, holder, key_id, signature)
+        VALUES (%(key)s, %(digest)s, %(decision)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
+        """,
+        {
+            "key": waiting.key,
+            "digest": waiting.release_digest,
+            "decision": decision,
+            **signed.as_row(),
+        },
+    )
+    action = Action.REVIEW_APPROVED if decision == "approved" else Action.REVIEW_REJECTED
+    audit.record(
+        connection,
+        AuditEntry(
+            action,
+            signed.holder,
+            waiting.dataset,
+            policy,
+            key=waiting.key,
+            txn=waiting.txn,
+            digest=waiting.release_digest,
+            detail={"reason": signed.statement.get("reason", "")},
+        ),
+    )
+
+
+def _decision(row: Mapping[str, Any]) -> Decision:
+    return Decision(row["key"], row["release_digest"], row["decision"], Signature.of_row(row), row["at"])

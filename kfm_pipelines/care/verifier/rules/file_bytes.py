@@ -1,0 +1,161 @@
+"""The file as bytes: footer, statistics, metadata and whatever lies between pages carry nothing protected either."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.verifier.case import Case
+from kfm_pipelines.care.verifier.evidence import Breach, read_table
+from kfm_pipelines.care.verifier.protected import numbers_in, texts_in
+from kfm_pipelines.care.verifier.rules.leaks import search
+from kfm_pipelines.care.verifier.search.distinct import is_among
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Floats = npt.NDArray[np.float64]
+
+_SCHEMA = b"ARROW:schema"
+_SHORTEST = 6  # bytes; shorter texts come up by accident
+
+
+def statistics_are_of_the_published(case: Case) -> Iterator[Breach]:
+    """Smallest and largest values are those of the rows beside them, not of the rows they were made from."""
+    import pyarrow.compute as pc
+
+    start, wrong = 0, 0
+    for index in range(case.footer.num_row_groups):
+        group = case.footer.row_group(index)
+        rows = slice(start, start + group.num_rows)
+        start += group.num_rows
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            if chunk.is_stats_set and chunk.statistics.has_min_max:
+                ends = pc.min_max(_values(case, chunk.path_in_schema, rows)).as_py()
+                wrong += (chunk.statistics.min, chunk.statistics.max) != (ends["min"], ends["max"])
+    if wrong:
+        yield Breach(
+            "footer-statistics", "data", "smallest and largest values of the published rows", f"{wrong} others"
+        )
+
+
+def _values(case: Case, name: str, rows: slice) -> "pa.Array | pa.ChunkedArray":
+    """Of some rows, the different ones where they are known."""
+    import pyarrow as pa
+
+    column = case.published.column(name)
+    if pa.types.is_dictionary(column.type):
+        return case.texts_of(name).of_rows(rows.start, rows.stop)
+    return column.slice(rows.start, rows.stop - rows.start)
+
+
+def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
+    texts = [case.footer.created_by or ""]
+    numbers: list[float] = []
+    for metadata in _metadata(case):
+        for name, value in metadata.items():
+            text = value.decode("utf-8", "replace")
+            document = _document(text)
+            texts += [name.decode("utf-8", "replace"), text, *texts_in(document)]
+            numbers += numbers_in(document)
+    yield from search(case, "metadata", texts, numbers)
+
+
+def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
+    blobs = (case.evidence.data, _schema(case))
+    found = sum(coordinates_in(blob, case.places.parts) for blob in blobs)
+    if found:
+        yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
+
+
+def footer_holds_no_text(case: Case) -> Iterator[Breach]:
+    """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
+    blobs = (case.evidence.data[_end_of_pages(case) :], _schema(case))
+    found = case.texts.written_in([blob.lower() for blob in blobs], _SHORTEST)
+    if found:
+        yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
+
+
+def bytes_are_canonical(case: Case) -> Iterator[Breach]:
+    """What no row has (an unused entry of a dictionary, bytes between pages, a cut between rows) can say anything."""
+    if case.evidence.rewritten == case.evidence.data:
+        return
+    yield Breach("canonical-bytes", "data", "the bytes that writing its table again gives", "other bytes")
+    again, _ = read_table(case.evidence.rewritten, "rewritten")
+    published, _ = read_table(case.evidence.data, "data")
+    if not again.equals(published, check_metadata=True):
+        yield Breach("canonical-bytes", "rewritten", "the table of the data", "another table")
+
+
+def coordinates_in(blob: bytes, places: "Iterable[Floats]") -> int:
+    """How often a place occurs in bytes as a Parquet file or WKB holds it, in either byte order. Places are sorted.
+
+    Nearly all bytes are sorted out by their first 16 bits, of which places of one dataset have few. To be the same
+    number is to be the same bytes, because no place is zero or no number.
+    """
+    import numpy as np
+
+    marked = [part[(part.view(np.uint64) & np.uint64(0xFFFFFFFF)) != 0] for part in places]  # not mostly zeros
+    heads = np.zeros(2**16, np.bool_)
+    for part in marked:
+        heads[part.view(np.uint64) >> np.uint64(48)] = True
+    orders = (order for words in _words(blob) for order in (words, words.byteswap()))
+    likely = [order[heads[order.view("<u2")[3::4]]].view("<f8") for order in orders]
+    return sum(int(is_among(words, part).sum()) for words in likely for part in marked)
+
+
+def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
+    """Every eight bytes in a row, at all eight offsets."""
+    import numpy as np
+
+    for offset in range(8):
+        length = (len(blob) - offset) // 8
+        if length > 0:
+            yield np.frombuffer(blob, dtype="<u8", count=length, offset=offset)
+
+
+def _end_of_pages(case: Case) -> int:
+    ends = [4]
+    for index in range(case.footer.num_row_groups):
+        group = case.footer.row_group(index)
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            starts = [one for one in (chunk.dictionary_page_offset, chunk.data_page_offset) if one]
+            ends.append(min(starts) + chunk.total_compressed_size)
+    return max(ends)
+
+
+def _metadata(case: Case) -> Iterator[dict[bytes, bytes]]:
+    whole = dict(case.footer.metadata or {})
+    yield {name: value for name, value in whole.items() if name != _SCHEMA}
+    yield dict(case.schema.metadata or {})
+    for field in case.schema:
+        yield dict(field.metadata or {})
+
+
+def _document(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _schema(case: Case) -> bytes:
+    """The Arrow schema, which the footer holds as base64."""
+    try:
+        return base64.b64decode((case.footer.metadata or {}).get(_SCHEMA, b""))
+    except binascii.Error:
+        return b""
+
+
+RULES = (
+    statistics_are_of_the_published,
+    metadata_holds_nothing_protected,
+    bytes_hold_no_coordinate,
+    footer_holds_no_text,
+)
+CANONICAL = (bytes_are_canonical,)

@@ -1,0 +1,107 @@
+"""The STAC Item, and the file's own description of itself: a box from published places, and what readers are told."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.verifier.case import Case
+from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.search.bbox import Box, published_boxes
+from kfm_pipelines.declarations.dataset import Dataset
+
+_DEGREES = 1e-6  # what rounding may change; a tenth of a metre
+
+
+def naming(policy: Policy, dataset: Dataset, item: Mapping[str, Any]) -> Iterator[Breach]:
+    """What an Item says under every policy, open ones too."""
+    properties = item["properties"]
+    if properties.get("kfm:policy") != policy.name:
+        yield Breach("item-policy", "item: kfm:policy", policy.name, "something else")
+    if policy.labels and properties.get("kfm:labels") != policy.labels:
+        yield Breach("item-labels", "item: kfm:labels", "the policy's labels", "something else")
+    if dataset.sovereignty is not None and not _says(properties.get("kfm:sovereignty"), dataset.sovereignty.notice):
+        yield Breach("item-sovereignty", "item: kfm:sovereignty", "the notice of the nations", "something else")
+
+
+def item_names_the_policy(case: Case) -> Iterator[Breach]:
+    yield from naming(case.policy, case.dataset, case.item)
+
+
+def item_warns(case: Case) -> Iterator[Breach]:
+    warning = case.item["properties"].get("anon:warning")
+    if not isinstance(warning, str) or not warning.strip():
+        yield Breach("item-warning", "item: anon:warning", "a warning that places are masked", "none")
+
+
+def item_is_where_the_published_is(case: Case) -> Iterator[Breach]:
+    boxes = published_boxes(case)
+    box, geometry = case.item.get("bbox"), case.item.get("geometry")
+    if not boxes:
+        if box is not None or geometry is not None:
+            yield Breach("item-box", "item", "no geometry and no bbox: nothing published has a place", "some")
+    elif not any(_is_box(box, expected) and _is_rectangle(geometry, expected) for expected in boxes):
+        yield Breach("item-box", "item", "the box around the published places, twice", "something else")
+
+
+def file_is_where_the_published_is(case: Case) -> Iterator[Breach]:
+    """GeoParquet tells the box of each geometry column."""
+    for metadata in (case.footer.metadata, case.published.schema.metadata):
+        for box in _geo_boxes((metadata or {}).get(b"geo")):
+            if not any(_is_box(box, expected) for expected in published_boxes(case)):
+                yield Breach("geo-box", "data: geo", "the box around the published places", "something else")
+                return
+
+
+def _geo_boxes(value: bytes | None) -> Iterator[object]:
+    """What cannot be read comes out as no box, so that it is none of the expected ones."""
+    if value is None:
+        return
+    try:
+        columns = json.loads(value)["columns"].values()
+        yield from [column["bbox"] for column in columns if "bbox" in column]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        yield None
+
+
+def _is_box(found: object, expected: Box) -> bool:
+    if not isinstance(found, list) or len(found) != 4:
+        return False
+    return all(_is_near(number, wanted) for number, wanted in zip(found, expected, strict=True))
+
+
+def _is_rectangle(geometry: object, box: Box) -> bool:
+    """All four corners and nothing between them."""
+    if not isinstance(geometry, dict) or geometry.get("type") != "Polygon":
+        return False
+    west, south, east, north = box
+    rings = geometry.get("coordinates")
+    if not isinstance(rings, list) or len(rings) != 1 or not isinstance(rings[0], list):
+        return False
+    corners = {(west, south), (east, south), (east, north), (west, north)}
+    reached = [_corner(point, corners) for point in rings[0]]
+    return None not in reached and set(reached) == corners
+
+
+def _corner(point: object, corners: set[tuple[float, float]]) -> tuple[float, float] | None:
+    if not isinstance(point, list) or len(point) != 2:
+        return None
+    return next((corner for corner in corners if all(map(_is_near, point, corner))), None)
+
+
+def _is_near(found: object, wanted: float) -> bool:
+    return isinstance(found, int | float) and abs(found - wanted) <= _DEGREES
+
+
+def _says(value: object, notice: str) -> bool:
+    if isinstance(value, dict):
+        return any(_says(inner, notice) for inner in value.values())
+    return value == notice
+
+
+RULES = (
+    item_names_the_policy,
+    item_warns,
+    item_is_where_the_published_is,
+    file_is_where_the_published_is,
+)

@@ -1,0 +1,171 @@
+"""Leaks: nothing of what is protected occurs anywhere in what would be published, in whatever form.
+
+Belongs here: the rules about values and texts. Does not: bytes and footers of the file (`file_bytes`).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.rules import Leave
+from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.protected import decimals, metres, numbers_in, step_of, texts_in
+from kfm_pipelines.care.verifier.search.bbox import published_numbers
+from kfm_pipelines.care.verifier.search.cells import is_cell
+from kfm_pipelines.care.verifier.search.phrases import is_number
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Written = tuple[list[str], list[str]]  # degrees and metres of one text
+
+_CELL = re.compile(r"(?<![0-9a-z])8[0-9a-f]{14}(?![0-9a-z])")
+_METRES_FROM = 10_000  # below, a whole number is a shelf mark and no grid coordinate
+_MOMENT = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?")
+
+
+def numbers_are_not_places(case: Case) -> Iterator[Breach]:
+    """No number is a protected place; with few digits, not the place of its own row."""
+    hidden = _hidden_records(case)
+    rows = [(share, list(_row_places(case, share))) for share in _row_by_row(case)]
+    for name in _of_type(case, "double", "int64"):
+        found = case.places.told_by(case.floats(name, hidden))
+        found += sum(_own(case.floats(name, share.link_records), places) for share, places in rows)
+        if found:
+            yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
+
+
+def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
+    for name in _kept_texts(case):
+        texts = [text for text in case.texts_of(name).distinct.to_pylist() if text]
+        held = sum(map(bool, case.texts.found_in_each(texts)))
+        if held:
+            yield Breach("leak-text", name, "no text that holds a withheld value", f"{held} different texts")
+
+
+def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
+    for name in _kept_texts(case):
+        texts = case.texts_of(name)
+        distinct = texts.distinct.to_pylist()
+        held = sum(_tells_a_place(case, text) for text in distinct if text)
+        numbers = [(decimals(text), metres(text)) for text in distinct]
+        rows = ((share, texts.which[share.link_records]) for share in _row_by_row(case))
+        held += sum(_own_in_text(case, share, numbers, which) for share, which in rows)
+        if held:
+            yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
+
+
+def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
+    for subject, documents in (
+        ("item", [case.item]),
+        ("documents", [*case.documents, *case.evidence.documents, *case.evidence.records]),
+    ):
+        texts = [_MOMENT.sub(" ", text) for document in documents for text in texts_in(document)]
+        yield from search(case, subject, texts, (number for one in documents for number in numbers_in(one)))
+
+
+def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[float]) -> Iterator[Breach]:
+    """Everything but numbers that the published table itself gives: its outermost coordinates."""
+    texts = list(texts)
+    held = sum(any(map(_is_telling, phrases)) for phrases in case.texts.found_in_each(texts))
+    if held:
+        yield Breach("leak-text", subject, "no withheld value", f"{held} texts with one")
+    written = [number for text in texts for number in decimals(text)]
+    written += [number for value in numbers for number in decimals(f"{value!r}")]
+    open_to_all = published_numbers(case)
+    near = sum(case.places.near(number) and not _is_one_of(number, open_to_all) for number in written)
+    near += sum(_other_cells(case, text) for text in texts)
+    if near:
+        yield Breach("leak-coordinates", subject, "no protected coordinate", f"{near} that are near one")
+
+
+def _other_cells(case: Case, text: str) -> int:
+    """H3 cells that are not published as such."""
+    return sum(is_cell(found) and found not in case.cells.names for found in _CELL.findall(text.lower()))
+
+
+def _is_telling(phrase: str) -> bool:
+    """A short number in a document is a year or a count."""
+    return not is_number(phrase) or len(phrase) >= 6
+
+
+def _is_one_of(written: str, numbers: "npt.NDArray[np.float64]") -> bool:
+    return bool((abs(numbers - float(written)) <= 0.51 * step_of(written)).any())
+
+
+def _tells_a_place(case: Case, text: str) -> bool:
+    """A pair of numbers that can be read as a place of this dataset, or one number that can only be a protected one."""
+    found = decimals(text)
+    if _other_cells(case, text) or any(case.in_extent(float(one), float(other)) for one, other in pairwise(found)):
+        return True
+    return any(not case.places.dense_at(number) and case.places.near(number) for number in found)
+
+
+def _own(values: "Floats", row_places: "Sequence[Floats]") -> int:
+    """How many numbers are a place of the very row they come from."""
+    import numpy as np
+
+    found = np.zeros(len(values), np.bool_)
+    for places in row_places:
+        found |= values == places
+    same = values[found]
+    marked = (np.round(same, 2) != same) | (np.abs(same) >= 1000)
+    return int((marked & np.isfinite(same)).sum())
+
+
+def _own_in_text(case: Case, share: Share, numbers: "Sequence[Written]", which: "npt.NDArray[np.int32]") -> int:
+    """How many numbers in texts are a place of the very row they come from: degrees from three decimals, or metres."""
+    import numpy as np
+
+    some = np.array([bool(degrees or grid) for degrees, grid in numbers] + [False], dtype=np.bool_)
+    told, found = np.flatnonzero(some[which]), 0
+    if not len(told):
+        return 0
+    for text, *places in zip(which[told], *(places[told] for places in _row_places(case, share)), strict=True):
+        degrees, grid = numbers[text]
+        far = [place for place in places if abs(place) >= _METRES_FROM]
+        found += sum(_is_any(number, places) for number in degrees) + sum(_is_any(number, far) for number in grid)
+    return found
+
+
+def _is_any(written: str, places: Iterable[float]) -> bool:
+    return any(abs(abs(float(written)) - abs(place)) < step_of(written) for place in places)
+
+
+def _row_places(case: Case, share: Share) -> "Iterator[Floats]":
+    yield case.origins.longitudes[share.link_rows]
+    yield case.origins.latitudes[share.link_rows]
+    for column in case.dataset.table.columns:
+        if column.name in case.dataset.table.place_columns and column.type in ("float64", "int64"):
+            yield case.original_floats(column.name, share.link_rows)
+
+
+def _row_by_row(case: Case) -> Iterator[Share]:
+    """Shares that hide places, and whose records are single rows or groups of them."""
+    return (share for share in case.shares if not isinstance(share.rule, Leave))
+
+
+def _hidden_records(case: Case) -> "npt.NDArray[np.int64]":
+    import numpy as np
+
+    return np.concatenate([np.empty(0, np.int64), *(share.records for share in _row_by_row(case))])
+
+
+def _kept_texts(case: Case) -> list[str]:
+    return [name for name in _of_type(case, "string") if name in case.policy.columns.keep]
+
+
+def _of_type(case: Case, *types: str) -> list[str]:
+    return [field.name for field in case.schema if str(field.type) in types and field.name != "record"]
+
+
+RULES = (
+    numbers_are_not_places,
+    texts_hold_nothing_withheld,
+    texts_hold_no_coordinates,
+    documents_hold_nothing_protected,
+)

@@ -1,0 +1,181 @@
+"""H3 cells as the verifier sees them: valid or not, their centre, outline and radius, and which one holds a point."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.verifier.search.distinct import Texts
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Degrees = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
+
+_AT_ONCE = 65_536  # places; what is worked out of them stays in the processor's cache
+_NEARLY = 0.99
+_FINEST = 10  # cells of 130 m
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The different cells of a column, and for each of its values which one it is; -1 where it is none."""
+
+    names: frozenset[str]  # also of what is no cell
+    codes: "npt.NDArray[np.uint64]"
+    positions: "Numbers"
+
+    @cached_property
+    def resolutions(self) -> "Numbers":
+        import h3.api.basic_int as h3
+        import numpy as np
+
+        return np.array([h3.get_resolution(int(code)) for code in self.codes], dtype=np.int64)
+
+    @cached_property
+    def centres(self) -> "tuple[Degrees, Degrees]":
+        """Longitudes and latitudes."""
+        import h3.api.basic_int as h3
+        import numpy as np
+
+        found = np.array([h3.cell_to_latlng(int(code)) for code in self.codes], dtype=np.float64).reshape(-1, 2)
+        return found[:, 1], found[:, 0]
+
+    @cached_property
+    def outlines(self) -> "npt.NDArray[Any]":
+        import h3.api.basic_int as h3
+        import numpy as np
+        import shapely
+
+        rings = [[(x, y) for y, x in h3.cell_to_boundary(int(code))] for code in self.codes]
+        return np.array([shapely.Polygon(ring) for ring in rings], dtype=object)
+
+    @cached_property
+    def radii(self) -> "Degrees":
+        """Metres from the centre to the farthest corner."""
+        import numpy as np
+        import shapely
+
+        corners, of = shapely.get_coordinates(self.outlines, return_index=True)
+        longitudes, latitudes = self.centres
+        reach = metres(longitudes[of], latitudes[of], corners[:, 0], corners[:, 1])
+        farthest = np.zeros(len(self.codes))
+        np.maximum.at(farthest, of, reach)
+        return farthest
+
+    def hold(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+        """Whether each place lies in the cell at this position. H3 is only asked about those near an edge."""
+        import numpy as np
+
+        held = np.zeros(len(positions), np.bool_)
+        for start in range(0, len(positions), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            away = _on_the_sphere(longitudes[part], latitudes[part]) - self._middles[positions[part]]
+            held[part] = np.einsum("ij,ij->i", away, away) < self._surely[positions[part]]
+        rest = np.flatnonzero(~held)
+        held[rest] = self._surround(positions[rest], longitudes[rest], latitudes[rest])
+        rest = rest[~held[rest]]
+        at = positions[rest]
+        held[rest] = cells_at(longitudes[rest], latitudes[rest], self.resolutions[at]) == self.codes[at]
+        return held
+
+    def _surround(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+        """Whether a place is on the centre's side of all edges, and not too near to one of them."""
+        import numpy as np
+
+        normals, of, nearest = self._edges
+        within = self._plain[positions]
+        vectors = _on_the_sphere(longitudes, latitudes)
+        starts = np.searchsorted(of, np.arange(len(self.codes)))
+        for turn in range(int(np.bincount(of, minlength=1).max())):
+            edge = np.minimum(starts + turn, len(of) - 1)
+            edge = np.where(of[edge] == np.arange(len(self.codes)), edge, starts)[positions]
+            within &= np.einsum("ij,ij->i", vectors, normals[edge]) > (1 - _NEARLY) * nearest[positions]
+        return within
+
+    @cached_property
+    def _middles(self) -> "Degrees":
+        return _on_the_sphere(*self.centres)
+
+    @cached_property
+    def _surely(self) -> "Degrees":
+        """The square of a distance from the centre within which everything is in the cell.
+
+        Edges are parts of great circles, and no point of such a part is nearer to the centre than the circle. What is
+        left out of the nearest one is far more than H3 and this can differ by.
+        """
+        import numpy as np
+
+        # The way through the sphere is longer than the sine.
+        return np.where(self._plain, (_NEARLY * self._edges[2]) ** 2, 0.0)
+
+    @cached_property
+    def _plain(self) -> "npt.NDArray[np.bool_]":
+        """Cells whose edges can be relied on: in the finest pentagons H3 itself is a few centimetres off them."""
+        import h3.api.basic_int as h3
+        import numpy as np
+
+        pentagons = np.array([h3.is_pentagon(int(code)) for code in self.codes], dtype=np.bool_)
+        return ~pentagons & (self.resolutions <= _FINEST)
+
+    @cached_property
+    def _edges(self) -> "tuple[Degrees, Numbers, Degrees]":
+        """Normals of the great circles that edges are parts of, turned to the centre; whose they are; and the sine of
+        the nearest one's distance from each centre."""
+        import numpy as np
+        import shapely
+
+        corners, of = shapely.get_coordinates(self.outlines, return_index=True)
+        vectors = _on_the_sphere(corners[:, 0], corners[:, 1])
+        same = of[1:] == of[:-1]
+        normals, of = np.cross(vectors[:-1][same], vectors[1:][same]), of[1:][same]
+        sines = np.einsum("ij,ij->i", normals, self._middles[of]) / np.linalg.norm(normals, axis=1)
+        normals *= (np.sign(sines) / np.linalg.norm(normals, axis=1))[:, np.newaxis]
+        nearest = np.full(len(self.codes), np.inf)
+        np.minimum.at(nearest, of, np.abs(sines))
+        return normals, of, nearest
+
+
+def _on_the_sphere(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":
+    """Unit vectors, one below the other."""
+    import numpy as np
+
+    east, north = np.radians(longitudes), np.radians(latitudes)
+    level = np.cos(north)
+    return np.column_stack([level * np.cos(east), level * np.sin(east), np.sin(north)])
+
+
+def read_cells(texts: Texts) -> Cells:
+    """Each different text is looked at once: a million of them name a few thousand cells."""
+    import h3.api.basic_int as h3
+    import numpy as np
+
+    names = texts.distinct.to_pylist()
+    known = [is_cell(name) for name in names]
+    codes = [h3.str_to_int(name) for name, good in zip(names, known, strict=True) if good]
+    places = np.append(np.where(known, np.cumsum(known) - 1, -1), -1).astype(np.int64)
+    return Cells(frozenset(names), np.array(codes, dtype=np.uint64), places[texts.which])
+
+
+def cells_at(longitudes: "Degrees", latitudes: "Degrees", resolutions: "Numbers") -> "npt.NDArray[np.uint64]":
+    """The cell each coordinate lies in: always from the coordinate, because a cell does not hold all its children."""
+    import h3.api.basic_int as h3
+    import numpy as np
+
+    triples = zip(latitudes.tolist(), longitudes.tolist(), resolutions.tolist(), strict=True)
+    return np.array([h3.latlng_to_cell(*triple) for triple in triples], dtype=np.uint64)
+
+
+def metres(west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees") -> "Degrees":
+    """Distance on the ellipsoid from each (west, south) to its (east, north); NaN where there is none."""
+    import numpy as np
+    from pyproj import Geod
+
+    return np.asarray(Geod(ellps="WGS84").inv(west, south, east, north)[2], dtype=np.float64)
+
+
+def is_cell(text: str) -> bool:
+    import h3.api.basic_str as h3
+
+    return bool(h3.is_valid_cell(text)) and h3.int_to_str(h3.str_to_int(text)) == text

@@ -1,0 +1,62 @@
+"""What can be read out of a text: numbers, degrees with minutes, pairs of degrees, geohashes and squares of MGRS.
+
+Belongs here: how people write places. Does not: whose places they are.
+"""
+
+import re
+from itertools import pairwise
+
+from kfm_pipelines.care.verifier.search.grids import GEOHASH, GEOHASH_LENGTH
+
+_NUMBER = re.compile(r"(?<![0-9.])[0-9]{1,18}(?:\.[0-9]+)?(?![0-9]|\.[0-9])")
+_DEGREES = re.compile(r"(?<![0-9.])[0-9]{1,3}\.[0-9]{2,}(?![0-9]|\.[0-9])")
+_PAIR = re.compile(
+    r"(?<![0-9.])(-?[0-9]{1,3}\.[0-9]{2,})[°º]?\s*[NSEW]?\s*[,;/|\s]\s*(?:[NSEW]\s*)?(-?[0-9]{1,3}\.[0-9]{2,})(?![0-9]|\.[0-9])",
+    re.IGNORECASE,
+)
+_MINUTES = r"([0-9]{1,2}(?:\.[0-9]+)?)"
+_MARKED = re.compile(
+    rf"([0-9]{{1,3}})\s*(?:°|º|˚|degrees|deg|d)\s*{_MINUTES}\s*(?:'|′|’|minutes|min|m)?\s*(?:{_MINUTES}\s*(?:\"|″|”|''|s))?",
+    re.IGNORECASE,
+)
+_LETTERED = re.compile(rf"(?<![0-9.:])([0-9]{{1,3}})[\s:]+{_MINUTES}(?:[\s:]+{_MINUTES})?\s*[NSEW]\b")
+_GEOHASH = re.compile(rf"(?<![0-9a-z])[{GEOHASH}]{{{GEOHASH_LENGTH},12}}(?![0-9a-z])")
+_MGRS = re.compile(
+    r"(?<![0-9])([0-9]{1,2})\s?([C-HJ-NP-X])\s?[A-HJ-NP-Z]\s?[A-HJ-NP-V]\s?([0-9]{2,5}\s[0-9]{2,5}|[0-9]{4,10})(?![0-9])",
+    re.IGNORECASE,
+)
+
+
+def numbers(text: str) -> list[float]:
+    """Without their signs: a hyphen can stand for anything."""
+    return [float(number) for number in _NUMBER.findall(text)]
+
+
+def degrees(text: str) -> list[float]:
+    """Numbers that can be degrees with the detail of a kilometre, without their signs; minutes and seconds too."""
+    return [float(number) for number in _DEGREES.findall(text)] + sexagesimal(text)
+
+
+def sexagesimal(text: str) -> list[float]:
+    found = _MARKED.findall(text) + _LETTERED.findall(text)
+    return [
+        int(whole) + float(minutes) / 60 + float(seconds or 0) / 3600
+        for whole, minutes, seconds in found
+        if float(minutes) < 60 and float(seconds or 0) < 60
+    ]
+
+
+def pairs(text: str) -> list[tuple[float, float]]:
+    """Two numbers side by side as degrees are written, with nothing between them that a sentence would have."""
+    decimal = [(float(one), float(other)) for one, other in _PAIR.findall(text)]
+    return decimal + list(pairwise(sexagesimal(text)))
+
+
+def geohashes(text: str) -> list[str]:
+    return _GEOHASH.findall(text.lower())
+
+
+def squares(text: str) -> list[tuple[int, str]]:
+    """Zone and band of everything written like MGRS with the detail of a kilometre."""
+    found = [(zone, band, "".join(digits.split())) for zone, band, digits in _MGRS.findall(text)]
+    return [(int(zone), band.upper()) for zone, band, digits in found if len(digits) % 2 == 0]

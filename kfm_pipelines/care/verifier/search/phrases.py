@@ -1,0 +1,158 @@
+"""Finding any of very many phrases in texts: millions of phrases stay in Arrow, only words of the texts leave it.
+
+Punctuation and the case of letters do not hide a phrase. A phrase of one plain word is only found as it is written:
+`private` in a sentence is no sign of an owner called Private.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from copy import copy
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.verifier.search.word_index import beginnings, firsts_of, lasts_of, those_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WORD = re.compile(r"[^\W_]+")
+_SHORTEST = 4
+_AT_ONCE = 100_000  # texts or phrases, for the memory that each takes
+_PIECE = 32_768  # what is worked out of so many phrases stays in the processor's cache
+
+
+class Phrases:
+    """Texts of which nothing is worked out before it is known that it may matter."""
+
+    def __init__(self, values: "Iterable[str] | pa.ChunkedArray") -> None:
+        import pyarrow as pa
+
+        column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, pa.string())])
+        starts = range(0, len(column), _PIECE)
+        self._pieces = [_flat(column.slice(start, _PIECE)) for start in starts]
+        self._lasts = [lasts_of(piece) for piece in self._pieces]
+        self._public: frozenset[str] = frozenset()
+
+    def without(self, texts: Iterable[str]) -> "Phrases":
+        """The phrases that none of these texts has."""
+        rest = copy(self)
+        rest._public = self._public.union(*self.found_in_each(list(texts)))
+        return rest
+
+    def found_in(self, text: str) -> set[str]:
+        return self.found_in_each([text])[0]
+
+    def found_in_each(self, texts: Sequence[str]) -> list[set[str]]:
+        """For each text the phrases it has, in the words that are looked for."""
+        return [found for start in range(0, len(texts), _AT_ONCE) for found in self._found(texts[start:][:_AT_ONCE])]
+
+    def written_in(self, blobs: Sequence[bytes], shortest: int) -> int:
+        """How many phrases are in bytes of small letters just as they are written, if they are not too short."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        begun, found = beginnings(blobs, shortest), 0
+        for table in _words_of([piece.filter(pa.array(begun(piece))) for piece in self._pieces]):
+            secret = pc.invert(_is_in(table.column("words"), self._public))
+            texts = pc.unique(pc.utf8_lower(table.column("written").filter(secret)).cast(pa.binary())).to_pylist()
+            found += sum(len(text) >= shortest and text in blob for text in texts for blob in blobs)
+        return found
+
+    def _found(self, texts: Sequence[str]) -> Iterator[set[str]]:
+        import pyarrow.compute as pc
+
+        there = _all_words(texts)
+        phrases = self._of_words(there)
+        begun = set(_wanted(pc.unique(pc.replace_substring_regex(phrases, " .*", "")), there))
+        lengths = sorted(number + 1 for number in pc.unique(pc.count_substring(phrases, " ")).to_pylist())
+        candidates = {phrase for text in texts for phrase in _candidates(text, begun, lengths)}
+        known = set(_wanted(phrases, candidates)) - self._public
+        for text in texts:
+            yield known.intersection(_candidates(text, begun, lengths)) if known else set()
+
+    def _of_words(self, there: set[str]) -> "pa.ChunkedArray":
+        """The phrases that begin and end with one of these words, and perhaps a few more."""
+        import pyarrow as pa
+
+        ends = those_of(word[::-1] for word in there)
+        few = [piece.filter(pa.array(ends[code])) for piece, code in zip(self._pieces, self._lasts, strict=True)]
+        del ends
+        begins = those_of(there)
+        tables = _words_of([piece.filter(pa.array(begins[firsts_of(piece)])) for piece in few])
+        return pa.chunked_array([chunk for table in tables for chunk in table.column("words").chunks], pa.string())
+
+
+def _candidates(text: str, begun: set[str], lengths: Sequence[int]) -> Iterator[str]:
+    written = _WORD.findall(text)
+    words = [word.casefold() for word in written]
+    for start, word in enumerate(words):
+        if written[start] in begun and written[start].isalpha():
+            yield written[start]
+        if word in begun:
+            for length in lengths:
+                if start + length <= len(words) and (length > 1 or not word.isalpha()):
+                    yield " ".join(words[start : start + length])
+
+
+def is_number(phrase: str) -> bool:
+    return phrase.isdigit()
+
+
+def _words_of(pieces: "Sequence[pa.Array]") -> "Iterator[pa.Table]":
+    import pyarrow as pa
+
+    column = pa.chunked_array(pieces, pa.string())
+    for start in range(0, len(column), _AT_ONCE):
+        yield _words(_flat(column.slice(start, _AT_ONCE)))
+
+
+def _words(values: "pa.Array") -> "pa.Table":
+    """Phrases as they were `written`, and beside them the `words` that are looked for. Plain letters in one go; what
+    folds in other ways, as Python folds it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = values.filter(pc.greater_equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), _SHORTEST))
+    plain = pc.string_is_ascii(values)
+    easy, other = values.filter(plain), values.filter(pc.invert(plain))
+    words = pc.utf8_trim(pc.replace_substring_regex(easy, "[^0-9A-Za-z]+", " "), " ")
+    folded = pc.if_else(pc.match_substring_regex(words, "^[A-Za-z]+$"), words, pc.ascii_lower(words))
+    rest = pa.array([_phrase(value) for value in other.to_pylist()], pa.string())
+    table = pa.table(
+        {
+            "written": pa.chunked_array([easy, other], pa.string()),
+            "words": pa.chunked_array([folded, rest], pa.string()),
+        }
+    )
+    return table.filter(pc.not_equal(table.column("words"), ""))
+
+
+def _phrase(value: str) -> str:
+    words = _WORD.findall(value.casefold())
+    return " ".join(_WORD.findall(value) if len(words) == 1 and words[0].isalpha() else words)
+
+
+def _all_words(texts: Sequence[str]) -> set[str]:
+    written = {word for text in texts for word in _WORD.findall(text)}
+    return written | {word.casefold() for word in written}
+
+
+def _flat(column: "pa.ChunkedArray") -> "pa.Array":
+    import pyarrow as pa
+
+    flat = column.combine_chunks()
+    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+
+
+def _is_in(values: "pa.Array | pa.ChunkedArray", wanted: AbstractSet[str]) -> "pa.ChunkedArray":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.is_in(values, value_set=pa.array(sorted(wanted), pa.string()))
+
+
+def _wanted(values: "pa.Array | pa.ChunkedArray", wanted: AbstractSet[str]) -> list[str]:
+    import pyarrow.compute as pc
+
+    found: list[str] = pc.unique(values.filter(_is_in(values, wanted))).to_pylist() if wanted else []
+    return found

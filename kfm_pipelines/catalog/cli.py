@@ -1,0 +1,31 @@
+"""`kfm catalog`: what readers find, beyond single keys."""
+
+from dataclasses import asdict
+
+import click
+
+from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.options import Words
+from kfm_pipelines.console.output import console, json_option, print_json
+
+
+@click.group()
+def catalog() -> None:
+    """The catalog of what is published."""
+
+
+@catalog.command()
+@click.argument("dataset", required=False, type=Words())
+@click.option("--anyway", is_flag=True, help="Also where nothing has changed since the last one.")
+@json_option
+def snapshot(dataset: str | None, anyway: bool, as_json: bool) -> None:
+    """Write all Items of one DATASET, or of each, as one stac-geoparquet table, as is done every night."""
+    with opened_workshop() as workshop:
+        chosen = [workshop.datasets[dataset]] if dataset else list(workshop.datasets.values())
+        taken = [take_snapshot(workshop, one, anyway=anyway) for one in chosen]
+    if as_json:
+        print_json({"snapshots": [asdict(one) for one in taken]})
+        return
+    for one in taken:
+        console.print(str(one))

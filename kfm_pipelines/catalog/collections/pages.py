@@ -1,0 +1,193 @@
+"""Pages of a collection: which have to be written anew, what each links, and what it sums up.
+
+A collection is the sum of its pages. What a page sums up is kept from when it was last written, so that one more key
+costs the same however many there are.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.declarations.bbox import BBox, box_from, union
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class StalePage:
+    page: str
+    changed: int
+    is_new: bool  # never written, so nothing leads to it
+
+
+@dataclass(frozen=True, slots=True)
+class PageItem:
+    """One published key, as its page and its collection see it."""
+
+    key: str
+    window_start: datetime
+    window_end: datetime
+    bbox: BBox | None
+    rows: int
+    bytes: int
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a page, or several of them, come to."""
+
+    items: int = 0
+    rows: int = 0
+    bytes: int = 0
+    starts: datetime | None = None
+    ends: datetime | None = None
+    bbox: BBox | None = None
+    versions: tuple[str, ...] = ()
+
+
+def count_page(connection: "Connection[dict[str, Any]]", dataset: str, key: str) -> None:
+    """Say that the page of this key has to be written anew."""
+    connection.execute(
+        """
+        INSERT INTO kfm.collection_pages (dataset, page, changed) VALUES (%(dataset)s, kfm.page_of(%(key)s), 1)
+        ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
+        """,
+        {"dataset": dataset, "key": key},
+    )
+
+
+def count_every_page(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+    connection.execute(
+        "UPDATE kfm.collection_pages SET changed = changed + 1 WHERE dataset = %(dataset)s", {"dataset": dataset}
+    )
+
+
+def stale_pages(connection: "Connection[dict[str, Any]]", dataset: str) -> list[StalePage]:
+    rows = connection.execute(
+        """
+        SELECT page, changed, written FROM kfm.collection_pages
+        WHERE dataset = %(dataset)s AND changed <> written ORDER BY page
+        """,
+        {"dataset": dataset},
+    )
+    return [StalePage(row["page"], row["changed"], is_new=row["written"] == 0) for row in rows]
+
+
+def items_of(connection: "Connection[dict[str, Any]]", dataset: str, page: str) -> list[PageItem]:
+    """What is published of the page's stretch of time, each key once, as it is now."""
+    rows = connection.execute(
+        """
+        SELECT k.key, k.window_start, k.window_end, r.bbox, r.rows, r.bytes, r.content_hash
+        FROM kfm.keys k
+        JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r ON true
+        WHERE k.dataset = %(dataset)s AND kfm.page_of(k.key) = %(page)s ORDER BY k.key COLLATE "C"
+        """,
+        {"dataset": dataset, "page": page},
+    )
+    return [
+        PageItem(
+            r["key"], r["window_start"], r["window_end"], box_from(r["bbox"]), r["rows"], r["bytes"], r["content_hash"]
+        )
+        for r in rows
+    ]
+
+
+def pages_below(
+    connection: "Connection[dict[str, Any]]", dataset: str, above: str, being_written: Collection[str]
+) -> list[str]:
+    """The pages right below another, or below the collection when it has no name. One that is not written yet, and is
+    not about to be, is left out: nothing may lead to it before it is there."""
+    rows = connection.execute(
+        """
+        SELECT DISTINCT split_part(substr(page, length(%(above)s::text) + 1), '/', 1) AS part
+        FROM kfm.collection_pages
+        WHERE dataset = %(dataset)s AND starts_with(page, %(above)s) AND (written > 0 OR page = ANY(%(being_written)s))
+        ORDER BY part
+        """,
+        {"dataset": dataset, "above": f"{above}/" if above else "", "being_written": list(being_written)},
+    )
+    return [f"{above}/{row['part']}" if above else row["part"] for row in rows]
+
+
+def settled_summary(connection: "Connection[dict[str, Any]]", dataset: str, without: Collection[str]) -> Summary:
+    """What all pages but these come to, as they were last written."""
+    [row] = connection.execute(
+        """
+        SELECT coalesce(sum(items), 0)::bigint AS items, coalesce(sum(rows), 0)::bigint AS rows,
+               coalesce(sum(bytes), 0)::bigint AS bytes, min(starts) AS starts, max(ends) AS ends,
+               min(bbox[1]) AS west, min(bbox[2]) AS south, max(bbox[3]) AS east, max(bbox[4]) AS north,
+               (SELECT array_agg(DISTINCT version) FROM kfm.collection_pages v, unnest(v.versions) AS version
+                WHERE v.dataset = %(dataset)s AND v.page <> ALL(%(without)s)) AS versions
+        FROM kfm.collection_pages WHERE dataset = %(dataset)s AND page <> ALL(%(without)s)
+        """,
+        {"dataset": dataset, "without": list(without)},
+    ).fetchall()
+    return Summary(
+        items=row["items"],
+        rows=row["rows"],
+        bytes=row["bytes"],
+        starts=row["starts"],
+        ends=row["ends"],
+        bbox=box_from([row["west"], row["south"], row["east"], row["north"]] if row["west"] is not None else None),
+        versions=tuple(sorted(row["versions"] or ())),
+    )
+
+
+def record_page(connection: "Connection[dict[str, Any]]", dataset: str, stale: StalePage, summary: Summary) -> None:
+    """The page is written, up to the change it was found with."""
+    connection.execute(
+        """
+        UPDATE kfm.collection_pages
+        SET written = %(changed)s, items = %(items)s, rows = %(rows)s, bytes = %(bytes)s, starts = %(starts)s,
+            ends = %(ends)s, bbox = %(bbox)s, versions = %(versions)s
+        WHERE dataset = %(dataset)s AND page = %(page)s
+        """,
+        {
+            "dataset": dataset,
+            "page": stale.page,
+            "changed": stale.changed,
+            "items": summary.items,
+            "rows": summary.rows,
+            "bytes": summary.bytes,
+            "starts": summary.starts,
+            "ends": summary.ends,
+            "bbox": list(summary.bbox) if summary.bbox else None,
+            "versions": list(summary.versions),
+        },
+    )
+
+
+def summary_of(items: Sequence[PageItem]) -> Summary:
+    return combined(
+        Summary(1, one.rows, one.bytes, one.window_start, one.window_end, one.bbox, (one.key.rsplit(":", 1)[-1],))
+        for one in items
+    )
+
+
+def combined(summaries: Iterable[Summary]) -> Summary:
+    found = [one for one in summaries if one.items]
+    return Summary(
+        items=sum(one.items for one in found),
+        rows=sum(one.rows for one in found),
+        bytes=sum(one.bytes for one in found),
+        starts=min((one.starts for one in found if one.starts), default=None),
+        ends=max((one.ends for one in found if one.ends), default=None),
+        bbox=union(one.bbox for one in found),
+        versions=tuple(sorted({version for one in found for version in one.versions})),
+    )
+
+
+def keys_with_errors(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
+    """Of how many keys the last scan found something wrong with what is published now."""
+    [row] = connection.execute(
+        """
+        SELECT count(*) AS keys FROM kfm.scanned s JOIN kfm.keys k ON k.key = s.key
+        WHERE s.errors > 0 AND k.dataset = %(dataset)s
+          AND s.revision = (SELECT max(revision) FROM kfm.revisions r WHERE r.key = s.key)
+        """,
+        {"dataset": dataset},
+    ).fetchall()
+    return int(row["keys"])

@@ -1,0 +1,55 @@
+"""Snapshots of the collections, as a job: every night, and whenever somebody starts one in the UI."""
+
+import dagster as dg
+from pydantic import Field
+
+from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
+from kfm_pipelines.catalog.lineage.graph import write_graph
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.schedule import WhichDatasets, schedule
+
+
+@dg.op(description="Puts the provenance of every current release into one graph, unless nothing was published since.")
+def write_provenance_graph(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
+    context.log.info("%s", write_graph(workshop.open()))
+
+
+@dg.job(name="kfm_provenance", description="Where everything that is published came from, as one graph.")
+def provenance_job() -> None:
+    write_provenance_graph()
+
+
+provenance_schedule = schedule("kfm_provenance_nightly", provenance_job, "15 4 * * *")
+
+
+class SnapshotConfig(WhichDatasets):
+    anyway: bool = Field(default=False, description="Also where nothing has changed since the last one.")
+
+
+@dg.op(
+    description="Writes all Items of each collection as one table, where something was published since the last one."
+)
+def snapshot_collections(context: dg.OpExecutionContext, config: SnapshotConfig, workshop: WorkshopResource) -> None:
+    """One dataset after the other; what cannot be done is told at the end, after the others."""
+    opened = workshop.open()
+    chosen = [opened.datasets[config.dataset]] if config.dataset else list(opened.datasets.values())
+    taken, problems = [], []
+    for dataset in chosen:
+        try:
+            taken.append(take_snapshot(opened, dataset, anyway=config.anyway))
+            context.log.info(str(taken[-1]))
+        except KfmError as error:
+            problems.append(f"{dataset.dataset}: {error}")
+    metadata = {"items": sum(one.items for one in taken), "written": sum(not one.note for one in taken)}
+    if problems:
+        raise dg.Failure("\n".join(problems), metadata=metadata, allow_retries=False)
+    context.add_output_metadata(metadata)
+
+
+@dg.job(name="kfm_snapshots", description="Writes each collection as one stac-geoparquet table.")
+def snapshot_job() -> None:
+    snapshot_collections()
+
+
+snapshot_schedule = schedule("kfm_snapshots_nightly", snapshot_job, "0 3 * * *")

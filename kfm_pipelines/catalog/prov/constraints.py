@@ -1,0 +1,122 @@
+"""The constraints of PROV that can be checked without times: whether a provenance document makes sense at all.
+
+https://www.w3.org/TR/prov-constraints/: what is impossible by its type, what a name may stand for, what is left
+undeclared, and the order of things. Stricter than PROV in one respect: stages follow one another, so nothing at all may
+depend on itself, by whatever way round.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from kfm_pipelines.catalog.prov.jsonld import PREFIXES, RDF_TYPE, Triple, triples
+
+_PROV = PREFIXES["prov"]
+ENTITY, ACTIVITY, AGENT, ASSOCIATION = (f"{_PROV}{name}" for name in ("Entity", "Activity", "Agent", "Association"))
+_KINDS = (ENTITY, ACTIVITY, AGENT, ASSOCIATION)
+# What stands on either side of a relation.
+_SIDES = {
+    "used": (ACTIVITY, ENTITY),
+    "wasGeneratedBy": (ENTITY, ACTIVITY),
+    "wasInformedBy": (ACTIVITY, ACTIVITY),
+    "wasDerivedFrom": (ENTITY, ENTITY),
+    "specializationOf": (ENTITY, ENTITY),
+    "hadMember": (ENTITY, ENTITY),
+    "wasAttributedTo": (ENTITY, AGENT),
+    "wasAssociatedWith": (ACTIVITY, AGENT),
+    "actedOnBehalfOf": (AGENT, AGENT),
+    "qualifiedAssociation": (ACTIVITY, ASSOCIATION),
+    "agent": (ASSOCIATION, AGENT),
+    "hadPlan": (ASSOCIATION, ENTITY),
+}
+_DEPENDS = ("used", "wasGeneratedBy", "wasInformedBy", "wasDerivedFrom", "specializationOf")
+_AT_MOST_ONE = ("wasGeneratedBy", "agent", "hadPlan")  # without times two would have to be the same
+# An agent may be an entity too, or even an activity; these cannot be one another.
+_DISJOINT = ((ENTITY, ACTIVITY), (ENTITY, ASSOCIATION), (ACTIVITY, ASSOCIATION), (AGENT, ASSOCIATION))
+Targets = Mapping[str, Mapping[str, list[str]]]  # by relation and subject
+
+
+def violations(document: bytes) -> list[str]:
+    """What is wrong with a provenance document of ours: sentences that name the nodes. None if it is valid."""
+    try:
+        told = list(triples(document))
+        parsed = json.loads(document)
+        names = [node["@id"] for node in parsed["@graph"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ["it cannot be read as PROV-O in JSON-LD"]
+    if parsed.get("@context") != PREFIXES:
+        return ["its context is not the one that gives its terms their meaning"]
+    relations = _relations(told)
+    declared = _declared(told)
+    return [
+        *(f"{name} is declared twice" for name in sorted({name for name in names if names.count(name) > 1})),
+        *_undeclared(relations, declared),
+        *_impossible(relations, declared),
+        *_ambiguous(relations),
+        *_cycle(relations),
+    ]
+
+
+def _relations(told: list[Triple]) -> Targets:
+    relations: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in _SIDES}
+    for subject, predicate, value in told:
+        name = predicate[1:-1].removeprefix(_PROV)
+        if name in _SIDES:
+            relations[name][subject[1:-1]].append(value[1:-1])
+    return relations
+
+
+def _declared(told: list[Triple]) -> Mapping[str, set[str]]:
+    declared: dict[str, set[str]] = defaultdict(set)
+    for subject, predicate, value in told:
+        if predicate == f"<{RDF_TYPE}>" and value[1:-1] in _KINDS:
+            declared[subject[1:-1]].add(value[1:-1])
+    return declared
+
+
+def _undeclared(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
+    named = {name for _, name in _sides(relations)}
+    yield from (f"{name} is referred to and nowhere declared" for name in sorted(named - set(declared)))
+
+
+def _impossible(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
+    """By what is said of it, and by which side of which relation it is on."""
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for name, said in declared.items():
+        kinds[name] |= said
+    for kind, name in _sides(relations):
+        kinds[name].add(kind)
+    for name in sorted(kinds):
+        for one, other in _DISJOINT:
+            if {one, other} <= kinds[name]:
+                yield f"{name} cannot be both {_short(one)} and {_short(other)}"
+
+
+def _ambiguous(relations: Targets) -> Iterator[str]:
+    for name in _AT_MOST_ONE:
+        for subject, targets in sorted(relations[name].items()):
+            if len(targets) > 1:
+                yield f"{subject} has {len(targets)} times {name}: {', '.join(targets)}"
+
+
+def _cycle(relations: Targets) -> Iterator[str]:
+    depends: dict[str, list[str]] = defaultdict(list)
+    for name in _DEPENDS:
+        for subject, targets in relations[name].items():
+            depends[subject] += targets
+    try:
+        TopologicalSorter(depends).prepare()
+    except CycleError as error:
+        yield f"nothing can depend on itself: {' → '.join(reversed(error.args[1]))}"
+
+
+def _sides(relations: Targets) -> Iterator[tuple[str, str]]:
+    for relation, (left, right) in _SIDES.items():
+        for subject, targets in relations[relation].items():
+            yield left, subject
+            yield from ((right, target) for target in targets)
+
+
+def _short(kind: str) -> str:
+    return kind.removeprefix(_PROV).lower()

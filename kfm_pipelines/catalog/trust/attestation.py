@@ -1,0 +1,141 @@
+"""The attestation of a revision: an in-toto Statement with SLSA provenance, signed as a DSSE envelope.
+
+It claims build level 1 and no more: there is provenance, and it is signed, by the same installation that did the work.
+Nothing in it tells the time, the host or the run, so the same release has the same envelope.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kfm_pipelines.catalog.documents import document_bytes
+from kfm_pipelines.catalog.facts import EnvironmentFacts, InputFacts, ReleaseFacts
+from kfm_pipelines.catalog.trust.keys import PublicKey, Signer
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+BUILD_TYPE = "urn:kfm:build:dataset-key:v1"
+BUILDER = "urn:kfm:builder:kfm-pipelines"
+SOURCE = "urn:kfm:source:kfm-pipelines"
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """What is attested: digests by the paths where readers find the files."""
+
+    data: tuple[str, str]
+    item: tuple[str, str]
+    provenance: tuple[str, str]
+    manifest: tuple[str, str]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return dict((self.data, self.item, self.provenance, self.manifest))
+
+
+def attestation(dataset: Dataset, facts: ReleaseFacts, subjects: Subjects, signer: Signer) -> bytes:
+    from securesystemslib.dsse import Envelope
+
+    statement = {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.digests.items()],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": _predicate(dataset, facts),
+    }
+    refuse_unless_statement(statement)
+    envelope = Envelope(document_bytes(statement), PAYLOAD_TYPE, {})
+    envelope.sign(signer.envelope_signer)
+    return document_bytes(envelope.to_dict())
+
+
+def opened(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dict[str, Any], PublicKey]:
+    """The statement in an envelope and who signed it; SignatureRefused or IntegrityBroken for any other."""
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.exceptions import VerificationError
+
+    try:
+        envelope = Envelope.from_dict(json.loads(data))
+        [key_id] = envelope.signatures
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise IntegrityBroken(f"{path} is not a DSSE envelope with one signature") from None
+    if envelope.payload_type != PAYLOAD_TYPE or document_bytes(envelope.to_dict()) != data:
+        raise IntegrityBroken(f"{path} is not written as attestations are")
+    if key_id not in keys:
+        raise SignatureRefused(f"{path} is signed with key {key_id[:16]}, which is not known here")
+    try:
+        envelope.verify([keys[key_id].envelope_key], 1)
+    except VerificationError:
+        raise SignatureRefused(f"{path} is not what was signed") from None
+    statement = json.loads(envelope.payload)
+    refuse_unless_statement(statement)
+    return statement, keys[key_id]
+
+
+def subjects_of(statement: Mapping[str, Any]) -> dict[str, str]:
+    """Digest by path."""
+    return {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
+
+
+def source_of(statement: Mapping[str, Any]) -> tuple[str | None, bool | None]:
+    """The commit, and whether files were changed since, as a manifest tells them."""
+    for one in statement["predicate"]["buildDefinition"]["resolvedDependencies"]:
+        if one.get("uri") == SOURCE:
+            if "digest" in one:
+                return one["digest"]["gitCommit"], False
+            return one["annotations"]["commit"], one["annotations"]["dirty"]
+    return None, None
+
+
+def refuse_unless_statement(statement: Mapping[str, Any]) -> None:
+    """By the definitions that in-toto and SLSA publish."""
+    from google.protobuf.json_format import ParseDict, ParseError
+    from in_toto_attestation.predicates.provenance.v1.provenance_pb2 import Provenance
+    from in_toto_attestation.v1.statement import Statement
+    from in_toto_attestation.v1.statement_pb2 import Statement as Fields
+
+    try:
+        Statement.copy_from_pb(ParseDict(statement, Fields())).validate()
+        ParseDict(statement["predicate"], Provenance())
+    except (ParseError, ValueError, KeyError) as error:
+        raise IntegrityBroken(f"not an in-toto Statement with SLSA provenance: {str(error)[:200]}") from None
+    if statement["predicateType"] != PREDICATE_TYPE:
+        raise IntegrityBroken(f"its predicate is {statement['predicateType']}, not {PREDICATE_TYPE}")
+
+
+def _predicate(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
+    return {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": {
+                "key": facts.key,
+                "dataset": dataset.dataset,
+                "transformVersion": dataset.key.transform_version,
+                "config": {"sha256": facts.config},
+            },
+            "internalParameters": {"policy": {"name": facts.care.policy, "sha256": facts.care.policy_digest}},
+            "resolvedDependencies": [
+                *(_dependency(one) for one in facts.inputs),
+                *_source(facts.environment),
+                {"name": "sbom", "digest": {"sha256": facts.environment.sbom}},
+            ],
+        },
+        "runDetails": {"builder": {"id": BUILDER}},
+    }
+
+
+def _source(environment: EnvironmentFacts) -> list[dict[str, Any]]:
+    """A commit is the digest of what ran only where nothing was changed since; otherwise it is where that began."""
+    if environment.commit is None:
+        return []
+    if environment.dirty is False:
+        return [{"uri": SOURCE, "digest": {"gitCommit": environment.commit}}]
+    return [{"uri": SOURCE, "annotations": {"commit": environment.commit, "dirty": environment.dirty}}]
+
+
+def _dependency(one: InputFacts) -> dict[str, Any]:
+    versioned = {"annotations": {"version": one.version}} if one.version else {}
+    return {"uri": one.uri, "digest": dict(one.digest), **versioned}

@@ -1,0 +1,30 @@
+"""Findings of gates, for people at a terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kfm_pipelines.console.output import console
+from kfm_pipelines.text import printable
+
+
+def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+    """Each with what was expected, what was found, and what to do about it."""
+    if not findings:
+        return
+    console.print("findings", style="bold")
+    for one in findings:
+        show_finding(one)
+
+
+def show_finding(one: Mapping[str, Any], about: str = "") -> None:
+    """One finding, after what it is about. Columns of a table would break the paths in it apart."""
+    rule = f"{one['severity']}, {one['gate']} gate, {one['rule']}"
+    _line(f"  {about}{rule}: {one['subject']}: expected {one['expected']}, found {one['measured']}")
+    if one["sample"]:
+        _line(f"    for example {one['sample']}")
+    if one["fix"]:
+        _line(f"    {one['fix']}")
+
+
+def _line(text: str) -> None:
+    console.print(printable(text), markup=False, highlight=False)

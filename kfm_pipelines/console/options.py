@@ -1,0 +1,67 @@
+"""How dead letters are chosen on the command line: the same words for every command."""
+
+import getpass
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kfm_pipelines.text import storable
+
+_AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Age(click.ParamType):  # type: ignore[type-arg]
+    """A length of time like 90s, 15m, 2h or 7d."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = _AGE.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h or 7d", param, ctx)
+        return float(int(found["number"]) * _SECONDS[found["unit"]])
+
+
+class Words(click.ParamType):  # type: ignore[type-arg]
+    """Text as the database can keep and compare it, whatever bytes the shell passed on."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return storable(str(value))
+
+
+class Reason(Words):
+    """Text that says something."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        reason = super().convert(value, param, ctx)
+        if not reason.strip():
+            self.fail("it is empty; whoever looks at the decision later has nothing else to go by", param, ctx)
+        return reason
+
+
+def user_name(option: str) -> Callable[[], str]:
+    """Who is logged in, as the default of this option."""
+
+    def name() -> str:
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            raise click.UsageError(f"this machine does not know your name; say it with {option}") from None
+
+    return name
+
+
+def who_and_why(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--by", type=Words(), default=user_name("--by"), show_default="your user name", help="Who says so."
+        ),
+        click.option("--reason", type=Reason(), required=True, help="Why; kept for ever and shown to everybody."),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,112 @@
+"""`kfm drain` and `kfm work`: by hand, in this process, what the sensor and the daemon do by themselves."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import click
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.inbox.drain import drain_all
+from kfm_pipelines.inbox.record import Tally
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import kill_switch
+
+once_option = click.option("--once", is_flag=True, help="Stop when there is nothing left to do.")
+FOLLOW_SECONDS = 3600.0
+LONG_POLL_SECONDS = 10
+PAUSE_SECONDS = 5.0
+
+
+@click.command()
+@once_option
+@json_option
+def drain(once: bool, as_json: bool) -> None:
+    """Move queue messages into the inbox."""
+    with opened_workshop() as workshop, _metrics_served(workshop, once):
+        total = Tally()
+        while True:
+            drained = drain_all(
+                workshop,
+                budget_seconds=FOLLOW_SECONDS if once else 0,
+                wait_seconds=0 if once else LONG_POLL_SECONDS,
+            )
+            batch = drained.tally
+            total += batch
+            if once and drained.problems:
+                raise ServiceUnavailable(drained.problems[0])
+            if once:
+                break
+            if batch.received:
+                _tell(batch, as_json)
+            for problem in drained.problems:
+                notes.print(problem, markup=False)
+            if drained.problems:
+                time.sleep(PAUSE_SECONDS)
+        _tell(total, as_json)
+
+
+@click.command()
+@once_option
+@json_option
+def work(once: bool, as_json: bool) -> None:
+    """Drain, dispatch and execute what is due, in this process."""
+    from kfm_pipelines.dispatch.worker import Worked
+    from kfm_pipelines.dispatch.worker import work as run_worker
+
+    with (
+        opened_workshop() as workshop,
+        _metrics_served(workshop, once),
+        progress("keys done", None, quiet=as_json or not once) as show,
+    ):
+
+        def on_progress(worked: Worked) -> None:
+            show(len(worked.outcomes))
+            if not once:
+                notes.print("; ".join([_summary(worked.counts()), *worked.problems]), markup=False)
+
+        worked = run_worker(workshop, once=once, on_progress=on_progress)
+        counts = worked.counts()
+        stopped = [(killed, keys) for killed, keys in kill_switch.waiting(workshop.database) if keys]
+        if as_json:
+            waiting = {"killed": {killed.dataset: keys for killed, keys in stopped}} if stopped else {}
+            print_json({**counts, "runs": worked.runs, **waiting})
+        else:
+            console.print(_summary(counts))
+            for killed, keys in stopped:
+                console.print(f"{keys} keys wait: {killed}")
+        if worked.problems:
+            raise ServiceUnavailable(worked.problems[0])
+
+
+@contextmanager
+def _metrics_served(workshop: Workshop, once: bool) -> Iterator[None]:
+    """For Prometheus, as long as this process runs, when somebody has said where."""
+    port = workshop.settings.metrics_port
+    if once or port is None:
+        yield
+        return
+    from kfm_pipelines.telemetry.metrics.scrape import serve_metrics
+
+    with serve_metrics(workshop.settings.telemetry_folder, port, or_another=True) as url:
+        notes.print(f"metrics: {url}")
+        yield
+
+
+def _summary(counts: dict[str, int]) -> str:
+    waiting = counts.get("awaiting_review", 0)
+    return (
+        f"{counts['keys']} keys: {counts['published']} published, {counts['skipped']} unchanged, "
+        f"{counts['failed']} failed" + (f"; {waiting} await review (kfm review list)" if waiting else "")
+    )
+
+
+def _tell(tally: Tally, as_json: bool) -> None:
+    counts = asdict(tally)
+    if as_json:
+        print_json(counts)
+    else:
+        console.print(", ".join(f"{count} {name}" for name, count in counts.items()))

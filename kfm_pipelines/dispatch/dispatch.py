@@ -1,0 +1,165 @@
+"""Dispatch: settle the runs that ended, ask again for those that got lost, ask for new ones for what is due.
+
+Nothing is asked for of a dataset that is killed; its keys stay due.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.dispatch.capacity import Room, open_pools
+from kfm_pipelines.dispatch.fairness import TURNS_REMEMBERED, Turns
+from kfm_pipelines.dispatch.plan import PlannedRun, plan_runs
+from kfm_pipelines.dispatch.tables import (
+    AgainIn,
+    Dispatch,
+    close_dispatch,
+    due_keys,
+    open_dispatches,
+    put_off_untouched,
+    recent_turns,
+    record_dispatch,
+    void_claims,
+)
+from kfm_pipelines.dispatch.unreported_keys import report_published
+from kfm_pipelines.orchestration.names import group_of, limit_tags
+from kfm_pipelines.orchestration.tags import DATASET_TAG
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.assets.hooks import tell_if_aborted
+from kfm_pipelines.stages.trigger import ASKED_BY_EVENTS
+from kfm_pipelines.state import kill_switch
+
+# Dagster creates the runs of a tick right after it; a request still unknown after this long was lost with its tick.
+LOST_AFTER_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What to ask Dagster for, and how full it is already."""
+
+    runs: tuple[dg.RunRequest, ...]
+    keys: int
+    open_runs: int
+    held_back: int
+    stopped: tuple[tuple[kill_switch.Killed, int], ...] = ()  # what is killed, with how many keys wait for that to end
+
+
+def dispatch(instance: dg.DagsterInstance, workshop: Workshop) -> Requests:
+    open_pools(instance, workshop.datasets)
+    still_open = _without_killed(instance, workshop, settle(instance, workshop))
+    lost = [one for one in still_open if one.dataset in workshop.datasets and _is_lost(instance, one)]
+    requests = [_request(workshop, one.dataset, one.keys, one.run_key) for one in lost]
+    room = Room(workshop.datasets, workshop.settings.runs_in_flight)
+    for one in still_open:
+        room.take(one.dataset, one.keys)
+    waiting = planned_runs(instance, workshop, limit=workshop.settings.batch_size * max(room.slots, 1))
+    turns = Turns(recent_turns(workshop.database, TURNS_REMEMBERED))
+    keys = 0
+    while run := turns.next_of(run for run in waiting if room.fits(run)):
+        waiting.remove(run)
+        if record_dispatch(workshop.database, run.run_key, run.dataset, run.names):
+            room.take(run.dataset, run.names)
+            turns.take(run)
+            requests.append(_request(workshop, run.dataset, run.names, run.run_key))
+            keys += len(run.keys)
+    held_back = sum(len(run.keys) for run in waiting)
+    return Requests(tuple(requests), keys, len(still_open), held_back, tuple(kill_switch.waiting(workshop.database)))
+
+
+def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
+    """Close every dispatch whose run has ended; return those that are still open."""
+    still_open = []
+    for one in open_dispatches(workshop.database):
+        run = _run_of(instance, one.run_key)
+        if run is not None and run.is_finished:
+            _close(instance, workshop, one, run)
+        else:
+            still_open.append(one)
+    return still_open
+
+
+def _without_killed(instance: dg.DagsterInstance, workshop: Workshop, still_open: Sequence[Dispatch]) -> list[Dispatch]:
+    """A lost request of a killed dataset is not made again: it is closed, or it would keep its slot from others."""
+    stopped = kill_switch.killed(workshop.database)
+    lost = [one for one in still_open if one.dataset in stopped and _is_lost(instance, one)]
+    for one in lost:
+        close_dispatch(workshop.database, one.run_key)
+    return [one for one in still_open if one not in lost]
+
+
+def _close(instance: dg.DagsterInstance, workshop: Workshop, one: Dispatch, run: dg.DagsterRun) -> None:
+    if not run.is_success:
+        if one.dataset in workshop.datasets:
+            report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
+            tell_if_aborted(instance, workshop, workshop.datasets[one.dataset], run)
+        put_off(workshop, one.dataset, run.run_id, one.keys, one.age_seconds)
+    void_claims(workshop.database, run.run_id, again_in(workshop))
+    close_dispatch(workshop.database, one.run_key)
+
+
+def put_off(workshop: Workshop, dataset: str, run_id: str, keys: Sequence[str], age_seconds: float) -> None:
+    """Let the keys wait that a failed run, asked for so long ago, said nothing about; unless it took none because
+    the dataset was killed, which is no attempt of theirs."""
+    if not kill_switch.was_killed_within(workshop.database, dataset, age_seconds):
+        put_off_untouched(workshop.database, run_id, keys, again_in(workshop))
+
+
+def planned_runs(
+    instance: dg.DagsterInstance, workshop: Workshop, *, limit: int, also_dispatched: bool = False
+) -> list[PlannedRun]:
+    """The runs that would take what is due, of each dataset in the order of their turn."""
+    runs: list[PlannedRun] = []
+    stopped = kill_switch.killed(workshop.database)
+    for dataset in workshop.datasets.values():
+        if dataset.dataset in stopped:
+            continue
+        prefixes = [one.prefix for one in dataset.concurrency.limits]
+        due = due_keys(workshop.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
+        if due:
+            partitions = register_partitions(instance, dataset, [key.key for key in due])
+            runs += plan_runs(dataset.dataset, due, partitions, workshop.settings.batch_size, dataset.concurrency)
+    return runs
+
+
+def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> list[str]:
+    """Make every key a partition; new ones sorted and in one statement, so that they follow each other."""
+    name = group_of(dataset)
+    known = instance.get_dynamic_partitions(name)
+    new = sorted(set(keys) - set(known))
+    if new:
+        instance.add_dynamic_partitions(name, new)
+        known = instance.get_dynamic_partitions(name)
+    return list(known)
+
+
+def again_in(workshop: Workshop) -> AgainIn:
+    """The retry policy for keys whose run ended without them; the same that a key meets inside a run."""
+    return lambda attempts: workshop.retries.delay(attempts, workshop.random)
+
+
+def run_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
+    return {DATASET_TAG: dataset.dataset, "kfm/keys": str(len(keys)), **limit_tags(dataset, keys)}
+
+
+def range_tags(keys: Sequence[str]) -> dict[str, str]:
+    return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
+
+
+def _request(workshop: Workshop, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
+    dataset = workshop.datasets[dataset_name]
+    tags = {**run_tags(dataset, keys), **ASKED_BY_EVENTS}
+    if len(keys) == 1:
+        return dg.RunRequest(run_key, job_name=group_of(dataset), partition_key=keys[0], tags=tags)
+    return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})
+
+
+def _is_lost(instance: dg.DagsterInstance, one: Dispatch) -> bool:
+    return one.age_seconds > LOST_AFTER_SECONDS and _run_of(instance, one.run_key) is None
+
+
+def _run_of(instance: dg.DagsterInstance, run_key: str) -> dg.DagsterRun | None:
+    runs = instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}), limit=1)
+    return runs[0] if runs else None

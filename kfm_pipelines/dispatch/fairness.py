@@ -1,0 +1,41 @@
+"""Whose turn it is: urgent runs first, but never only those, and no dataset twice while another waits. Pure."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from kfm_pipelines.dispatch.plan import PlannedRun
+from kfm_pipelines.dispatch.tables import Turn
+
+# Of so many runs in a row one is for keys that are not urgent, if any is due.
+ONE_IN = 4
+# How far back it is looked who had a turn: far enough for each of many datasets to have had one.
+TURNS_REMEMBERED = 200
+
+
+class Turns:
+    """The turns taken so far, the latest first. They come from the database, so that a new process, or a tick with
+    one free slot, goes on where the last one stopped."""
+
+    def __init__(self, taken: Iterable[Turn]) -> None:
+        self._taken = deque(taken, maxlen=TURNS_REMEMBERED)
+
+    def next_of(self, runs: Iterable[PlannedRun]) -> PlannedRun | None:
+        """The run whose turn it is; the runs of each dataset in the order they are given."""
+        urgent: list[PlannedRun] = []
+        others: list[PlannedRun] = []
+        for run in runs:
+            (urgent if run.urgent else others).append(run)
+        chosen = others if others and (not urgent or self._others_are_owed_one()) else urgent
+        return max(chosen, key=self._turns_since, default=None)
+
+    def take(self, run: PlannedRun) -> None:
+        self._taken.appendleft(Turn(run.dataset, run.urgent))
+
+    def _others_are_owed_one(self) -> bool:
+        latest: Sequence[Turn] = [*self._taken][: ONE_IN - 1]
+        return len(latest) == ONE_IN - 1 and all(turn.urgent for turn in latest)
+
+    def _turns_since(self, run: PlannedRun) -> int:
+        """How long ago its dataset had a turn of this kind; of equals the first given is the maximum."""
+        mine = Turn(run.dataset, run.urgent)
+        return self._taken.index(mine) if mine in self._taken else TURNS_REMEMBERED

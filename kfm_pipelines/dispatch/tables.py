@@ -1,0 +1,224 @@
+"""Dispatches: which keys are due, and which run was asked to take them.
+
+A dispatch is committed before the run is requested. If the request is lost it is made again under the same run key,
+which Dagster honours once.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import LOCK_HELD, LOCK_NAMED, PRIORITIES
+
+HIGH = max(PRIORITIES.values())
+# Among keys that are not urgent the one due first is first; a low one counts as due this much later than it is.
+LOW_WAITS_SECONDS = 600
+
+# Seconds until the next attempt, given how many there were: the one retry policy, which lives beside this layer.
+AgainIn = Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class DueKey:
+    key: str
+    attempts: int
+    revision: int
+    dispatches: int
+    priority: int
+
+    @property
+    def run_key(self) -> str:
+        """Names this very request: Dagster remembers a run key for ever, so it must never come again."""
+        return f"{self.key}#{self.revision}#{self.dispatches + 1}"
+
+    @property
+    def urgent(self) -> bool:
+        return self.priority == HIGH
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    run_key: str
+    dataset: str
+    keys: tuple[str, ...]
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose turn it was: the dataset, and whether the run was for urgent keys."""
+
+    dataset: str
+    urgent: bool
+
+
+def due_keys(
+    database: Database, dataset: str, limit: int, *, prefixes: Sequence[str] = (), also_dispatched: bool = False
+) -> list[DueKey]:
+    """Keys with work to do that nobody holds, in the order of their turn; those a run was asked for only if wanted.
+
+    At most `limit` of the urgent and as many of the others, and that for each prefix: a flood of one kind must not
+    hide the rest. The time is taken by the minute and the oldest window of a minute is first, because messages come in
+    any order and windows that follow each other share a run.
+    """
+    rows = database.fetch(
+        """
+        SELECT key, attempts, dispatches, priority,
+               coalesce((SELECT max(revision) FROM kfm.revisions r WHERE r.key = placed.key), 0) AS revision
+        FROM (
+            SELECT *, row_number() OVER (PARTITION BY urgent, prefix ORDER BY turn, window_start, key) AS place
+            FROM (
+                SELECT *, priority = %(high)s AS urgent,
+                       (SELECT p FROM unnest(%(prefixes)s::text[]) p WHERE starts_with(key, p) LIMIT 1) AS prefix,
+                       date_trunc('minute', coalesce(due_at, lease_until) + make_interval(
+                           secs => CASE priority WHEN %(low)s THEN %(low_waits)s ELSE 0 END)) AS turn
+                FROM kfm.keys
+                WHERE dataset = %(dataset)s AND (dispatch IS NULL OR %(also_dispatched)s)
+                  AND key IN (SELECT key FROM kfm.keys WHERE due_at <= clock_timestamp()
+                              UNION SELECT key FROM kfm.keys WHERE lease_until < clock_timestamp())
+                  AND (owner IS NULL OR lease_until < clock_timestamp())
+            ) AS due
+        ) AS placed
+        WHERE place <= %(limit)s
+        ORDER BY urgent DESC, turn, window_start, key
+        """,
+        {
+            "dataset": dataset,
+            "limit": limit,
+            "prefixes": list(prefixes),
+            "also_dispatched": also_dispatched,
+            "high": HIGH,
+            "low": min(PRIORITIES.values()),
+            "low_waits": LOW_WAITS_SECONDS,
+        },
+    )
+    return [DueKey(r["key"], r["attempts"], r["revision"], r["dispatches"], r["priority"]) for r in rows]
+
+
+def seconds_until_due(database: Database, datasets: Iterable[str]) -> float | None:
+    """How long until the next key of these datasets can be worked on; None when nothing is waiting, or only what is
+    killed."""
+    rows = database.fetch(
+        """
+        SELECT extract(epoch FROM min(greatest(coalesce(due_at, lease_until), coalesce(lease_until, due_at)))
+                       - clock_timestamp())::float AS seconds
+        FROM kfm.keys
+        WHERE (due_at IS NOT NULL OR owner IS NOT NULL) AND dataset = ANY(%(datasets)s)
+          AND dataset NOT IN (SELECT dataset FROM kfm.killed)
+        """,
+        {"datasets": list(datasets)},
+    )
+    seconds = rows[0]["seconds"]
+    return None if seconds is None else max(0.0, seconds)
+
+
+def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequence[str]) -> bool:
+    """Bind the keys to a run about to be requested; False when somebody else was quicker with one of them, or with
+    this very request: Dagster would drop a second one without a word, and the keys would wait for it for ever."""
+    with database.transaction() as connection:
+        new = connection.execute(
+            """
+            INSERT INTO kfm.dispatches (run_key, dataset, keys, priority)
+            SELECT %(run_key)s, %(dataset)s, %(keys)s, coalesce(max(priority), %(lowest)s)
+            FROM kfm.keys WHERE key = ANY(%(keys)s)
+            ON CONFLICT DO NOTHING
+            """,
+            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": min(PRIORITIES.values())},
+        ).rowcount
+        connection.execute(LOCK_NAMED, {"keys": list(keys)})
+        bound = connection.execute(
+            "UPDATE kfm.keys SET dispatch = %(run_key)s, dispatches = dispatches + 1 "
+            "WHERE key = ANY(%(keys)s) AND dispatch IS NULL",
+            {"run_key": run_key, "keys": list(keys)},
+        ).rowcount
+        won = new == 1 and bound == len(keys)
+        if not won:
+            connection.rollback()
+        return won
+
+
+def recent_turns(database: Database, limit: int) -> list[Turn]:
+    """The last so many dispatches, the latest first."""
+    rows = database.fetch(
+        "SELECT dataset, priority FROM kfm.dispatches ORDER BY requested_at DESC LIMIT %(limit)s", {"limit": limit}
+    )
+    return [Turn(row["dataset"], row["priority"] == HIGH) for row in rows]
+
+
+def open_dispatches(database: Database) -> list[Dispatch]:
+    rows = database.fetch(
+        """
+        SELECT run_key, dataset, keys, extract(epoch FROM clock_timestamp() - requested_at)::float AS age
+        FROM kfm.dispatches WHERE closed_at IS NULL ORDER BY requested_at
+        """
+    )
+    return [Dispatch(row["run_key"], row["dataset"], tuple(row["keys"]), row["age"]) for row in rows]
+
+
+def close_dispatch(database: Database, run_key: str) -> None:
+    """The run is over: keys it did not settle are free to be dispatched again."""
+    with database.transaction() as connection:
+        connection.execute(
+            "UPDATE kfm.dispatches SET closed_at = clock_timestamp() WHERE run_key = %(run_key)s", {"run_key": run_key}
+        )
+        connection.execute(
+            "SELECT FROM kfm.keys WHERE dispatch = %(run_key)s ORDER BY key FOR NO KEY UPDATE", {"run_key": run_key}
+        )
+        connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
+
+
+def void_claims(database: Database, owner: str, again_in: AgainIn) -> int:
+    """A run that is known to have ended holds nothing any more; what it held is due again when the policy says."""
+    with database.transaction() as connection:
+        connection.execute(LOCK_HELD, {"owner": owner})
+        held = connection.execute(
+            "SELECT key, attempts FROM kfm.keys WHERE owner = %(owner)s", {"owner": owner}
+        ).fetchall()
+        return connection.execute(
+            """
+            UPDATE kfm.keys k SET owner = NULL, lease_until = NULL,
+                due_at = clock_timestamp() + make_interval(secs => w.seconds)
+            FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS w (key, seconds)
+            WHERE k.key = w.key
+            """,
+            {"keys": [row["key"] for row in held], "seconds": [again_in(row["attempts"]) for row in held]},
+        ).rowcount
+
+
+def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], again_in: AgainIn) -> int:
+    """A run that failed without a word on these keys will not do better at once; count it as an attempt of theirs."""
+    with database.transaction() as connection:
+        connection.execute(LOCK_NAMED, {"keys": list(keys)})
+        known = connection.execute(
+            "SELECT key, attempts FROM kfm.keys WHERE key = ANY(%(keys)s)", {"keys": list(keys)}
+        ).fetchall()
+        return connection.execute(
+            """
+            UPDATE kfm.keys k SET attempts = attempts + 1,
+                due_at = clock_timestamp() + make_interval(secs => w.seconds)
+            FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS w (key, seconds)
+            WHERE k.key = w.key AND owner IS NULL AND due_at <= clock_timestamp()
+              AND NOT EXISTS (SELECT FROM kfm.wal l WHERE l.key = k.key AND l.run_id = %(run_id)s)
+            """,
+            {
+                "keys": [row["key"] for row in known],
+                "seconds": [again_in(row["attempts"] + 1) for row in known],
+                "run_id": run_id,
+            },
+        ).rowcount
+
+
+def is_silent(database: Database, run_id: str, seconds: float) -> bool:
+    """Whether a run neither holds a live lease nor wrote to the log, nor compared a candidate, in the last so many
+    seconds."""
+    rows = database.fetch(
+        """
+        SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE owner = %(run_id)s AND lease_until > clock_timestamp())
+            OR EXISTS (SELECT FROM kfm.wal WHERE run_id = %(run_id)s
+                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
+            OR EXISTS (SELECT FROM kfm.comparisons WHERE run_id = %(run_id)s
+                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
+        """,
+        {"run_id": run_id, "seconds": seconds},
+    )
+    return not rows

@@ -1,0 +1,182 @@
+"""What a gate says of a suite: a finding for each expectation that does not hold, and a report of all of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.gates.expectations.runner import (
+    COUNTS,
+    place_of,
+    run,
+    strip_values,
+    with_ratios,
+    without_values,
+    without_words,
+)
+from kfm_pipelines.gates.expectations.suite import Expectation, Suite
+from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.gates.verdict import Finding, Severity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from great_expectations.core import ExpectationSuiteValidationResult
+
+NOT_PUBLISHED = "not published, so not judged"
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    findings: tuple[Finding, ...]
+    rules: tuple[str, ...]
+    report: dict[str, Any]  # of every expectation: what, whether, how many; the same for the same table
+    # GX's own result, for its pages; none when there was nothing to judge.
+    gx: "ExpectationSuiteValidationResult | None" = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one expectation. `success` is none when there was nothing to judge."""
+
+    success: bool | None
+    counts: Mapping[str, Any]
+    raised: str | None = None
+    reason: str = ""
+
+
+def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) -> SuiteResult:
+    """Of the columns that are published. A table without rows is asked only how many it has. `values` leaves in GX's
+    own result what was observed in the data; the rest is the same with it and without."""
+    gx = None
+    spared = {one.name: _spared(one, suite, subject) for one in suite.expectations}
+    outcomes = {name: Outcome(None, {}, reason=reason) for name, reason in spared.items() if reason}
+    if judged := [one for one in suite.expectations if not spared[one.name]]:
+        asked = suite.model_copy(update={"expectations": judged})
+        gx = run(asked, subject.table, values=values)
+        outcomes |= _outcomes(asked, gx)
+        if not values:
+            strip_values(gx)
+    findings = [
+        finding
+        for expectation in suite.expectations
+        if (finding := _finding(suite, expectation, outcomes[expectation.name], subject))
+    ]
+    rules = tuple(expectation.rule for expectation in suite.expectations)
+    return SuiteResult(tuple(findings), rules, _report(suite, outcomes, subject), gx)
+
+
+def _spared(expectation: Expectation, suite: Suite, subject: TableSubject) -> str:
+    """Why an expectation is not judged, if so."""
+    published = {column.name for column in subject.published.columns}
+    if not suite.origins_of(expectation) <= published:
+        return NOT_PUBLISHED
+    return "no rows" if expectation.columns and subject.table.num_rows == 0 else ""
+
+
+def _outcomes(suite: Suite, gx: "ExpectationSuiteValidationResult") -> dict[str, Outcome]:
+    results = {place_of(one): one for one in gx.results}
+    return {expectation.name: _outcome(results.get(place)) for place, expectation in enumerate(suite.expectations)}
+
+
+def _outcome(result: Any) -> Outcome:
+    """Nothing said, or an exception, is no success."""
+    if result is None:
+        return Outcome(False, {}, raised="no result")
+    told = without_values(result)
+    counts = {name: told[name] for name in (*COUNTS, "observed_value") if name in told}
+    return Outcome(bool(result.success), counts, raised=without_words(result)["exception_message"])
+
+
+def _finding(suite: Suite, expectation: Expectation, outcome: Outcome, subject: TableSubject) -> Finding | None:
+    about = ", ".join(expectation.columns) or "table"
+    expected = str(expectation)
+    if outcome.reason == NOT_PUBLISHED:
+        return Finding(expectation.rule, Severity.INFO, about, expected, NOT_PUBLISHED)
+    if outcome.raised is not None:
+        measured = f"nothing: Great Expectations could not judge it ({outcome.raised})"
+        return Finding(expectation.rule, Severity.ERROR, about, expected, measured)
+    if outcome.success is not False:
+        return None
+    sample = _sample(suite, expectation, subject)
+    return Finding(expectation.rule, expectation.blame, about, expected, _measured(outcome), sample)
+
+
+def _measured(outcome: Outcome) -> str:
+    counts = outcome.counts
+    if "element_count" in counts:
+        return f"{counts['unexpected_count']} of {counts['element_count']} rows otherwise"
+    if "observed_value" in counts:
+        return f"{counts['observed_value']}"
+    return "otherwise"
+
+
+def _sample(suite: Suite, expectation: Expectation, subject: TableSubject) -> str:
+    """Rows that are otherwise, for the expectations where that is quickly seen."""
+    from pyarrow import ArrowException
+
+    unlike = _UNLIKE.get(expectation.type)
+    if unlike is None or not subject.may_show:
+        return ""
+    values = with_ratios(suite, subject.table).column(expectation.kwargs["column"])
+    try:
+        wrong = unlike(values, expectation.kwargs)
+    except (ArrowException, TypeError):  # what GX compares, Arrow does not always; an example is no reason to fail
+        return ""
+    return sample_of(subject, wrong, *sorted(suite.origins_of(expectation)))
+
+
+def _beyond(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
+    import pyarrow.compute as pc
+
+    least, most = kwargs.get("min_value"), kwargs.get("max_value")
+    beyond = pc.is_null(values) if least is None else pc.less(values, least)
+    return beyond if most is None else pc.or_kleene(beyond, pc.greater(values, most))
+
+
+def _not_in_set(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pa.array(kwargs["value_set"], values.type)
+    return pc.and_(values.is_valid(), pc.invert(pc.is_in(values, value_set=known)))
+
+
+def _unlike_pattern(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
+    import pyarrow.compute as pc
+
+    return pc.invert(pc.match_substring_regex(values, kwargs["regex"]))
+
+
+_UNLIKE: Mapping[str, "Callable[[pa.ChunkedArray, Mapping[str, Any]], pa.ChunkedArray]"] = {
+    "expect_column_values_to_be_between": _beyond,
+    "expect_column_values_to_be_in_set": _not_in_set,
+    "expect_column_values_to_match_regex": _unlike_pattern,
+}
+
+
+def _report(suite: Suite, outcomes: Mapping[str, Outcome], subject: TableSubject) -> dict[str, Any]:
+    return {
+        "suite": suite.name,
+        "rows": subject.table.num_rows,
+        "success": all(outcome.success is not False for outcome in outcomes.values()),
+        "expectations": [_described(one, outcomes[one.name]) for one in suite.expectations],
+    }
+
+
+def _described(expectation: Expectation, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "rule": expectation.rule,
+        "type": expectation.type,
+        "kwargs": expectation.kwargs,
+        "severity": expectation.blame.value,
+        "why": expectation.meta.why,
+        "judged": outcome.success is not None,
+        "success": outcome.success,
+        "raised": outcome.raised,
+        "counts": {name: _plain(value) for name, value in outcome.counts.items()},
+    }
+
+
+def _plain(value: Any) -> int | float:
+    """GX gives NumPy's numbers, which are no JSON."""
+    return float(value) if float(value) != int(value) else int(value)

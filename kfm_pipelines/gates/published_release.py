@@ -1,0 +1,114 @@
+"""What readers find, next to what was published: the Item, the bytes it points to, the copy people know by name."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kfm_pipelines.catalog.documents import asset_of, checksum, read_item, sha256
+from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
+from kfm_pipelines.text import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the revision that is current was recorded with."""
+
+    key: str
+    content_hash: str
+    item_hash: str
+    content_path: str
+    processed_path: str
+    item_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSubject:
+    """What is in the store; None is not there."""
+
+    recorded: Recorded
+    item: bytes | None
+    content: bytes | None
+    processed_hash: str | None
+    documents: Mapping[str, tuple[int, str] | None]  # size and digest by the name of the asset in the Item
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """What the Item says; nothing when it cannot be read."""
+        return read_item(self.item)
+
+    @property
+    def content_hash(self) -> str | None:
+        return _digest(self.content)
+
+    @property
+    def is_as_recorded(self) -> bool:
+        """Whether Item and bytes are the ones that the gates judged."""
+        return self.content_hash == self.recorded.content_hash and _digest(self.item) == self.recorded.item_hash
+
+
+def judge_published_bytes(subject: PublishedSubject) -> Verdict:
+    return judge("published", PUBLISHED_RULES, subject)
+
+
+def _item_present(subject: PublishedSubject) -> Iterator[Finding]:
+    if subject.item is None:
+        yield error("published-item-present", subject.recorded.item_path, "the Item of the key", "nothing")
+
+
+def _digests(subject: PublishedSubject) -> Iterator[Finding]:
+    recorded = subject.recorded
+    found = [
+        (recorded.content_path, recorded.content_hash, subject.content_hash),
+        (recorded.processed_path, recorded.content_hash, subject.processed_hash),
+    ]
+    if subject.item is not None:
+        found.append((recorded.item_path, recorded.item_hash, _digest(subject.item)))
+    for path, expected, measured in found:
+        if measured != expected:
+            yield error("published-digest", path, f"sha256 {expected[:16]}…", _shown(measured))
+
+
+def _item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
+    if subject.item is None:
+        return
+    item = subject.described
+    if subject.content is not None:
+        yield from _asset_agrees(item, "data", len(subject.content), str(subject.content_hash))
+    for name, found in subject.documents.items():
+        if found is None:
+            yield error("published-item-agrees", f"asset {name}", "the document the Item points to", "nothing")
+        else:
+            yield from _asset_agrees(item, name, *found)
+    if not str(asset_of(item, "data").get("href")).endswith(f"/{subject.recorded.content_path}"):
+        yield error("published-item-agrees", "asset data, href", subject.recorded.content_path, "another address")
+
+
+def _asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: str) -> Iterator[Finding]:
+    asset = asset_of(item, name)
+    if asset.get("file:size") != size:
+        said = f"the Item says {one_line(str(asset.get('file:size')), 20)}"
+        yield error("published-item-agrees", f"asset {name}, file:size", f"{size}, the size of the bytes", said)
+    if asset.get("file:checksum") != checksum(digest):
+        said = f"the Item says {one_line(str(asset.get('file:checksum')), 20)}"
+        yield error(
+            "published-item-agrees",
+            f"asset {name}, file:checksum",
+            f"{checksum(digest)[:20]}…, as the bytes have",
+            said,
+        )
+
+
+def _digest(data: bytes | None) -> str | None:
+    return None if data is None else sha256(data)
+
+
+def _shown(digest: str | None) -> str:
+    return f"sha256 {digest[:16]}…" if digest else "nothing"
+
+
+RESTORE = "Put the file back from a copy; or move it away and upload the inputs of the key again, which restores it."
+PUBLISHED_RULES: tuple[Rule[PublishedSubject], ...] = (
+    Rule("published-item-present", _item_present, RESTORE),
+    Rule("published-digest", _digests, RESTORE),
+    Rule("published-item-agrees", _item_agrees, RESTORE),
+)

@@ -1,0 +1,134 @@
+"""Whether the places lie where the dataset says its places lie."""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.policies import RESERVED
+from kfm_pipelines.declarations import Extent
+from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.gates.subject import TableSubject, count_true
+from kfm_pipelines.gates.verdict import Finding, Rule, Severity, error
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+METRES_A_DEGREE = 110_500.0  # of latitude, where it is shortest
+_, _, UNCERTAINTY, _ = RESERVED
+
+
+def _in_extent(subject: TableSubject) -> Iterator[Finding]:
+    table, extent = subject.published, subject.dataset.extent
+    if extent is None or table.longitude_column is None or table.latitude_column is None:
+        return
+    outside = _outside(subject, table.longitude_column, table.latitude_column, extent)
+    if count := count_true(outside):
+        expected = f"longitudes {extent.west:g} to {extent.east:g} and latitudes {extent.south:g} to {extent.north:g}"
+        measured = f"{count} of {subject.table.num_rows} rows outside"
+        named = f"{table.longitude_column}, {table.latitude_column}"
+        yield Finding("in-extent", Severity.WARN, named, expected, measured, sample_of(subject, outside))
+
+
+def _outside(subject: TableSubject, longitude: str, latitude: str, extent: Extent) -> "pa.ChunkedArray":
+    """A place that was made coarse may lie outside by as much as it is uncertain."""
+    import pyarrow.compute as pc
+
+    longitudes, latitudes = subject.table.column(longitude), subject.table.column(latitude)
+    north_south = _slack(subject)
+    # The farther from the equator, the more degrees of longitude a metre is.
+    narrowest = math.cos(math.radians(min(89.0, max(abs(extent.south), abs(extent.north)))))
+    east_west = pc.divide(north_south, narrowest)
+    return pc.invert(
+        pc.and_(
+            _within(longitudes, extent.west, extent.east, east_west),
+            _within(latitudes, extent.south, extent.north, north_south),
+        )
+    )
+
+
+def _within(
+    degrees: "pa.ChunkedArray", least: float, most: float, slack: "pa.ChunkedArray | pa.Scalar"
+) -> "pa.ChunkedArray":
+    import pyarrow.compute as pc
+
+    return pc.and_(pc.greater_equal(pc.add(degrees, slack), least), pc.less_equal(pc.subtract(degrees, slack), most))
+
+
+def _slack(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
+    """In degrees of latitude."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    masked = subject.published != subject.dataset.table and UNCERTAINTY in subject.table.column_names
+    if not masked:
+        return pa.scalar(0.0)
+    return pc.divide(pc.fill_null(subject.table.column(UNCERTAINTY), 0.0), METRES_A_DEGREE)
+
+
+IN_EXTENT = Rule(
+    "in-extent",
+    _in_extent,
+    "Look whether these places are right (a sign lost, another reference system); declare a larger extent if so.",
+)
+
+
+def _geometry_valid(subject: TableSubject) -> Iterator[Finding]:
+    import pyarrow as pa
+
+    name = subject.published.geometry_column
+    if name is None:
+        return
+    for expected, measured, wrong in _mistakes(subject, name):
+        if count := int(wrong.sum()):
+            said = f"{count} of {subject.table.num_rows} rows {measured}"
+            yield error("geometry-valid", name, expected, said, sample_of(subject, pa.array(wrong)))
+
+
+def _mistakes(subject: TableSubject, name: str) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
+    """What is expected, what is said of those that are not so, and which they are; each is told of one thing only."""
+    import numpy as np
+    import shapely
+
+    there = subject.table.column(name).is_valid().to_numpy()
+    shapes = shapes_of(subject, name)
+    read = ~shapely.is_missing(shapes)
+    yield "geometries in WKB", "unreadable", there & ~read
+    empty = shapely.is_empty(shapes)
+    yield "a place each", "empty", read & empty
+    astray = read & _is_astray(shapes)
+    yield "degrees within 180 east or west and 90 north or south", "beyond", astray
+    with np.errstate(invalid="ignore"):
+        valid = shapely.is_valid(shapes)
+    yield "valid geometries", "invalid", read & ~astray & ~valid
+
+
+def shapes_of(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
+    """One for each row; none where there is none or it cannot be read."""
+    import numpy as np
+    import shapely
+
+    wkb = subject.table.column(name).to_numpy()
+    with np.errstate(invalid="ignore"):
+        return shapely.from_wkb(wkb, on_invalid="ignore")  # type: ignore[no-any-return]
+
+
+def _is_astray(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """Whether any of its coordinates is no place on the earth, or no number."""
+    import numpy as np
+    import shapely
+
+    coordinates, owners = shapely.get_coordinates(shapes, return_index=True)
+    with np.errstate(invalid="ignore"):
+        good = (np.abs(coordinates[:, 0]) <= 180.0) & (np.abs(coordinates[:, 1]) <= 90.0)
+    astray = np.zeros(len(shapes), dtype=bool)
+    astray[owners[~good]] = True
+    return astray
+
+
+GEOMETRY_VALID = Rule(
+    "geometry-valid",
+    _geometry_valid,
+    "Repair the geometries where they come from (shapely's make_valid shows what is meant) and send the object again.",
+)

@@ -1,0 +1,103 @@
+"""Drain: move queue messages into the inbox. Record first, delete second, so that a stop in between loses nothing."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kfm_pipelines.aws.queue import Message, Queue
+from kfm_pipelines.declarations.dataset import Datasets
+from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, Unreachable
+from kfm_pipelines.inbox.parse import read_message, refused
+from kfm_pipelines.inbox.record import Recorded, Tally, record
+from kfm_pipelines.inbox.telemetry import Arrivals
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.watermarks.tick import keep_time
+
+# How long one look into the queues may take: far less than a message stays hidden, which `kfm doctor` compares.
+LONGEST_DRAIN_SECONDS = 15.0
+# Enough receives to make one database commit worth it, few enough to stay far inside the visibility timeout.
+RECEIVES_PER_COMMIT = 20
+CHARACTERS_PER_COMMIT = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What came from all queues, and which of them could not be asked."""
+
+    tally: Tally
+    problems: tuple[str, ...]
+    unreachable: bool = False
+
+
+def drain_all(workshop: Workshop, *, budget_seconds: float, wait_seconds: int = 0) -> Drained:
+    """Empty every queue, the urgent one first; none can use up the time of those after it."""
+    total, problems = Tally(), []
+    deadline = time.monotonic() + budget_seconds
+    for number, intake in enumerate(workshop.intakes):
+        left = deadline - time.monotonic()
+        share = max(0.0, left / (len(workshop.intakes) - number))
+        wait = wait_seconds if number == len(workshop.intakes) - 1 else 0
+        try:
+            total += drain(workshop, intake.queue, budget_seconds=share, wait_seconds=wait)
+        except KfmError as error:
+            problems.append(f"{error}; will try again")
+            if isinstance(error, Unreachable):
+                return Drained(total, tuple(problems), unreachable=True)  # they have one address
+    return Drained(total, tuple(problems))
+
+
+def drain(workshop: Workshop, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> Tally:
+    """Empty the queue, or stop after about `budget_seconds`."""
+    total, database, datasets = Tally(), workshop.database, workshop.datasets
+    deadline = time.monotonic() + budget_seconds
+    database.fetch("SELECT 1")  # a message that is received and cannot be recorded has used up one of its receives
+    while True:
+        messages = _collect(queue, wait_seconds, deadline)
+        if not messages:
+            return total
+        arrivals = Arrivals(workshop, queue.name)
+        read = arrivals.read(messages, partial(read_message, datasets=datasets))
+        recorded = record_safely(database, queue.name, messages, read, datasets)
+        total += recorded.tally
+        try:
+            queue.delete(messages)
+            keep_time(database, datasets)
+        finally:
+            arrivals.tell(recorded)
+        if time.monotonic() >= deadline:
+            return total
+
+
+def record_safely(
+    database: Database, queue: str, messages: Sequence[Message], deliveries: Sequence[Delivery], datasets: Datasets
+) -> Recorded:
+    """Record a batch; should the database refuse it, each message alone, so that one cannot hold up the others."""
+    try:
+        return record(database, queue, deliveries, datasets)
+    except Terminal as error:
+        if len(messages) > 1:
+            pairs = zip(messages, deliveries, strict=True)
+            return sum((record_safely(database, queue, [one], [read], datasets) for one, read in pairs), Recorded())
+        why = MessageRefused(f"the message could not be recorded: {error}")
+        refusal = refused(messages[0], why)
+        recorded = record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)
+        return replace(recorded, unrecorded=frozenset(event.identity for event in deliveries[0].events))
+
+
+def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Message]:
+    messages: list[Message] = []
+    for _ in range(RECEIVES_PER_COMMIT):
+        try:
+            batch = queue.receive(wait_seconds if not messages else 0)
+        except Retryable:
+            if not messages:
+                raise
+            break  # what was received is in our hands: record it now, not after its visibility timeout
+        messages += batch
+        full = sum(len(message.body) for message in messages) >= CHARACTERS_PER_COMMIT
+        if not batch or full or time.monotonic() >= deadline:
+            break
+    return messages

@@ -1,0 +1,140 @@
+"""The sixth asset, of datasets that try a candidate: chosen keys of the run, compared. It stops nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.operations.canary.evaluate import CanaryRun
+from kfm_pipelines.operations.canary.tables import Compared
+from kfm_pipelines.orchestration.names import asset_key
+from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.stages.assets.assets import stage_asset
+from kfm_pipelines.text import one_line
+
+CHECK = "canary_agrees"
+SHOWN = 50
+LONGEST_CELL = 500
+
+
+def canary_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
+    """One, or none when no candidate is named."""
+    return [_canary(dataset, dataset.canary.transform_version)] if dataset.canary else []
+
+
+def _canary(dataset: Dataset, version: str) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        "canary",
+        f"What the candidate {version} makes of chosen keys, next to what is published of them. Restricted; never "
+        "published.",
+        kinds={"parquet"},
+        deps=[asset_key(dataset, "publish")],
+        check_specs=[_check(dataset, version)],
+    )
+    def canary(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        run = CanaryRun(workshop.open(), dataset, context.run.run_id)
+        compared = run.compare(context.partition_keys)
+        for key, note in {**run.skipped, **run.failed}.items():
+            context.log.info("%s was not compared: %s", key, one_line(note, LONGEST_CELL))
+        return dg.MaterializeResult(
+            metadata={"compared": len(compared), "good": sum(one.good for one in compared)},
+            check_results=[_result(compared, run)],
+        )
+
+    return canary
+
+
+def _check(dataset: Dataset, version: str) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        CHECK,
+        asset=asset_key(dataset, "canary"),
+        blocking=False,
+        description=f"What the candidate {version} makes is within its tolerance of what is published. Only a warning.",
+    )
+
+
+def _result(compared: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult:
+    bad = sum(not one.good for one in compared)
+    records = [*(comparison_record(one) for one in sorted(compared, key=lambda one: one.good)), *_uncompared(run)]
+    metadata: dict[str, Any] = {"compared": len(compared), "good": len(compared) - bad}
+    if records:
+        metadata["comparisons"] = dg.MetadataValue.table(records[:SHOWN])
+    failed = f"; {len(run.failed)} chosen keys could not be compared" if run.failed else ""
+    return dg.AssetCheckResult(
+        check_name=CHECK,
+        passed=not bad and not run.failed,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{bad} of {len(compared)} compared keys are not good{failed}",
+        metadata=metadata,
+    )
+
+
+def comparison_record(compared: Compared) -> dg.TableRecord:
+    """One line of the table that the check shows."""
+    report = compared.report
+    if "rows" not in report:
+        return _row(compared.key, "no", faults=report["faults"])
+    return _row(
+        compared.key,
+        "yes" if compared.good else "no",
+        rows=_rows(report),
+        columns=", ".join(f"{change['column']} {change['what']}".strip() for change in report["columns"]) or "the same",
+        statistics=_statistics(report),
+        size=_size(report),
+        faults=report["faults"],
+    )
+
+
+def _rows(report: Mapping[str, Any]) -> str:
+    rows = report["rows"]
+    if "within" in rows:
+        return _within(rows["within"])
+    counts = f"{report['published_rows']} → {report['candidate_rows']}"
+    different = rows["added"] + rows["removed"] + rows["changed"]
+    return f"{counts}, {different} differ" if different else counts
+
+
+def _statistics(report: Mapping[str, Any]) -> str:
+    if "statistics_within" in report:
+        return _within(report["statistics_within"])
+    worst = report["statistics"][:1]
+    return "".join(f"{one['column']} {one['measure']} {one['percent']:.3g} %" for one in worst) or "the same"
+
+
+def _size(report: Mapping[str, Any]) -> str:
+    if report["identical"]:
+        return "identical"
+    return f"{report['published_bytes']} → {report['candidate_bytes']}" if "published_bytes" in report else "different"
+
+
+def _within(is_within: bool) -> str:
+    return "within tolerance" if is_within else "beyond tolerance"
+
+
+def _uncompared(run: CanaryRun) -> list[dg.TableRecord]:
+    return [_row(key, "not compared", faults=[note]) for key, note in run.failed.items()]
+
+
+def _row(
+    key: str,
+    good: str,
+    *,
+    rows: str = "",
+    columns: str = "",
+    statistics: str = "",
+    size: str = "",
+    faults: Sequence[str] = (),
+) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "key": key,
+            "good": good,
+            "rows": rows,
+            "columns": one_line(columns, LONGEST_CELL),
+            "statistics": statistics,
+            "bytes": size,
+            "what is not good": one_line("; ".join(faults), LONGEST_CELL),
+        }
+    )

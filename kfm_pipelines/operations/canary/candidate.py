@@ -1,0 +1,145 @@
+"""Candidates for the next transform version of a dataset: whole declarations, one YAML file each in
+resources/candidates/.
+
+Belongs here: reading one, whether it agrees with the dataset it is for, and which keys try it. Does not: running it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import rfc8785
+
+from kfm_pipelines.care.policies import Policy, refuse_if_exchanged
+from kfm_pipelines.declarations import Canary, Tolerance
+from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_dataset
+from kfm_pipelines.errors import DeclarationInvalid
+from kfm_pipelines.gates.expectations import suite_digest
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.transforms import source_digest
+
+FOLDER = "candidates"
+# A candidate makes the same keys of the same objects, in another way.
+_SHARED_KEY_PARTS = ("source", "aoi", "h3_res", "window")
+
+
+def candidate_path(resources: Path, dataset: Dataset, transform_version: str) -> Path:
+    return resources / FOLDER / f"{dataset.pipeline}@{transform_version}.yaml"
+
+
+def load_candidate(resources: Path, dataset: Dataset, canary: Canary) -> Dataset:
+    """The candidate that the dataset's `canary` names; DeclarationInvalid when it is not there or does not agree."""
+    path = candidate_path(resources, dataset, canary.transform_version)
+    if not path.is_file():
+        raise DeclarationInvalid(f"{dataset.dataset}: canary names {FOLDER}/{path.name}, which is not there")
+    return read_candidate(path, dataset)
+
+
+def read_candidate(path: Path, dataset: Dataset) -> Dataset:
+    candidate = load_dataset(path)
+    _refuse_unless_alike(path, candidate, dataset)
+    return candidate
+
+
+def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
+    """Every candidate there is, and every one that is named, checked."""
+    named = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
+    paths = {candidate_path(resources, one, one.key.transform_version) for one in named}
+    return [*named, *_unnamed(resources, datasets, paths)]
+
+
+def _unnamed(resources: Path, datasets: Datasets, named: set[Path]) -> Iterator[Dataset]:
+    """Those that nothing tries yet. A mistake in one is better found now than when it is named."""
+    by_pipeline = {dataset.pipeline: dataset for dataset in datasets.values()}
+    for path in sorted((resources / FOLDER).glob("*.yaml")):
+        if path in named:
+            continue
+        pipeline, _, _ = path.stem.partition("@")
+        if pipeline not in by_pipeline:
+            raise DeclarationInvalid(
+                f"{path.name}: is for no declared dataset; a candidate is called PIPELINE@VERSION.yaml"
+            )
+        yield read_candidate(path, by_pipeline[pipeline])
+
+
+def chosen(key: str, candidate_version: str, fraction: float) -> bool:
+    """Whether this key tries the candidate: always the same answer, and whoever is chosen for a small fraction is
+    chosen for a larger one too. Another version has other keys, so that it is not always the same ones."""
+    digest = hashlib.sha256(f"{key}@{candidate_version}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < fraction * 2**64
+
+
+def _refuse_unless_alike(path: Path, candidate: Dataset, dataset: Dataset) -> None:
+    for field, of_candidate, of_dataset in _shared(candidate, dataset):
+        if of_candidate != of_dataset:
+            raise DeclarationInvalid(f"{path.name}: {field} must be that of {dataset.dataset}, whose candidate it is")
+    version = candidate.key.transform_version
+    if path.stem != f"{dataset.pipeline}@{version}":
+        raise DeclarationInvalid(f"{path.name}: key.transform_version is {version}; the file must be named after it")
+    if version == dataset.key.transform_version:
+        raise DeclarationInvalid(f"{path.name}: {dataset.dataset} has version {version} already, so it is no candidate")
+    if dataset.review == "required" and candidate.review != "required":
+        raise DeclarationInvalid(f"{path.name}: review must be required, as it is of {dataset.dataset}")
+    if candidate.canary is not None:
+        raise DeclarationInvalid(f"{path.name}: a candidate has no canary of its own")
+
+
+def _shared(candidate: Dataset, dataset: Dataset) -> Iterator[tuple[str, object, object]]:
+    yield "dataset", candidate.dataset, dataset.dataset
+    for part in _SHARED_KEY_PARTS:
+        yield f"key.{part}", getattr(candidate.key, part), getattr(dataset.key, part)
+    yield "input", candidate.input, dataset.input
+
+
+PACKAGE = "kfm-pipelines"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidacy:
+    dataset: Dataset
+    candidate: Dataset
+    canary: Canary
+    digest: str
+    is_open: bool  # whether anybody may know how far apart the two are: nothing is masked, and nothing is reviewed
+
+    @property
+    def version(self) -> str:
+        return self.candidate.key.transform_version
+
+
+def candidacy_of(workshop: Workshop, dataset: Dataset) -> Candidacy:
+    """DeclarationInvalid when the dataset names no candidate, or one that is not right."""
+    if dataset.canary is None:
+        raise DeclarationInvalid(f"{dataset.dataset} names no candidate; a `canary` section in its declaration does")
+    resources = workshop.settings.resources
+    candidate = load_candidate(resources, dataset, dataset.canary)
+    refuse_if_exchanged(workshop.policy(dataset), candidate)
+    suite = suite_digest(resources, candidate.quality.suite)
+    digest = candidate_digest(candidate, workshop.policy(candidate), suite, dataset.canary.tolerance)
+    is_open = all(workshop.policy(one).is_open and one.review == "none" for one in (dataset, candidate))
+    return Candidacy(dataset, candidate, dataset.canary, digest, is_open)
+
+
+def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:
+    """Changes with whatever could make a comparison come out otherwise: every word of the declaration, thresholds
+    included, its policy, the texts of its transform and its suite of expectations, the tolerance it was judged by, and
+    our own version."""
+    parts = [
+        "kfm-candidate-2",
+        candidate.model_dump(mode="json"),
+        policy.digest,
+        source_digest(candidate.transform),
+        suite,
+        tolerance.model_dump(mode="json"),
+        _package_version(),
+    ]
+    return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+
+def _package_version() -> str | None:
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:  # run from a folder that nobody installed
+        return None

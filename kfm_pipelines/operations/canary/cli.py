@@ -1,0 +1,90 @@
+"""`kfm datasets canary` and `promote`: how far a candidate has come, and making it the declared version."""
+
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.options import Words, who_and_why
+from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.operations.canary import promote as promotion
+from kfm_pipelines.operations.canary.promote import Promoted, Standing
+from kfm_pipelines.text import printable
+
+RELOAD = "Commit both files where they are reviewed, and reload the code location in Dagster: until then it runs {}."
+BAD_SHOWN = 20
+
+
+@click.command()
+@click.argument("dataset", type=Words())
+@json_option
+def canary(dataset: str, as_json: bool) -> None:
+    """Show what comparing the candidate of DATASET with what is published has found."""
+    with opened_workshop() as workshop:
+        standing = promotion.standing_of(workshop, workshop.datasets[dataset])
+    if as_json:
+        print_json(_document(standing))
+    else:
+        _show(standing)
+
+
+@click.command()
+@click.argument("dataset", type=Words())
+@who_and_why
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@json_option
+def promote(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) -> None:
+    """Make the candidate of DATASET its declared version, if enough keys were compared, all of them are good, and no
+    key of the version before is on its way."""
+    with opened_workshop() as workshop:
+        promoted = promotion.promote(workshop, dataset, actor=by, reason=reason, dry_run=dry_run)
+    if as_json:
+        print_json(_promoted(promoted, dry_run))
+    else:
+        _show_promoted(promoted, dry_run)
+
+
+def _document(standing: Standing) -> dict[str, Any]:
+    keys = [{"key": one.key, "good": one.good, **one.report} for one in standing.compared]
+    return {**standing.as_report(), "may_be_promoted": standing.refusal is None, "keys": keys}
+
+
+def _show(standing: Standing) -> None:
+    report = standing.as_report()
+    console.print(f"{report['dataset']}: {report['from_version']} → {report['candidate_version']}", style="bold")
+    console.print(f"  compared   {report['compared']} keys of {report['needed']} needed, {report['good']} good")
+    if standing.worst:
+        table = Table("column", "measure", "differs by", "most in", box=SIMPLE_HEAD, pad_edge=False)
+        for worst in standing.worst:
+            table.add_row(printable(worst["column"]), worst["measure"], f"{worst['percent']:.3g} %", worst["key"])
+        console.print(table)
+    for one in standing.bad[:BAD_SHOWN]:
+        console.print(f"  not good   {one.key}: {printable('; '.join(one.report['faults']))}")
+    if len(standing.bad) > BAD_SHOWN:
+        console.print(f"             and {len(standing.bad) - BAD_SHOWN} more")
+    may = f"may be promoted: kfm datasets promote {report['dataset']} --reason …"
+    console.print(f"  promotion  {standing.refusal or may}")
+
+
+def _promoted(promoted: Promoted, dry_run: bool) -> dict[str, Any]:
+    return {
+        "dataset": promoted.dataset,
+        "from_version": promoted.from_version,
+        "to_version": promoted.to_version,
+        "declaration": str(promoted.declaration),
+        "candidate": str(promoted.candidate),
+        "dry_run": dry_run,
+        "reload_code_location": not dry_run,
+    }
+
+
+def _show_promoted(promoted: Promoted, dry_run: bool) -> None:
+    files = f"datasets/{promoted.declaration.name} from candidates/{promoted.candidate.name}"
+    if promoted.from_version is None:
+        console.print(f"{promoted.dataset} has version {promoted.to_version} already; candidates/"
+                      f"{promoted.candidate.name} {'would be' if dry_run else 'was'} removed.")  # fmt: skip
+        return
+    console.print(f"{promoted.dataset}: {promoted.from_version} → {promoted.to_version}, {files}")
+    console.print("Nothing was done." if dry_run else RELOAD.format(promoted.from_version))

@@ -1,0 +1,70 @@
+"""How the columns of two tables differ before any value is looked at: names, types, units and order."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.declarations import Tolerance
+from kfm_pipelines.declarations.arrow import unit_of
+from kfm_pipelines.text import one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """`what` is added, removed, type, nullable, unit or order."""
+
+    column: str
+    what: str
+    published: str = ""
+    candidate: str = ""
+
+    def __str__(self) -> str:
+        if self.what in ("added", "removed"):
+            return f"column {self.column} is {self.what}"
+        if self.what == "order":
+            return "the columns come in another order"
+        return f"column {self.column}: {self.what} is {self.candidate}, not {self.published}"
+
+
+def is_tolerated(change: ColumnChange, tolerance: Tolerance) -> bool:
+    match tolerance.columns:
+        case "any":
+            return True
+        case "additive":
+            return change.what in ("added", "order")
+        case "identical":
+            return False
+
+
+def column_changes(published: "pa.Schema", candidate: "pa.Schema") -> Iterator[ColumnChange]:
+    for name in published.names:
+        if name not in candidate.names:
+            yield ColumnChange(shown(name), "removed")
+    for name in candidate.names:
+        if name not in published.names:
+            yield ColumnChange(shown(name), "added")
+    shared = [name for name in published.names if name in candidate.names]
+    for name in shared:
+        before, after = _facts(published.field(name)), _facts(candidate.field(name))
+        for what, was in before.items():
+            if after[what] != was:
+                yield ColumnChange(shown(name), what, was, after[what])
+    if shared != [name for name in candidate.names if name in published.names]:
+        yield ColumnChange("", "order")
+
+
+def _facts(field: "pa.Field") -> Mapping[str, str]:
+    return {
+        "type": shown(str(field.type)),
+        "nullable": "yes" if field.nullable else "no",
+        "unit": shown(unit_of(field) or "none"),
+    }
+
+
+def shown(name: str) -> str:
+    return one_line(name, LONGEST_NAME)

@@ -1,0 +1,72 @@
+"""What a candidate made of a key next to what is published of it, and whether that is close enough.
+
+Pure. What is said are names, counts and differences in percent, never a value of the data: nobody has reviewed what the
+candidate made. Of masked data even those say too much; whoever keeps them leaves them out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.declarations import Tolerance
+from kfm_pipelines.operations.canary.compare.columns import ColumnChange, column_changes, is_tolerated
+from kfm_pipelines.operations.canary.compare.rows import RowChanges, row_changes
+from kfm_pipelines.operations.canary.compare.statistics import Difference, differences, percent_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    published_rows: int
+    candidate_rows: int
+    published_bytes: int
+    candidate_bytes: int
+    identical: bool  # to the byte
+    rows: RowChanges
+    columns: tuple[ColumnChange, ...] = ()
+    statistics: tuple[Difference, ...] = ()  # those that are not zero, the largest first
+
+    @property
+    def rows_percent(self) -> float:
+        return percent_of(self.candidate_rows - self.published_rows, self.published_rows)
+
+    @property
+    def is_empty(self) -> bool:
+        """Neither has a row, so that they agree shows nothing."""
+        return not self.published_rows and not self.candidate_rows
+
+    def faults(self, tolerance: Tolerance) -> tuple[str, ...]:
+        """What is beyond the tolerance, one sentence each."""
+        return (
+            *self._row_faults(tolerance),
+            *(str(change) for change in self.columns if not is_tolerated(change, tolerance)),
+            *(str(one) for one in self.statistics if one.percent > tolerance.statistics_percent),
+        )
+
+    def _row_faults(self, tolerance: Tolerance) -> Iterator[str]:
+        if self.rows_percent > tolerance.rows_percent:
+            yield f"{self.candidate_rows} rows, not {self.published_rows}: {self.rows_percent:.3g} % apart"
+        if self.rows.percent > tolerance.changed_percent:
+            yield str(self.rows)
+
+
+def compare(
+    published: "pa.Table",
+    candidate: "pa.Table",
+    published_data: bytes,
+    candidate_data: bytes,
+    primary_key: Sequence[str],
+) -> Comparison:
+    """The tables, the Parquet files they are in, and what tells one row from another."""
+    counted = published.num_rows, candidate.num_rows, len(published_data), len(candidate_data)
+    if published_data == candidate_data:
+        return Comparison(*counted, identical=True, rows=RowChanges(published.num_rows))
+    return Comparison(
+        *counted,
+        identical=False,
+        columns=tuple(column_changes(published.schema, candidate.schema)),
+        statistics=tuple(sorted(differences(published, candidate), key=lambda one: (-one.percent, one.column))),
+        rows=row_changes(published, candidate, primary_key),
+    )

@@ -1,0 +1,184 @@
+"""Which rows of two tables differ, value by value: what statistics cannot see, such as other texts or numbers that
+changed places.
+
+Pure. Rows are matched by the primary key where it has no nulls and is unique in both tables. Where it is not, as when
+keys are withheld or given anew at each release, nobody can say which row became which; then the rows are compared
+without their order, as what one table has and the other has not. A value differs when it is not exactly the same;
+nothing is the same as nothing, and no number as no number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.published_table import RECORD
+from kfm_pipelines.gates.quality.rows import rises
+from kfm_pipelines.operations.canary.compare.columns import shown
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """How many rows have another value in one column."""
+
+    column: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """Of `rows` in either table, those that only one has and those with another value in a column both have."""
+
+    rows: int = 0
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    columns: tuple[ColumnValues, ...] = ()  # those with any, the most first
+    matched: bool = True  # by the primary key; False: compared without their order
+
+    @property
+    def percent(self) -> float:
+        return 100 * (self.added + self.removed + self.changed) / self.rows if self.rows else 0.0
+
+    def __str__(self) -> str:
+        where = ", ".join(one.column for one in self.columns[:NAMED])
+        how = "" if self.matched else ", compared without their order since no key tells which is which"
+        return (
+            f"{self.percent:.3g} % of the rows differ: {self.added} added, {self.removed} removed, "
+            f"{self.changed} changed{f' in {where}' if where else ''}{how}"
+        )
+
+
+def row_changes(published: "pa.Table", candidate: "pa.Table", primary_key: Sequence[str]) -> RowChanges:
+    """The primary key is the declared one; it need not be in either table."""
+    import pyarrow as pa
+
+    names = [name for name in published.column_names if name in candidate.column_names]
+    before, after = published.select(names), _as_published(candidate.select(names), published.schema)
+    try:
+        both = _matched(before, after, primary_key)
+    except pa.ArrowException:  # a kind of column that cannot be a key
+        both = None
+    if both is None:
+        return _unmatched_changes(before, after)
+    shared = both[0].num_rows
+    return _matched_changes(*both, added=after.num_rows - shared, removed=before.num_rows - shared)
+
+
+def _as_published(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+    """Columns of another type are compared by value where one can be had; where not, they stay as they are."""
+    import pyarrow as pa
+
+    for place, name in enumerate(candidate.column_names):
+        wanted = schema.field(name).type
+        if candidate.column(name).type != wanted:
+            try:
+                candidate = candidate.set_column(place, name, candidate.column(name).cast(wanted))
+            except pa.ArrowException:
+                continue
+    return candidate
+
+
+def _matched(before: "pa.Table", after: "pa.Table", primary_key: Sequence[str]) -> "tuple[pa.Table, pa.Table] | None":
+    """The rows that both have, in the same order; None when the key cannot say which those are."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not primary_key or not set(primary_key) <= set(before.column_names):
+        return None
+    keys, others = before.select(primary_key), after.select(primary_key)
+    if not _is_key(keys):
+        return None
+    if keys.equals(others):  # compute sorts rows, so mostly they are in the same order
+        return before, after
+    if not _is_key(others):
+        return None
+    names = [str(number) for number in range(len(primary_key))]
+    here = pa.table([*keys.columns, np.arange(keys.num_rows)], names=[*names, "here"])
+    there = pa.table([*others.columns, np.arange(others.num_rows)], names=[*names, "there"])
+    both = here.join(there, names, join_type="inner")
+    return before.take(both["here"]), after.take(both["there"])
+
+
+def _is_key(table: "pa.Table") -> bool:
+    if any(column.null_count for column in table.columns):
+        return False
+    if table.num_rows < 2 or rises(table):
+        return True
+    return bool(table.group_by(table.column_names).aggregate([]).num_rows == table.num_rows)
+
+
+def _matched_changes(before: "pa.Table", after: "pa.Table", *, added: int, removed: int) -> RowChanges:
+    import numpy as np
+
+    changed = np.zeros(before.num_rows, dtype=bool)
+    columns = []
+    for name in before.column_names:
+        differs = _differs(before.column(name), after.column(name))
+        changed |= differs
+        columns.append(ColumnValues(shown(name), int(differs.sum())))
+    rows = before.num_rows + added + removed
+    return RowChanges(rows, added, removed, int(changed.sum()), _most_first(columns))
+
+
+def _differs(before: "pa.ChunkedArray", after: "pa.ChunkedArray") -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if before.type != after.type:
+        return np.ones(len(before), dtype=bool)
+    try:
+        other = pc.fill_null(pc.not_equal(before, after), False)
+    except pa.ArrowNotImplementedError:  # no such comparison: a kind of column that is never declared
+        return np.ones(len(before), dtype=bool)
+    if pa.types.is_floating(before.type):
+        neither = pc.and_(pc.fill_null(pc.is_nan(before), False), pc.fill_null(pc.is_nan(after), False))
+        other = pc.and_not(other, neither)
+    only_one = pc.xor(before.is_null(), after.is_null())
+    return np.asarray(pc.or_(other, only_one).to_numpy(), dtype=bool)
+
+
+def _unmatched_changes(before: "pa.Table", after: "pa.Table") -> RowChanges:
+    """Whole rows first, since numbers that changed places are in the same column as before; then which columns."""
+    # The number of a row in its release says nothing of the row: one more at the top gives all others another.
+    telling = [name for name in before.column_names if name != RECORD]
+    changed = _surplus(before.select(telling), after.select(telling))
+    columns = [ColumnValues(shown(name), _surplus(before.select([name]), after.select([name]))) for name in telling]
+    more, fewer = max(after.num_rows - before.num_rows, 0), max(before.num_rows - after.num_rows, 0)
+    most = max((one.rows for one in columns), default=0)
+    changed = max(changed, most) - max(more, fewer)
+    return RowChanges(before.num_rows + more, more, fewer, max(changed, 0), _most_first(columns), matched=False)
+
+
+def _surplus(before: "pa.Table", after: "pa.Table") -> int:
+    """How many rows one of them has and the other has not, counted on the side that has more of them."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not before.num_columns:
+        return int(abs(before.num_rows - after.num_rows))
+    if before.schema.types != after.schema.types:
+        return int(max(before.num_rows, after.num_rows))
+    names = [str(number) for number in range(before.num_columns)]
+    sides = [
+        pa.table([*table.columns, np.full(table.num_rows, side)], names=[*names, "side"])
+        for table, side in ((before, 1), (after, -1))
+    ]
+    try:
+        left = pa.concat_tables(sides).group_by(names).aggregate([("side", "sum")])["side_sum"]
+    except pa.ArrowNotImplementedError:  # no such comparison, as above
+        return int(max(before.num_rows, after.num_rows))
+    gone = pc.sum(pc.max_element_wise(left, 0)).as_py() or 0
+    new = -(pc.sum(pc.min_element_wise(left, 0)).as_py() or 0)
+    return int(max(gone, new))
+
+
+def _most_first(columns: Sequence[ColumnValues]) -> tuple[ColumnValues, ...]:
+    return tuple(sorted((one for one in columns if one.rows), key=lambda one: (-one.rows, one.column)))

@@ -1,0 +1,119 @@
+"""By how much the columns of two tables differ, as statistics.
+
+Pure. A difference in percent is, of a column's
+- `missing` (null, NaN or infinite): percentage points between the two shares of rows;
+- `distinct` values: of the published number of them;
+- `mean`, `min`, `max`: of the published spread (max − min), so that degrees, kelvins and times are measured alike;
+- `stddev`: of the published one.
+Where what it would be measured by is zero, the published value's own magnitude takes its place, and where that is zero
+too, or one side has no value at all, anything different is 100 percent.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.operations.canary.compare.columns import shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROUNDING = 1e-9  # percent: a sum in another order
+LARGEST_PERCENT = 1e6  # beyond it nobody wants the digits
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """By how much one measure of one column differs."""
+
+    column: str
+    measure: str
+    percent: float
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.measure} differs by {self.percent:.3g} %"
+
+
+def differences(published: "pa.Table", candidate: "pa.Table") -> Iterator[Difference]:
+    """Those that are not zero, of the columns both have."""
+    for name in published.column_names:
+        if name in candidate.column_names:
+            before, after = _measures(published.column(name)), _measures(candidate.column(name))
+            for measure, percent in _apart(before, after):
+                if percent > ROUNDING:
+                    yield Difference(shown(name), measure, percent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measures:
+    missing: float  # a share of the rows
+    distinct: int
+    mean: float | None = None
+    least: float | None = None
+    most: float | None = None
+    stddev: float | None = None
+
+    @property
+    def spread(self) -> float:
+        return 0.0 if self.least is None or self.most is None else self.most - self.least
+
+
+def _apart(before: _Measures, after: _Measures) -> Iterator[tuple[str, float]]:
+    yield "missing", round(abs(after.missing - before.missing) * 100, 6)
+    yield "distinct", percent_of(after.distinct - before.distinct, before.distinct)
+    yield "mean", _relative(before.mean, after.mean, before.spread)
+    yield "min", _relative(before.least, after.least, before.spread)
+    yield "max", _relative(before.most, after.most, before.spread)
+    yield "stddev", _relative(before.stddev, after.stddev, before.stddev or 0.0)
+
+
+def _relative(before: float | None, after: float | None, scale: float) -> float:
+    if before is None or after is None:
+        return 0.0 if before == after else 100.0
+    return percent_of(after - before, scale or before)
+
+
+def percent_of(difference: float, scale: float) -> float:
+    if not difference:
+        return 0.0
+    if not scale:
+        return 100.0
+    percent = abs(difference / scale) * 100
+    return min(percent, LARGEST_PERCENT) if math.isfinite(percent) else LARGEST_PERCENT
+
+
+def _measures(column: "pa.ChunkedArray") -> _Measures:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = _numbers(column)
+    if numbers is None:
+        return _Measures(_share(column.null_count, len(column)), pc.count_distinct(column, mode="only_valid").as_py())
+    finite = numbers.filter(pc.fill_null(pc.is_finite(numbers), False))
+    measured = _share(len(column) - len(finite), len(column)), pc.count_distinct(finite).as_py()
+    if len(finite) == 0:
+        return _Measures(*measured)
+    ends = pc.min_max(finite).as_py()
+    # Times as microseconds are large: what they have in common is taken away before it is squared.
+    centred = pc.subtract(finite, pa.scalar(ends["min"]))
+    mean, stddev = pc.mean(centred).as_py(), pc.stddev(centred, ddof=0).as_py()
+    return _Measures(*measured, ends["min"] + mean, ends["min"], ends["max"], stddev)
+
+
+def _numbers(column: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
+    """The column as floating point numbers: numbers, and times as what they count. None for everything else."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_date32(kind):
+        return column.cast(pa.int32()).cast(pa.float64())
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.int64()).cast(pa.float64(), safe=False)
+    return None
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

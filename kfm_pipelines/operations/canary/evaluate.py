@@ -1,0 +1,127 @@
+"""Canary: chosen keys that are published also go through the candidate, into the shadow tier, and are compared.
+
+It takes no claims and writes nothing to the log, so a key's publication is never touched. What goes wrong with the
+candidate is a bad comparison; what goes wrong around it leaves the key uncompared. Neither fails the run. A good
+comparison stands; a bad one is made anew when the key comes by again, since nobody knows every way in which the
+surroundings can fail.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+from kfm_pipelines.care.governance import Governance, governance_of
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
+from kfm_pipelines.energy.meter import Meter
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.canary.candidate import Candidacy, candidacy_of, chosen
+from kfm_pipelines.operations.canary.shadow_run import Trying
+from kfm_pipelines.operations.canary.tables import Compared, find_comparison, record_comparison
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.table import inputs_hash
+from kfm_pipelines.stages.publish.read_back import published_data
+from kfm_pipelines.state import kill_switch
+from kfm_pipelines.state.keys import keys_of_others
+from kfm_pipelines.state.revisions import current_revision
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs.configure import of_error
+
+log = logging.getLogger(__name__)
+
+
+class CanaryRun:
+    """One run's keys, those that are chosen one after the other."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str) -> None:
+        self._workshop = workshop
+        self._dataset = dataset
+        self._run_id = run_id
+        self._layout = Layout(dataset.pipeline)
+        self.skipped: dict[str, str] = {}  # why there was nothing to compare
+        self.failed: dict[str, str] = {}  # why a key could not be compared, through no fault of the candidate
+
+    def compare(self, keys: Sequence[str]) -> list[Compared]:
+        found: list[Compared] = []
+        stopped = kill_switch.killed(self._workshop.database).get(self._dataset.dataset)
+        if stopped is not None:
+            self.skipped = dict.fromkeys(keys, str(stopped))
+            return found
+        # What another dataset masks must not be made, compared and shown as if it were this one's.
+        self.skipped = keys_of_others(self._workshop.database, self._dataset.dataset, keys)
+        for key in keys:
+            if key not in self.skipped and self._is_chosen(key):
+                with self._undisturbed(key):
+                    found.extend(self._compared(key))
+        return found
+
+    def _is_chosen(self, key: str) -> bool:
+        canary = self._dataset.canary
+        return canary is not None and chosen(key, canary.transform_version, canary.fraction)
+
+    def _compared(self, key: str) -> Iterator[Compared]:
+        database, candidacy = self._workshop.database, self._candidacy
+        current = current_revision(database, key)
+        if current is None:
+            self.skipped[key] = "nothing of it is published"
+            return
+        known = find_comparison(database, key, candidacy.digest, current.content_hash)
+        if known is not None and known.good:
+            yield known
+            return
+        objects = self._trying.objects(key)
+        if inputs_hash(self._governance.config_digest(key), objects) != current.inputs_hash:
+            self.skipped[key] = f"its objects are not those of revision {current.revision}; newer events wait"
+            return
+        # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
+        rules = self._candidate_governance.of(key)
+        published = published_data(self._workshop.store, self._layout, current)
+        trial = self._trying.trial(key, objects, published, rules)
+        compared = Compared(
+            dataset=self._dataset.dataset,
+            key=key,
+            candidate_version=candidacy.version,
+            candidate_digest=candidacy.digest,
+            content_hash=current.content_hash,
+            good=not trial.faults,
+            report=trial.as_report(),
+            run_id=self._run_id,
+        )
+        record_comparison(database, compared)
+        yield compared
+
+    @cached_property
+    def _candidacy(self) -> Candidacy:
+        return candidacy_of(self._workshop, self._dataset)
+
+    @cached_property
+    def _trying(self) -> Trying:
+        one = self._candidacy
+        tolerance = one.canary.tolerance
+        return Trying(
+            self._workshop, self._dataset, self._governance, one.candidate, tolerance, one.version, one.is_open
+        )
+
+    @cached_property
+    def _governance(self) -> Governance:
+        return governance_of(self._workshop, self._dataset)
+
+    @cached_property
+    def _candidate_governance(self) -> Governance:
+        return governance_of(self._workshop, self._candidacy.candidate)
+
+    @contextmanager
+    def _undisturbed(self, key: str) -> Iterator[None]:
+        """The key is published; that it cannot be compared now is no failure of anything. What it cost is entered."""
+        meter = Meter()
+        try:
+            yield
+        except KfmError as error:
+            self.failed[key] = str(error).removeprefix(f"{key}: ")
+        except Exception as error:  # noqa: BLE001 - an exception may quote the data it was about
+            log.warning("%s was not compared", key, extra={"idempotency_key": key, **of_error(error)})
+            self.failed[key] = f"{type(error).__name__} while comparing"
+        finally:
+            used = {Work("canary", key): meter.read()}
+            tell_costs(self._workshop, enter_used(self._workshop, self._run_id, used, dataset=self._dataset.dataset))

@@ -1,0 +1,225 @@
+"""Promotion: a candidate that was found good becomes the declared version, by one swap of the declaration.
+
+Done in an order that can be repeated: the decision is recorded, the new columns are approved, the declaration is
+replaced in one step, the candidate's file removed. Whoever is interrupted does it again: a decision not carried out is
+recorded twice, and one carried out but not tidied up is finished. What needs the database comes before the swap, since
+after it there may be no candidate left to do it for.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datasets
+from kfm_pipelines.errors import PromotionRefused
+from kfm_pipelines.gates.schema_approval import approve_if_changed
+from kfm_pipelines.operations.canary.candidate import Candidacy, candidacy_of, candidate_path
+from kfm_pipelines.operations.canary.shadow_store import clear_shadows
+from kfm_pipelines.operations.canary.tables import (
+    Compared,
+    Promotion,
+    comparisons_with_current,
+    record_promotion,
+    unsettled_keys,
+)
+from kfm_pipelines.services import Workshop
+
+WORST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a candidate has come."""
+
+    candidacy: Candidacy
+    compared: Sequence[Compared]
+    unsettled: int = 0  # keys of the version declared now that are neither published nor dead-lettered
+
+    @property
+    def needed(self) -> int:
+        return self.candidacy.canary.keys
+
+    @property
+    def counted(self) -> int:
+        """That two empty tables are the same shows nothing."""
+        return sum(not one.is_empty for one in self.compared)
+
+    @property
+    def bad(self) -> list[Compared]:
+        return [one for one in self.compared if not one.good]
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it may not be promoted; None when it may."""
+        who = f"{self.candidacy.dataset.dataset}@{self.candidacy.version}"
+        if self.bad:
+            first = self.bad[0]
+            return (
+                f"{who}: {len(self.bad)} of {len(self.compared)} keys are not good; {first.key}: {first_fault(first)}"
+            )
+        if self.counted < self.needed:
+            empty = len(self.compared) - self.counted
+            more = f", and {empty} without rows do not count" if empty else ""
+            return f"{who}: {self.counted} keys were compared with this candidate; {self.needed} are needed{more}"
+        if self.unsettled:
+            return (
+                f"{who}: {self.unsettled} keys of {self.candidacy.dataset.key.transform_version} are due, in a run or "
+                "waiting for a review; promote when each of them is published or dead-lettered"
+            )
+        return None
+
+    @property
+    def worst(self) -> list[dict[str, Any]]:
+        """For each measure that differs anywhere the key where it differs most; the largest first. None where nobody
+        may know how much (`comparison_report`)."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for one in self.compared:
+            for difference in one.report.get("statistics", []) if self.candidacy.is_open else []:
+                about = (difference["column"], difference["measure"])
+                if about not in found or difference["percent"] > found[about]["percent"]:
+                    found[about] = {"key": one.key, **difference}
+        return sorted(found.values(), key=lambda one: -one["percent"])[:WORST_NAMED]
+
+    def as_report(self) -> dict[str, Any]:
+        return {
+            "dataset": self.candidacy.dataset.dataset,
+            "from_version": self.candidacy.dataset.key.transform_version,
+            "candidate_version": self.candidacy.version,
+            "candidate_digest": self.candidacy.digest,
+            "needed": self.needed,
+            "compared": len(self.compared),
+            "counted": self.counted,
+            "good": len(self.compared) - len(self.bad),
+            "unsettled": self.unsettled,
+            "worst": self.worst,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    dataset: str
+    from_version: str | None  # None: an earlier promotion was only tidied up after
+    to_version: str
+    declaration: Path
+    candidate: Path
+
+
+def first_fault(compared: Compared) -> str:
+    faults = compared.report["faults"]
+    more = f" (and {compared.report['faults_in_all'] - 1} more)" if len(faults) > 1 else ""
+    return f"{faults[0]}{more}" if faults else "no reason was recorded"
+
+
+def standing_of(workshop: Workshop, dataset: Dataset) -> Standing:
+    candidacy = candidacy_of(workshop, dataset)
+    return Standing(
+        candidacy,
+        comparisons_with_current(workshop.database, dataset.dataset, candidacy.digest),
+        unsettled_keys(workshop.database, dataset.dataset, dataset.key.transform_version),
+    )
+
+
+def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Promoted:
+    """Make the candidate the declared version; PromotionRefused unless enough keys were compared, all are good, and no
+    key of the version before is on its way: it would be made by the wrong declaration."""
+    dataset = load_datasets(workshop.settings.resources)[name]  # as the files are now, whatever was read before
+    declaration = declaration_of(workshop.settings.resources, dataset)
+    if dataset.canary is None:
+        return _tidied(workshop, dataset, declaration, dry_run)
+    standing = standing_of(workshop, dataset)
+    if standing.refusal:
+        raise PromotionRefused(standing.refusal)
+    candidate = candidate_path(workshop.settings.resources, dataset, standing.candidacy.version)
+    promoted = Promoted(
+        dataset=name,
+        from_version=dataset.key.transform_version,
+        to_version=standing.candidacy.version,
+        declaration=declaration,
+        candidate=candidate,
+    )
+    if not dry_run:
+        with _explained(declaration, candidate):
+            _carry_out(workshop, standing, promoted, actor, reason)
+        clear_shadows(workshop, dataset)
+    return promoted
+
+
+def declaration_of(resources: Path, dataset: Dataset) -> Path:
+    """The file that declares the dataset; it may have any name."""
+    paths = sorted((resources / "datasets").glob("*.yaml"))
+    return next(path for path in paths if load_dataset(path).dataset == dataset.dataset)
+
+
+def _carry_out(workshop: Workshop, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
+    """Everything that can be refused comes before the decision is recorded."""
+    if not os.access(promoted.candidate.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    prepared = _prepared(promoted)
+    try:
+        if load_dataset(prepared) != standing.candidacy.candidate:
+            raise PromotionRefused(f"{promoted.candidate.name} was changed in the meantime; look at it again")
+        _record(workshop, standing, promoted, actor, reason)
+        _promise(workshop, standing.candidacy.candidate, actor, reason)
+        prepared.replace(promoted.declaration)
+    finally:
+        prepared.unlink(missing_ok=True)
+    promoted.candidate.unlink()
+
+
+def _prepared(promoted: Promoted) -> Path:
+    """The new declaration next to the old one, complete, under a name that nothing reads."""
+    prepared = promoted.declaration.with_name(f".{promoted.declaration.name}.promoted")
+    with prepared.open("wb") as file:
+        file.write(promoted.candidate.read_bytes())
+        file.flush()
+        os.fsync(file.fileno())
+    shutil.copymode(promoted.declaration, prepared)
+    return prepared
+
+
+def _record(workshop: Workshop, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
+    promotion = Promotion(
+        dataset=promoted.dataset,
+        from_version=standing.candidacy.dataset.key.transform_version,
+        to_version=promoted.to_version,
+        candidate_digest=standing.candidacy.digest,
+        actor=actor,
+        reason=reason,
+        report={**standing.as_report(), "keys": [one.key for one in standing.compared]},
+    )
+    record_promotion(workshop.database, promotion)
+
+
+def _promise(workshop: Workshop, candidate: Dataset, actor: str, reason: str) -> None:
+    """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
+    approve_if_changed(workshop, candidate, actor, f"promotion of {candidate.key.transform_version}: {reason}")
+
+
+def _tidied(workshop: Workshop, dataset: Dataset, declaration: Path, dry_run: bool) -> Promoted:
+    """The end of a promotion that was interrupted after the swap."""
+    version = dataset.key.transform_version
+    left = candidate_path(workshop.settings.resources, dataset, version)
+    if not left.is_file() or load_dataset(left) != dataset:
+        raise PromotionRefused(f"{dataset.dataset} names no candidate; a `canary` section in {declaration.name} does")
+    if not dry_run:
+        with _explained(declaration, left):
+            left.unlink()
+        clear_shadows(workshop, dataset)
+    return Promoted(dataset.dataset, None, version, declaration, left)
+
+
+@contextmanager
+def _explained(declaration: Path, candidate: Path) -> Iterator[None]:
+    """Where the reviewed files are part of an image, the change is made where they are reviewed."""
+    try:
+        yield
+    except OSError as error:
+        raise PromotionRefused(
+            f"the reviewed files cannot be written here ({error.strerror}): where they are reviewed, move "
+            f"candidates/{candidate.name} to datasets/{declaration.name}"
+        ) from None

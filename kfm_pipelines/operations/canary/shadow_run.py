@@ -1,0 +1,134 @@
+"""A trial: what a declaration makes of a key, into the shadow tier, next to what is published of it.
+
+It takes no claims and writes nothing to the log, so a key's publication is never touched. What goes wrong with the
+declaration is a fault of it; what goes wrong around it is raised.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.governance import Governance, Rules
+from kfm_pipelines.declarations import Table, Tolerance
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import KfmError, Retryable
+from kfm_pipelines.events import newest_per_object
+from kfm_pipelines.gates import ApprovedSchema
+from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.operations.canary.compare.compare import Comparison, compare
+from kfm_pipelines.operations.canary.report import full_report, withheld_faults, withheld_report
+from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.fetch import fetch
+from kfm_pipelines.stages.compute.inputs import window_of_key
+from kfm_pipelines.stages.compute.table import SourceObject, compute
+from kfm_pipelines.stages.mask.mask import mask
+from kfm_pipelines.stages.telemetry.gates import TRIAL
+from kfm_pipelines.stages.validate.table_gates import fitness_to_mask, table_verdicts, unfit_to_mask
+from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs.configure import of_error
+from kfm_pipelines.telemetry.logs.context import joined
+from kfm_pipelines.telemetry.traces.spans import Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+FAULTS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of trying one key; no comparison when nothing was made, or there is nothing to compare with."""
+
+    faults: tuple[str, ...]
+    compared: Mapping[str, Any] = field(default_factory=dict)
+    content_hash: str | None = None  # of what was made
+
+    def as_report(self) -> dict[str, Any]:
+        return {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults), **self.compared}
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """What is tried, and by what it is judged."""
+
+    workshop: Workshop
+    dataset: Dataset  # as it is published
+    governance: Governance  # of what is published
+    candidate: Dataset
+    tolerance: Tolerance
+    shadow: str  # what the file in the shadow tier is called
+    is_open: bool  # whether anybody may know how far apart the two are
+    approved: ApprovedSchema | None = None  # what readers were promised; a candidate's is approved when it is promoted
+
+    def objects(self, key: str) -> tuple[SourceObject, ...]:
+        with self.workshop.database.transaction() as connection:
+            events = newest_per_object(events_of(connection, key))
+        limit = self.dataset.input.max_bytes
+        return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
+
+    def trial(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
+        """`published` is what it is compared with; without it only the gates judge."""
+        dataset = self.dataset.dataset
+        about: dict[str, Value] = {"kfm.dataset": dataset, "kfm.key": key, "kfm.stage": "canary", TRIAL: self.shadow}
+        try:
+            with (
+                joined(idempotency_key=key, dataset=dataset, stage="canary"),
+                self.workshop.telemetry.spans.span("trial", about),
+            ):
+                return self._tried(key, objects, published, rules)
+        except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
+            raise
+        except KfmError as error:
+            return Trial((str(error).removeprefix(f"{key}: "),))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the candidate is not good; it may quote the data
+            log.warning("the candidate failed on %s", key, extra={"idempotency_key": key, **of_error(error)})
+            return Trial((f"the candidate failed with {type(error).__name__}",))
+
+    def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
+        candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow)
+        self.workshop.store.discard(shadow)  # what an earlier candidate of this version made
+        table = compute(candidate, objects)
+        if rules.masks:
+            fit = fitness_to_mask(self.workshop, candidate, key, table, write_parquet(table))
+            if not fit.passed:
+                raise unfit_to_mask(key, fit)
+            table = mask(table, candidate, rules.policy, rules.secret).table
+        declared = rules.published(candidate)
+        data = write_published(table, declared)
+        self.workshop.store.write(shadow, data)
+        subject = self._subject(key, declared, table, data)
+        verdicts = [verdict for verdict, _ in table_verdicts(self.workshop, subject) if not verdict.passed]
+        findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
+        if published is None:
+            return Trial(tuple(findings), content_hash=subject.content_hash)
+        comparison = compare(
+            read_parquet(published, key), read_parquet(data, key), published, data, self.dataset.table.primary_key
+        )
+        places = {*self.governance.of(key).published(self.dataset).place_columns, *declared.place_columns}
+        faults, report = self._told(comparison, places)
+        return Trial((*findings, *faults), report, subject.content_hash)
+
+    def _told(self, comparison: Comparison, places: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+        if self.is_open:
+            return comparison.faults(self.tolerance), full_report(comparison)
+        return (
+            withheld_faults(comparison, self.tolerance, places),
+            withheld_report(comparison, self.tolerance, places),
+        )
+
+    def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:
+        return TableSubject(
+            dataset=self.candidate,
+            published=declared,
+            table=table,
+            data=data,
+            content_hash=hashlib.sha256(data).hexdigest(),
+            window=window_of_key(self.workshop.database, key),
+            approved=self.approved,
+        )

@@ -1,0 +1,303 @@
+"""`kfm dlq`: look at what failed, send it again, or set it aside for good."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.findings import show_findings
+from kfm_pipelines.console.options import Age, Words
+from kfm_pipelines.console.output import console, json_option, notes, print_json, progress, shown_time
+from kfm_pipelines.errors import KfmError, RedriveStopped
+from kfm_pipelines.operations.dead_letters import redrive as redriving
+from kfm_pipelines.operations.dead_letters import redrives, tables
+from kfm_pipelines.operations.dead_letters.export import file_letters, record_of
+from kfm_pipelines.operations.dead_letters.redrive import Manner, Progress
+from kfm_pipelines.operations.dead_letters.remedies import red_bytes_of
+from kfm_pipelines.operations.dead_letters.tables import TRIAGE, Letter, LetterFilter
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.text import printable
+
+
+def filter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which letters: the same words for every command."""
+    for option in (
+        click.option("--newer-than", type=Age(), help="Changed less than so long ago: 15m, 2h, 7d."),
+        click.option("--older-than", type=Age(), help="Last changed longer ago than: 15m, 2h, 7d."),
+        click.option("--key", type=Words(), help="Of this key; a * at the end stands for the rest."),
+        click.option("--dataset", type=Words(), help="Of this dataset."),
+        click.option("--class", "triage", type=click.Choice(TRIAGE), help="Of this class."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: messages that were refused and keys that failed."""
+
+
+@dlq.command("list")
+@filter_options
+@click.option(
+    "--state",
+    default="open",
+    show_default=True,
+    type=click.Choice(["open", "redriving", "quarantined", "closed", "all"]),
+)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@json_option
+def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
+    """List dead letters, oldest first."""
+    states = (*tables.LIVE, "closed") if state == "all" else (state,)
+    with opened_workshop() as workshop:
+        chosen = letter_filter(states=states, **wanted)
+        found = tables.find_letters(workshop.database, chosen, limit)
+        counts = tables.count_letters(workshop.database, chosen)
+    if as_json:
+        print_json({"letters": [_line(letter) for letter in found], "total": sum(counts.values()), "classes": counts})
+        return
+    _show_list(found, counts)
+
+
+@dlq.command()
+@click.argument("letter", type=int)
+@click.option(
+    "--payload", is_flag=True, help="Show the message itself as well; it may hold what reviewers may not see."
+)
+@json_option
+def show(letter: int, payload: bool, as_json: bool) -> None:
+    """Show one dead LETTER: reason, trace, lineage, history, and what redriving it would do."""
+    with opened_workshop() as workshop:
+        found = tables.read_letter(workshop.database, letter)
+        record = record_of(workshop, found)
+        record["redrive_would"] = redriving.describe(workshop, found)
+        record["red_bytes"] = _red_bytes(workshop, found)
+    if payload:
+        record["body"] = found.body if as_json or found.body is None else repr(found.body)
+    if as_json:
+        print_json(record)
+    else:
+        _show_record(record)
+
+
+def _red_bytes(workshop: Workshop, letter: Letter) -> dict[str, Any] | None:
+    """A message that SQS set aside may name a key and still have no transaction."""
+    txn = letter.lineage.get("txn")
+    return red_bytes_of(workshop, letter.key, txn) if letter.key and txn else None
+
+
+@dlq.command()
+@click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
+@filter_options
+@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
+@click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(0.01, 1000), help="So many a second.")
+@click.option(
+    "--canary",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Send so many first; stop if one fails again.",
+)
+@click.option(
+    "--wait", default=300, show_default=True, type=click.IntRange(1), help="Wait so many seconds for results."
+)
+@click.option("--work", is_flag=True, help="Do the work in this process, where no daemon runs.")
+@click.option(
+    "--resume", type=Words(), metavar="ID", help="Go on with a redrive that was interrupted, at its own rate."
+)
+@click.option("--stop", type=Words(), metavar="ID", help="Give up a redrive; what is undecided is open again.")
+@json_option
+def redrive(
+    ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None, stop: str | None, as_json: bool, **chosen: Any
+) -> None:
+    """Send dead letters back: the given LETTERs, or those that match."""
+    if stop is not None:
+        _stop(stop, as_json)
+        return
+    how = {name: chosen.pop(name) for name in ("rate", "canary", "wait", "work")}
+    if resume is None:
+        require_choice(ids, chosen)
+    elif dry_run or is_choice(ids, chosen):
+        raise click.UsageError("--resume goes on with the letters of that redrive; it takes no others and no --dry-run")
+    with opened_workshop() as workshop:
+        tables.check_open(workshop.database, ids)
+        wanted = letter_filter(ids=ids, **chosen)
+        if dry_run:
+            _tell_plan(workshop, tables.find_letters(workshop.database, wanted, limit), how, as_json)
+            return
+        redrive_id = resume or redriving.begin(workshop, wanted, limit=limit, canary=how["canary"], rate=how["rate"])
+        if redrive_id is None:
+            _tell_nothing(as_json)
+            return
+        done = _carried_out(workshop, redrive_id, how, quiet=as_json)
+    if as_json:
+        print_json({"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed})
+    else:
+        console.print(f"redrive {redrive_id}: {done.sent} sent, {done.succeeded} succeeded, {done.failed} failed again")
+    if done.failed:
+        raise click.exceptions.Exit(1)
+
+
+@dlq.command()
+@click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
+@filter_options
+@click.option("--reason", type=Words(), required=True, help="Why it cannot be mended; kept with the letter.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
+@json_option
+def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_json: bool, **chosen: Any) -> None:
+    """Set dead letters aside for good, with everything known about them."""
+    require_choice(ids, chosen)
+    if not reason.strip():
+        raise click.UsageError("--reason is empty; whoever finds the letter later has nothing else to go by")
+    with opened_workshop() as workshop:
+        tables.check_open(workshop.database, ids)
+        wanted = letter_filter(ids=ids, **chosen)
+        if dry_run:
+            found = tables.find_letters(workshop.database, wanted, limit)
+        else:
+            found = tables.quarantine(workshop.database, wanted, reason, limit)
+            _file(workshop)
+    if as_json:
+        print_json({"quarantined": [letter.id for letter in found], "dry_run": dry_run})
+    else:
+        would = "would be " if dry_run else ""
+        console.print(f"{len(found)} letters {would}quarantined: {', '.join(str(one.id) for one in found) or 'none'}")
+
+
+def _stop(redrive_id: str, as_json: bool) -> None:
+    with opened_workshop() as workshop:
+        reopened = redriving.stop(workshop, redrive_id)
+    if as_json:
+        print_json({"redrive": redrive_id, "reopened": reopened})
+    else:
+        console.print(f"redrive {redrive_id} has ended; {reopened} letters are open again")
+
+
+def _file(workshop: Workshop) -> None:
+    """What is done is done, even if its record cannot be written now."""
+    try:
+        file_letters(workshop)
+    except KfmError as error:
+        notes.print(f"the records follow later: {error}", markup=False)
+
+
+def _carried_out(workshop: Workshop, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> Progress:
+    """Carry it out; whatever ends it early, its id is on the screen, without which nobody could go on."""
+    total = len(redrives.item_states(workshop.database, redrive_id))
+    try:
+        with progress(f"redrive {redrive_id}", total, quiet=quiet) as show_done:
+            return redriving.carry_out(workshop, redrive_id, _manner(workshop, how, show_done))
+    except RedriveStopped:
+        raise
+    except (KeyboardInterrupt, KfmError) as stop:
+        if total and redrive_id not in str(stop):
+            notes.print(f"redrive {redrive_id} is not over; go on with `kfm dlq redrive --resume {redrive_id}`")
+        raise
+
+
+def _manner(workshop: Workshop, how: dict[str, Any], show_done: Callable[[int], None]) -> Manner:
+    def work() -> None:
+        from kfm_pipelines.dispatch.worker import work as run_worker
+
+        run_worker(workshop, once=True)
+
+    def show(now: Progress) -> None:
+        show_done(now.decided)
+
+    return Manner(float(how["wait"]), work if how["work"] else lambda: None, show)
+
+
+def _line(letter: Letter) -> dict[str, Any]:
+    return {
+        "letter": letter.id,
+        "state": letter.state,
+        "class": letter.triage,
+        "stage": letter.failure_stage,
+        "dataset": letter.dataset,
+        "key": letter.key,
+        "attempts": letter.attempts,
+        "changed_at": letter.changed_at,
+        "reason": letter.reason,
+    }
+
+
+def _show_list(found: list[Letter], counts: dict[str, int]) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("letter", "changed", "class", "stage", "key or dataset", "reason"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        about = one.key or one.dataset or (one.queue and f"queue {one.queue}") or ""
+        row = (str(one.id), shown_time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
+        table.add_row(*(printable(cell) for cell in row))
+    if found:
+        console.print(table)
+    total = sum(counts.values())
+    classes = ", ".join(f"{count} {name}" for name, count in counts.items())
+    console.print(
+        f"{total} letters"
+        + (f": {classes}" if classes else "")
+        + (f"; {len(found)} shown" if total > len(found) else "")
+    )
+
+
+def _show_record(record: dict[str, Any]) -> None:
+    history, findings, kept = record.pop("history"), record.pop("findings"), record.pop("red_bytes")
+    for name, value in record.items():
+        if value not in (None, "", [], {}):
+            console.print(f"{name.replace('_', ' ')}: {printable(str(value))}")
+    show_findings(findings)
+    if kept:
+        console.print(f"refused bytes: {kept['folder']} until {shown_time(kept['until'])}", markup=False)
+    console.print("history", style="bold")
+    for move in history:
+        detail = ", ".join(f"{name} {value}" for name, value in move.items() if name not in ("at", "what"))
+        console.print(f"  {move['at']}  {move['what']}" + (f": {printable(detail)}" if detail else ""))
+
+
+def _tell_plan(workshop: Workshop, found: list[Letter], how: dict[str, Any], as_json: bool) -> None:
+    plan = [{**_line(letter), "would": redriving.describe(workshop, letter)} for letter in found]
+    if as_json:
+        print_json({"dry_run": True, "letters": plan, "canary": how["canary"], "rate": how["rate"]})
+        return
+    for one in plan:
+        console.print(f"letter {one['letter']} ({one['class']}): would {one['would']}")
+    canary = min(how["canary"], len(plan))
+    seconds = len(plan) / how["rate"]
+    console.print(
+        f"{len(plan)} letters; the first {canary} as a canary, then {how['rate']:g} a second, about {seconds:.0f} s. "
+        "Nothing was done."
+    )
+
+
+def _tell_nothing(as_json: bool) -> None:
+    if as_json:
+        print_json({"redrive": None, "sent": 0, "succeeded": 0, "failed": 0})
+    else:
+        console.print("no open letter matches; nothing was done")
+
+
+def letter_filter(
+    triage: str | None = None,
+    dataset: str | None = None,
+    key: str | None = None,
+    older_than: float | None = None,
+    newer_than: float | None = None,
+    ids: tuple[int, ...] = (),
+    states: tuple[str, ...] = ("open",),
+) -> LetterFilter:
+    return LetterFilter(ids, triage, dataset, key, older_than, newer_than, states)
+
+
+def is_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> bool:
+    return bool(ids) or any(value is not None for value in chosen.values())
+
+
+def require_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> None:
+    if not is_choice(ids, chosen):
+        raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")

@@ -1,0 +1,97 @@
+"""The dead-letter queues: pick up what SQS itself gave up on, and clear away copies of letters that are settled."""
+
+from dataclasses import replace
+from functools import partial
+
+from kfm_pipelines.aws.queue import Message, Queue
+from kfm_pipelines.errors import DeliveryExhausted, KfmError
+from kfm_pipelines.inbox.drain import record_safely
+from kfm_pipelines.inbox.parse import read_message, refused
+from kfm_pipelines.inbox.telemetry import Arrivals
+from kfm_pipelines.operations.dead_letters import tables
+from kfm_pipelines.operations.dead_letters.export import LETTER, file_letters
+from kfm_pipelines.operations.dead_letters.redrives import settle_running
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state.dead_letters import Refusal
+from kfm_pipelines.state.inbox import Delivery, known_identities
+
+# A look into the queue, not a search: copies of open letters stay there, and come up in turn.
+RECEIVES_A_LOOK = 3
+
+
+def tend_letters(workshop: Workshop) -> list[str]:
+    """Pick up and file dead letters; return what there is to say. What cannot be done now stays on the list."""
+    try:
+        collected = collect_dead(workshop)
+        settle_running(workshop.database)
+        problems = file_letters(workshop)
+    except KfmError as error:
+        return [f"dead letters: {error}; will try again"]
+    return [f"{collected} messages that SQS gave up on became dead letters"] * bool(collected) + problems[:3]
+
+
+def collect_dead(workshop: Workshop) -> int:
+    """Make a letter of every message that SQS moved; return how many. What stays is shown again after a while."""
+    collected = 0
+    for queue in workshop.dead_letter_queues:
+        for _ in range(RECEIVES_A_LOOK):
+            messages = queue.receive()
+            if not messages:
+                break
+            collected += _collected(workshop, queue, messages)
+    return collected
+
+
+def _collected(workshop: Workshop, queue: Queue, messages: list[Message]) -> int:
+    copies = [message for message in messages if _letter_of(message) is not None]
+    moved = [message for message in messages if _letter_of(message) is None]
+    for message in moved:
+        source = message.moved_from or _likely_source(workshop, queue)
+        arrivals = Arrivals(workshop, source)
+        read = arrivals.read([message], partial(_delivery, workshop))
+        arrivals.tell(record_safely(workshop.database, source, [message], read, workshop.datasets))
+    queue.delete([*moved, *_settled(workshop, copies)])
+    return len(moved)
+
+
+def _letter_of(message: Message) -> int | None:
+    """The letter this is a copy of. What SQS moved here is no copy, whatever it says."""
+    number = message.attributes.get(LETTER, "")
+    ours = message.moved_from is None and number.isascii() and number.isdigit() and len(number) <= 18
+    return int(number) if ours else None
+
+
+def _delivery(workshop: Workshop, message: Message) -> Delivery:
+    """Events that are in the inbox after all are duplicates; anything else is a letter."""
+    read = read_message(message, workshop.datasets)
+    if read.refusal is not None:
+        return read
+    known = known_identities(workshop.database, [event.identity for event in read.events])
+    if len(known) == len(read.events):
+        return read
+    return Delivery(read.body, refusal=_given_up(message, read), token=read.token)
+
+
+def _given_up(message: Message, read: Delivery) -> Refusal:
+    why = DeliveryExhausted(
+        f"SQS set this message aside after {message.receives} receives, though it can be read; "
+        "the consumer could not record it. Redrive it when the consumer works again"
+    )
+    refusal = refused(message, why)
+    if not read.events:
+        return refusal
+    return replace(refusal, dataset=read.events[0].dataset, key=read.events[0].key)
+
+
+def _likely_source(workshop: Workshop, dead: Queue) -> str:
+    """SQS names the queue it moved a message from; a message put there by hand goes to the usual one."""
+    sources = [intake.queue.name for intake in workshop.intakes if intake.dead_letters.name == dead.name]
+    return workshop.queue.name if workshop.queue.name in sources else sources[0]
+
+
+def _settled(workshop: Workshop, copies: list[Message]) -> list[Message]:
+    """Copies of letters that nobody has to look at any more."""
+    numbers = {message.receipt: _letter_of(message) for message in copies}
+    states = tables.states_of(workshop.database, [number for number in numbers.values() if number is not None])
+    waiting = {number for number, state in states.items() if state in ("open", "redriving")}
+    return [message for message in copies if numbers[message.receipt] not in waiting]

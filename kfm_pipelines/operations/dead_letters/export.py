@@ -1,0 +1,169 @@
+"""Filing dead letters: a record in the store for those who review, a copy in the dead-letter queue for those on call.
+
+The letter in Postgres comes first, in the transaction that found the failure. Filing follows it, may stop between any
+two steps, and goes on the next time. Belongs here: getting letters out. Does not: what is done about them.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kfm_pipelines.aws.queue import MOST_ATTRIBUTES, Queue
+from kfm_pipelines.energy.ledger import cpu_seconds_in_all, energy_in_all, spent_in_transaction
+from kfm_pipelines.errors import Terminal
+from kfm_pipelines.events.body import MAX_BYTES
+from kfm_pipelines.operations.dead_letters import tables
+from kfm_pipelines.operations.dead_letters.remedies import what_to_fix
+from kfm_pipelines.operations.dead_letters.summary import summary_of
+from kfm_pipelines.operations.dead_letters.tables import Letter
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantined
+from kfm_pipelines.text import one_line, without_places
+
+LETTERS_AT_ONCE = 50
+BUDGET_SECONDS = 5.0
+HISTORY_SHOWN = 50
+LETTER = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
+ROOM_FOR_ATTRIBUTES = 8 * 1024
+
+
+def file_letters(workshop: Workshop, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
+    """Write the records that are missing and forward the letters that are not in the dead-letter queue yet; return what
+    could not be done for a letter. One that cannot be filed holds up no other."""
+    deadline = time.monotonic() + budget_seconds
+    problems: list[str] = []
+    for waiting, do, mark_done in (
+        (tables.unfiled, _write_record, tables.mark_filed),
+        (tables.unforwarded, _forward, tables.mark_forwarded),
+    ):
+        for letter in waiting(workshop.database, LETTERS_AT_ONCE):
+            if time.monotonic() > deadline:
+                break
+            with _noting(letter, problems):
+                do(workshop, letter)
+                mark_done(workshop.database, letter)
+    return problems
+
+
+@contextmanager
+def _noting(letter: Letter, problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except Terminal as error:
+        problems.append(f"letter {letter.id}: {error}")
+
+
+def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
+    """What a reviewer may know of a letter: everything but the raw payload."""
+    return {
+        "letter": letter.id,
+        "state": letter.state,
+        "class": letter.triage,
+        "failure_stage": letter.failure_stage,
+        "error": letter.error,
+        "reason": without_places(letter.reason),
+        "trace": letter.trace.splitlines(),
+        "retry_count": letter.attempts,
+        "dataset": letter.dataset,
+        "key": letter.key,
+        "queue": letter.queue,
+        "message_group": letter.message_group,
+        "findings": _findings(workshop, letter),
+        "payload": None if letter.body is None else summary_of(letter.body),
+        "lineage": {**letter.lineage, "run": letter.run_id},
+        "cost": _cost(workshop, letter),
+        "opened_at": letter.at.isoformat(),
+        "changed_at": letter.changed_at.isoformat(),
+        "history": [
+            {"at": move["at"].isoformat(), "what": move["what"], **_shown(move["detail"])}
+            for move in tables.history_of(workshop.database, letter.id)[-HISTORY_SHOWN:]
+        ],
+    }
+
+
+def _findings(workshop: Workshop, letter: Letter) -> list[dict[str, Any]]:
+    """What the gates found in the transaction that failed."""
+    txn = letter.lineage.get("txn")
+    return what_to_fix(workshop, letter.key, txn) if letter.key and txn else []
+
+
+def _cost(workshop: Workshop, letter: Letter) -> dict[str, Any]:
+    """Of the attempt that failed, as far as its stages have ended. What is not known is null, and never 0."""
+    txn = letter.lineage.get("txn")
+    spent = spent_in_transaction(workshop.database, letter.key, txn) if letter.key and txn else ()
+    energy = energy_in_all(spent)
+    return {
+        "wall_seconds": letter.cost.get("seconds"),
+        "cpu_seconds": cpu_seconds_in_all(spent),
+        "energy_method": energy.method,
+        "energy_joules": energy.watt_seconds,
+        "carbon_grams_estimated": energy.carbon_grams,
+        "cost_usd_estimated": energy.cost_usd,
+    }
+
+
+def _shown(detail: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: without_places(value) if name == "reason" else value for name, value in detail.items()}
+
+
+def queue_of(workshop: Workshop, letter: Letter) -> Queue:
+    """Where the letter's message came from, and goes back to."""
+    return next((intake.queue for intake in workshop.intakes if intake.queue.name == letter.queue), workshop.queue)
+
+
+def dead_letter_queue_of(workshop: Workshop, letter: Letter) -> Queue:
+    source = queue_of(workshop, letter)
+    return next(intake.dead_letters for intake in workshop.intakes if intake.queue.name == source.name)
+
+
+def _write_record(workshop: Workshop, letter: Letter) -> None:
+    record = json.dumps(record_of(workshop, letter), indent=2).encode()
+    pipeline = _pipeline(workshop, letter)
+    workshop.store.write(dead_letter(pipeline, letter.at.date(), letter.source), record)
+    if letter.state == "quarantined":
+        workshop.store.write(quarantined(pipeline, letter.at.date(), letter.source), record)
+
+
+def _pipeline(workshop: Workshop, letter: Letter) -> str:
+    if letter.dataset is None or letter.dataset not in workshop.datasets:
+        return UNROUTED
+    return workshop.datasets[letter.dataset].pipeline
+
+
+def _forward(workshop: Workshop, letter: Letter) -> None:
+    target = dead_letter_queue_of(workshop, letter)
+    fifo = target.name.endswith(".fifo")
+    target.send(
+        _forwarded_body(workshop, letter),
+        _attributes(letter),
+        # A group of its own: copies stay, and in the message's own group nothing behind them would ever be seen.
+        group=f"letter-{letter.id}" if fifo else None,
+        deduplication_id=f"letter-{letter.id}-{letter.changed_at.timestamp():.6f}" if fifo else None,
+    )
+
+
+def _forwarded_body(workshop: Workshop, letter: Letter) -> str:
+    """The message itself; the record for a key, and for a message that with its reasons would be too large for SQS."""
+    body = letter.body
+    if body is None or len(body.encode()) > MAX_BYTES - ROOM_FOR_ATTRIBUTES:
+        return json.dumps({"kfm_letter": record_of(workshop, letter)})
+    return body
+
+
+def _attributes(letter: Letter) -> dict[str, str]:
+    """Why it is there, and as many of its own attributes as SQS has room for; the letter itself keeps them all."""
+    reasons = {
+        LETTER: str(letter.id),
+        "kfm-class": letter.triage,
+        "kfm-error": letter.error,
+        "kfm-stage": letter.failure_stage,
+        "kfm-reason": without_places(one_line(letter.reason, 500)),
+        "kfm-dataset": letter.dataset or "",
+        "kfm-key": letter.key or "",
+    }
+    stated = {name: value for name, value in reasons.items() if value}
+    plain = {name: value for name, value in letter.attributes.items() if name not in letter.attribute_types}
+    own = [(name, value) for name, value in plain.items() if value and len(value) < 500]
+    return {**dict(own[: MOST_ATTRIBUTES - len(stated)]), **stated}

@@ -1,0 +1,221 @@
+"""Redrive: send dead letters back to where they came from, a few first, slowly, and stop when those fail again.
+
+A message goes back to its own queue with its own body, attributes and FIFO group, so it has the identity it always
+had; a key becomes due again. Everything is written down before and after it is done, so a redrive that is interrupted
+goes on where it was, without sending anything twice.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from kfm_pipelines.aws.queue import MOST_ATTRIBUTES
+from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable, Terminal
+from kfm_pipelines.events.body import MAX_BYTES
+from kfm_pipelines.inbox.drain import LONGEST_DRAIN_SECONDS, drain
+from kfm_pipelines.inbox.parse import REDRIVE
+from kfm_pipelines.operations.dead_letters import redrives
+from kfm_pipelines.operations.dead_letters.export import queue_of
+from kfm_pipelines.operations.dead_letters.redrives import ON_THE_WAY, UNDECIDED, Item
+from kfm_pipelines.operations.dead_letters.tables import Letter, LetterFilter, find_letters, read_letter
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import kill_switch
+
+LOOK_EVERY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a redrive is: how many are sent, and what came of them."""
+
+    total: int
+    sent: int
+    succeeded: int
+    failed: int
+
+    @property
+    def decided(self) -> int:
+        return self.succeeded + self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a redrive is carried out. `work` does the work on what arrived, where no daemon does; `pause` waits."""
+
+    wait_seconds: float
+    work: Callable[[], object] = lambda: None
+    show: Callable[[Progress], None] = lambda _: None
+    pause: Callable[[float], None] = time.sleep
+
+
+def describe(workshop: Workshop, letter: Letter) -> str:
+    """What redriving this letter would do, in one line."""
+    if letter.body is None:
+        return f"make the key {letter.key} due again, with all its attempts"
+    queue = queue_of(workshop, letter).name
+    if obstacle := _obstacle(letter, _marked(letter, f"r{'0' * 12}.{letter.id}")):
+        return f"fail, because {obstacle}"
+    group = f", group {letter.message_group}" if letter.message_group else ""
+    names = ", ".join(sorted(letter.attributes)) or "none"
+    return f"send {letter.size} bytes to queue {queue}{group}, attributes: {names}"
+
+
+def begin(workshop: Workshop, wanted: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
+    """Bind the letters to a redrive of their own; its id, or None when no open letter matches. RedriveStopped when a
+    dataset among them is killed: nothing would come of it, however long one waits."""
+    _refuse_killed(workshop, find_letters(workshop.database, wanted, limit))
+    redrive_id = f"r{uuid4().hex[:12]}"
+    bound = redrives.start_redrive(workshop.database, redrive_id, wanted, limit=limit, canary=canary, rate=rate)
+    return redrive_id if bound else None
+
+
+def _refuse_killed(workshop: Workshop, found: Sequence[Letter]) -> None:
+    stopped = kill_switch.killed(workshop.database)
+    named = next((letter.dataset for letter in found if letter.dataset in stopped), None)
+    if named is not None:
+        raise RedriveStopped(f"{stopped[named]}; release it first with `kfm unkill {named}`")
+
+
+def carry_out(workshop: Workshop, redrive_id: str, manner: Manner) -> Progress:
+    """Send what is not sent yet, the canary first. RedriveStopped when the canary fails; ServiceUnavailable when
+    nothing was decided in time, after which the same redrive can be carried on."""
+    redrive = redrives.read_redrive(workshop.database, redrive_id)
+    if redrive.state != "running":
+        raise RedriveStopped(
+            f"redrive {redrive_id} has ended: {redrive.state}{f', {redrive.note}' if redrive.note else ''}"
+        )
+    items = redrives.items_of(workshop.database, redrive_id)
+    _clear_doubts(workshop, [item for item in items if item.state in ON_THE_WAY], manner)
+    first, rest = items[: redrive.canary], items[redrive.canary :]
+    _send(workshop, redrive_id, first, redrive.rate, manner)
+    _await(workshop, redrive_id, first, manner)
+    failures = _failures(workshop, redrive_id, first)
+    if failures:
+        dropped = redrives.end_redrive(workshop.database, redrive_id, "stopped", f"the canary failed: {failures[0]}")
+        raise RedriveStopped(
+            f"{len(failures)} of the first {len(first)} failed again, so {dropped} others were not sent: {failures[0]}"
+        )
+    _send(workshop, redrive_id, rest, redrive.rate, manner)
+    _await(workshop, redrive_id, rest, manner)
+    redrives.end_redrive(workshop.database, redrive_id, "done", "")
+    return progress_of(workshop, redrive_id)
+
+
+def stop(workshop: Workshop, redrive_id: str) -> int:
+    """Give a redrive up where it is; return how many letters are open again."""
+    redrives.read_redrive(workshop.database, redrive_id)
+    return redrives.stop_redrive(workshop.database, redrive_id)
+
+
+def progress_of(workshop: Workshop, redrive_id: str) -> Progress:
+    states = [state for state, _ in redrives.item_states(workshop.database, redrive_id).values()]
+    waiting = states.count("planned") + states.count("dropped")
+    return Progress(len(states), len(states) - waiting, states.count("succeeded"), states.count("failed"))
+
+
+def _send(workshop: Workshop, redrive_id: str, items: Sequence[Item], rate: float, manner: Manner) -> None:
+    states = redrives.item_states(workshop.database, redrive_id)
+    for item in items:
+        if states[item.place][0] == "planned":
+            _send_one(workshop, item)
+            manner.show(progress_of(workshop, redrive_id))
+            manner.pause(1 / rate)
+
+
+def _send_one(workshop: Workshop, item: Item) -> None:
+    letter = item.letter
+    if letter.body is None:
+        redrives.make_key_due(workshop.database, item.token, str(letter.key))
+        return
+    queue = queue_of(workshop, letter)
+    fifo = queue.name.endswith(".fifo")
+    attributes = _marked(letter, item.token)
+    if obstacle := _obstacle(letter, attributes):
+        redrives.give_up_item(workshop.database, item.token, obstacle)
+        return
+    if not redrives.mark(workshop.database, item.token, "sending", only_from=["planned"]):
+        return  # somebody else carries this redrive out as well, and was quicker
+    try:
+        queue.send(
+            str(read_letter(workshop.database, letter.id).body),
+            attributes,
+            group=(letter.message_group or "kfm-letters") if fifo else None,
+            # Within five minutes of the first sending SQS would drop the same body without a word.
+            deduplication_id=item.token if fifo else None,
+            types=letter.attribute_types,
+        )
+    except Terminal as error:
+        redrives.give_up_item(workshop.database, item.token, str(error))
+        return
+    redrives.mark(workshop.database, item.token, "sent", only_from=["sending"])
+
+
+def _marked(letter: Letter, token: str) -> Mapping[str, str]:
+    """The attributes it came with, and ours."""
+    return {**letter.attributes, REDRIVE: token}
+
+
+def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
+    """Why SQS would not take this message again; nothing when it would."""
+    if not letter.size:
+        return "its message was not kept"
+    if len(attributes) > MOST_ATTRIBUTES:
+        return "it has so many attributes that none can be added"
+    size = sum(len(f"{name}String{value}".encode()) for name, value in attributes.items())
+    if letter.size + size > MAX_BYTES:
+        return "it is so large that no attribute can be added"
+    return ""
+
+
+def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) -> None:
+    """An item left at `sending` was sent or not, and one left at `sent` may have been lost with its queue. If it is
+    there, it is in the queue or has arrived: so empty the queue and look. Only when the queue is empty and it has not
+    arrived is it sent again; should it turn up after all, its token shows that it is the same."""
+    deadline = time.monotonic() + manner.wait_seconds
+    for item in doubtful:
+        queue = queue_of(workshop, item.letter)
+        while True:
+            depth = queue.depth()
+            drain(workshop, queue, budget_seconds=LONGEST_DRAIN_SECONDS)
+            empty = depth.waiting + depth.in_flight == 0
+            if empty and redrives.mark(workshop.database, item.token, "planned", only_from=ON_THE_WAY):
+                break
+            if _arrived(workshop, item):
+                break
+            if time.monotonic() > deadline:
+                raise ServiceUnavailable(
+                    f"letter {item.letter.id} may be in queue {queue.name} already, where others hold messages; "
+                    "resume this redrive when they are done"
+                )
+            manner.pause(LOOK_EVERY_SECONDS)
+
+
+def _arrived(workshop: Workshop, item: Item) -> bool:
+    redrive_id = item.token.rpartition(".")[0]
+    return redrives.item_states(workshop.database, redrive_id)[item.place][0] not in ON_THE_WAY
+
+
+def _await(workshop: Workshop, redrive_id: str, items: Sequence[Item], manner: Manner) -> None:
+    """Until every one of the items is decided."""
+    places = {item.place for item in items}
+    deadline = time.monotonic() + manner.wait_seconds
+    while True:
+        manner.work()
+        redrives.settle_items(workshop.database, redrive_id)
+        states = redrives.item_states(workshop.database, redrive_id)
+        manner.show(progress_of(workshop, redrive_id))
+        undecided = [place for place in places if states[place][0] in UNDECIDED]
+        if not undecided:
+            return
+        if time.monotonic() > deadline:
+            raise ServiceUnavailable(
+                f"{len(undecided)} of {len(places)} are sent but not decided after {manner.wait_seconds:.0f} s; "
+                f"see that Dagster's daemon or `kfm work` runs, then `kfm dlq redrive --resume {redrive_id}`"
+            )
+        manner.pause(LOOK_EVERY_SECONDS)
+
+
+def _failures(workshop: Workshop, redrive_id: str, items: Sequence[Item]) -> list[str]:
+    states = redrives.item_states(workshop.database, redrive_id)
+    return [states[item.place][1] for item in items if states[item.place][0] == "failed"]

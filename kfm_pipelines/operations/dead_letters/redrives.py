@@ -1,0 +1,262 @@
+"""Redrives: a chosen set of dead letters on their way back, each in one redrive at a time, resumable at any point.
+
+An item goes planned → sending → sent → arrived → succeeded or failed. `sending` is committed before the message is
+sent, so after a crash exactly these items are in doubt, and no others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.errors import LetterUnknown
+from kfm_pipelines.operations.dead_letters.tables import (
+    CONDITIONS,
+    IDLE,
+    WITHOUT_BODY,
+    Letter,
+    LetterFilter,
+    letter_of,
+    parameters_of,
+)
+from kfm_pipelines.state import dead_letters
+from kfm_pipelines.state.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+ON_THE_WAY = ("sending", "sent")
+UNDECIDED = ("planned", *ON_THE_WAY, "arrived")
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    id: str
+    canary: int
+    rate: float
+    state: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    place: int
+    state: str
+    outcome: str
+    token: str
+    letter: Letter
+
+
+def start_redrive(
+    database: Database, redrive_id: str, wanted: LetterFilter, *, limit: int, canary: int, rate: float
+) -> int:
+    """Bind the open letters that match to a new redrive; return how many. What another one took is not among them."""
+    from psycopg.types.json import Jsonb
+
+    with database.transaction() as connection:
+        rows = connection.execute(
+            f"""
+            UPDATE kfm.dead_letters SET state = 'redriving', changed_at = clock_timestamp(), filed_at = NULL
+            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND state = 'open' AND {IDLE}
+                         ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+            RETURNING id
+            """.encode(),  # noqa: S608 - a constant
+            {**parameters_of(wanted), "limit": limit},
+        ).fetchall()
+        if not rows:
+            return 0
+        ids = sorted(row["id"] for row in rows)
+        connection.execute(
+            "INSERT INTO kfm.redrives (id, filter, canary, rate) VALUES (%(id)s, %(filter)s, %(canary)s, %(rate)s)",
+            {"id": redrive_id, "filter": Jsonb(wanted.as_detail()), "canary": canary, "rate": rate},
+        )
+        connection.execute(
+            """
+            INSERT INTO kfm.redrive_items (redrive, place, letter, token)
+            SELECT %(id)s, place, letter, %(id)s || '.' || letter
+            FROM unnest(%(letters)s::bigint[]) WITH ORDINALITY AS l (letter, place)
+            """,
+            {"id": redrive_id, "letters": ids},
+        )
+        dead_letters.note(connection, ids, "redrive planned", {"redrive": redrive_id})
+    return len(ids)
+
+
+def read_redrive(database: Database, redrive_id: str) -> Redrive:
+    rows = database.fetch(
+        "SELECT id, canary, rate, state, note FROM kfm.redrives WHERE id = %(id)s", {"id": redrive_id}
+    )
+    if not rows:
+        raise LetterUnknown(f"there is no redrive {redrive_id!r}")
+    return Redrive(**rows[0])
+
+
+def running_redrives(database: Database) -> list[str]:
+    rows = database.fetch("SELECT id FROM kfm.redrives WHERE state = 'running' ORDER BY created_at")
+    return [row["id"] for row in rows]
+
+
+def items_of(database: Database, redrive_id: str) -> list[Item]:
+    rows = database.fetch(
+        f"""
+        SELECT i.place, i.state AS item_state, i.outcome, i.token, {WITHOUT_BODY}
+        FROM kfm.redrive_items i JOIN kfm.dead_letters l ON l.id = i.letter
+        WHERE i.redrive = %(redrive)s ORDER BY i.place
+        """,  # noqa: S608 - a constant
+        {"redrive": redrive_id},
+    )
+    return [Item(row["place"], row["item_state"], row["outcome"], row["token"], letter_of(row)) for row in rows]
+
+
+def item_states(database: Database, redrive_id: str) -> dict[int, tuple[str, str]]:
+    """State and outcome by place; without the letters, for looking often."""
+    rows = database.fetch(
+        "SELECT place, state, outcome FROM kfm.redrive_items WHERE redrive = %(redrive)s", {"redrive": redrive_id}
+    )
+    return {row["place"]: (row["state"], row["outcome"]) for row in rows}
+
+
+def mark(database: Database, token: str, state: str, *, only_from: Sequence[str]) -> bool:
+    """Move an item; False when it is no longer where it was thought to be."""
+    with database.transaction() as connection:
+        row = connection.execute(
+            """
+            UPDATE kfm.redrive_items SET state = %(state)s, changed_at = clock_timestamp()
+            WHERE token = %(token)s AND state = ANY(%(only_from)s) RETURNING letter, redrive
+            """,
+            {"token": token, "state": state, "only_from": list(only_from)},
+        ).fetchone()
+        if row is None:
+            return False
+        if state == "sent":
+            dead_letters.note(connection, [row["letter"]], "sent", {"redrive": row["redrive"]})
+    return True
+
+
+def give_up_item(database: Database, token: str, why: str) -> None:
+    """This one cannot be sent; its letter is open again."""
+    with database.transaction() as connection:
+        row = connection.execute(
+            """
+            UPDATE kfm.redrive_items SET state = 'failed', outcome = %(why)s, changed_at = clock_timestamp()
+            WHERE token = %(token)s AND state IN ('planned', 'sending') RETURNING letter, redrive
+            """,
+            {"token": token, "why": why},
+        ).fetchone()
+        if row:
+            _reopen(connection, [row["letter"]], "cannot be sent", {"redrive": row["redrive"], "reason": why})
+
+
+def make_key_due(database: Database, token: str, key: str) -> None:
+    """The redrive of a key: it is due at once, with all its attempts before it. One transaction, so never twice."""
+    with database.transaction() as connection:
+        row = connection.execute(
+            """
+            UPDATE kfm.redrive_items SET state = 'arrived', keys = %(keys)s, changed_at = clock_timestamp()
+            WHERE token = %(token)s AND state = 'planned' RETURNING letter, redrive
+            """,
+            {"token": token, "keys": [key]},
+        ).fetchone()
+        if row is None:
+            return
+        connection.execute(
+            "UPDATE kfm.keys SET due_at = clock_timestamp(), attempts = 0 WHERE key = %(key)s AND owner IS NULL",
+            {"key": key},
+        )
+        dead_letters.note(connection, [row["letter"]], "made due", {"redrive": row["redrive"]})
+
+
+def settle_items(database: Database, redrive_id: str) -> None:
+    """Decide about everything that has arrived and whose keys are at rest."""
+    with database.transaction() as connection:
+        rows = connection.execute(
+            """
+            SELECT i.token, i.letter, i.keys,
+                   (SELECT coalesce(string_agg(f.reason, '; '), '') FROM kfm.dead_letters f
+                    WHERE f.key = ANY(i.keys) AND f.body IS NULL AND f.state = 'open'
+                      AND f.changed_at > i.changed_at) AS failures
+            FROM kfm.redrive_items i
+            WHERE i.redrive = %(redrive)s AND i.state = 'arrived' AND NOT EXISTS (
+                SELECT FROM kfm.keys k WHERE k.key = ANY(i.keys)
+                  AND (k.owner IS NOT NULL OR (k.due_at IS NOT NULL AND NOT EXISTS (
+                      SELECT FROM kfm.dead_letters f WHERE f.key = k.key AND f.body IS NULL AND f.state = 'open'
+                        AND f.changed_at > i.changed_at))))
+            ORDER BY i.place FOR UPDATE OF i
+            """,
+            {"redrive": redrive_id},
+        ).fetchall()
+        for row in rows:
+            _settle(connection, redrive_id, row)
+
+
+def _settle(connection: "Connection[dict[str, Any]]", redrive_id: str, row: dict[str, Any]) -> None:
+    connection.execute(
+        """
+        UPDATE kfm.redrive_items SET state = %(state)s, outcome = left(%(outcome)s, 1000),
+               changed_at = clock_timestamp() WHERE token = %(token)s
+        """,
+        {
+            "token": row["token"],
+            "state": "failed" if row["failures"] else "succeeded",
+            "outcome": row["failures"] or "published or unchanged",
+        },
+    )
+    # A message that was recorded has done its part, even if the work on its key failed: that has a letter of its own.
+    detail = {"redrive": redrive_id, "keys": row["keys"], "failed": bool(row["failures"])}
+    message = connection.execute(
+        "SELECT 1 FROM kfm.dead_letters WHERE id = %(id)s AND body IS NOT NULL", {"id": row["letter"]}
+    ).fetchone()
+    if message or not row["failures"]:
+        dead_letters.close(connection, row["letter"], detail)
+
+
+def end_redrive(database: Database, redrive_id: str, state: str, note: str) -> int:
+    """End it; letters that were not sent are open again. Returns how many those are."""
+    return _end(database, redrive_id, state, note, ("planned",))
+
+
+def stop_redrive(database: Database, redrive_id: str) -> int:
+    """Give it up where it is: every letter about which nothing is decided is open again. Returns how many those are."""
+    return _end(database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
+
+
+def settle_running(database: Database) -> None:
+    """Decide about what has arrived, whoever sent it and whether or not they still wait; end what has nothing left."""
+    for redrive_id in running_redrives(database):
+        settle_items(database, redrive_id)
+        if not any(state in UNDECIDED for state, _ in item_states(database, redrive_id).values()):
+            end_redrive(database, redrive_id, "done", "")
+
+
+def _end(database: Database, redrive_id: str, state: str, note: str, given_up: Sequence[str]) -> int:
+    with database.transaction() as connection:
+        rows = connection.execute(
+            """
+            UPDATE kfm.redrive_items SET state = 'dropped', changed_at = clock_timestamp()
+            WHERE redrive = %(redrive)s AND state = ANY(%(given_up)s) RETURNING letter
+            """,
+            {"redrive": redrive_id, "given_up": list(given_up)},
+        ).fetchall()
+        dropped = [row["letter"] for row in rows]
+        _reopen(connection, dropped, "not sent" if given_up == ("planned",) else "given up",
+                {"redrive": redrive_id, "reason": note})  # fmt: skip
+        connection.execute(
+            """
+            UPDATE kfm.redrives SET state = %(state)s, note = %(note)s, ended_at = clock_timestamp()
+            WHERE id = %(redrive)s AND state = 'running'
+            """,
+            {"redrive": redrive_id, "state": state, "note": note},
+        )
+    return len(dropped)
+
+
+def _reopen(
+    connection: "Connection[dict[str, Any]]", ids: Sequence[int], what: str, detail: Mapping[str, object]
+) -> None:
+    connection.execute(
+        """
+        UPDATE kfm.dead_letters SET state = 'open', changed_at = clock_timestamp(), filed_at = NULL
+        WHERE id = ANY(%(letters)s) AND state = 'redriving'
+        """,
+        {"letters": list(ids)},
+    )
+    dead_letters.note(connection, ids, what, detail)

@@ -1,0 +1,72 @@
+"""A message in short, for records that more people read than the message itself: its shape and its safe values.
+
+Whoever cannot say what a field is must not show it: numbers that could be coordinates, and fields whose names speak of
+places or secrets, are withheld. Belongs here: only that.
+"""
+
+import json
+import re
+
+from kfm_pipelines.errors import BodyUnreadable
+from kfm_pipelines.events.body import read_body
+from kfm_pipelines.text import WITHHELD, one_line, without_places
+
+FIELDS = 40
+DEPTH = 4
+LONGEST = 120
+
+_TELLING = re.compile(
+    r"lat|lon|lng|coord|geom|wkt|bbox|place|where|address|secret|token|passw|credential|signature|authori|cookie"
+    r"|principal|sourceip|x-amz|unsubscribe",
+    re.IGNORECASE,
+)
+
+
+def summary_of(body: str) -> dict[str, object]:
+    """Size and, if it is JSON, the fields of a message, bounded in number, depth and length."""
+    described: dict[str, object] = {"bytes": len(body.encode("utf-8", "replace"))}
+    try:
+        document = read_body(body)
+    except BodyUnreadable:
+        return {**described, "starts": _text(body[: 2 * LONGEST])}
+    if isinstance(document, dict) and isinstance(document.get("Message"), str):
+        document = {**document, "Message": _parsed(document["Message"])}
+    fields: dict[str, object] = {}
+    _collect("", document, DEPTH, fields)
+    return {**described, "fields": fields}
+
+
+def _parsed(message: str) -> object:
+    try:
+        return read_body(message)
+    except BodyUnreadable:
+        return message
+
+
+def _collect(path: str, value: object, depth: int, fields: dict[str, object]) -> None:
+    if len(fields) >= FIELDS:
+        return
+    if isinstance(value, dict) and depth:
+        for name in list(value)[:FIELDS]:
+            below = f"{path}.{_text(name)}" if path else _text(name)
+            if _TELLING.search(name):
+                fields[below] = WITHHELD
+            else:
+                _collect(below, value[name], depth - 1, fields)
+    elif isinstance(value, list) and depth:
+        for number, one in enumerate(value[:3]):
+            _collect(f"{path}[{number}]", one, depth - 1, fields)
+    else:
+        fields[path] = _shown(value)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bool | int) or value is None:
+        return value if len(str(value)) < 20 else WITHHELD
+    if isinstance(value, float):
+        return WITHHELD
+    return _text(value if isinstance(value, str) else json.dumps(value))
+
+
+def _text(text: str) -> str:
+    return without_places(one_line(text, LONGEST))

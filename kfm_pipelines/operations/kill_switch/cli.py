@@ -1,0 +1,67 @@
+"""`kfm kill` and `kfm unkill`: stop a dataset in a second, and let it go on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.options import Words, who_and_why
+from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.operations.kill_switch import switch
+from kfm_pipelines.services import Workshop, set_up
+from kfm_pipelines.state import kill_switch as kills
+
+
+def switch_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What both moves of the switch need."""
+    for option in (
+        json_option,
+        who_and_why,
+        click.argument("dataset", type=Words()),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@switch_options
+def kill(dataset: str, reason: str, by: str, as_json: bool) -> None:
+    """Stop DATASET: once this has returned, nothing of it is published, whatever is under way.
+
+    Events are still recorded; `kfm unkill` lets everything go on that came due meanwhile.
+    """
+    with _at_the_switch() as workshop:
+        switch.kill(workshop, dataset, by, reason)
+        keys = dict(_waiting(workshop)).get(dataset, 0)
+    if as_json:
+        print_json({"dataset": dataset, "killed": True, "keys_waiting": keys})
+    else:
+        console.print(f"{dataset} is killed: nothing of it is published until `kfm unkill`; {keys} keys wait")
+
+
+@click.command()
+@switch_options
+def unkill(dataset: str, reason: str, by: str, as_json: bool) -> None:
+    """Let DATASET go on after `kfm kill`."""
+    with _at_the_switch() as workshop:
+        keys = dict(_waiting(workshop)).get(dataset, 0)
+        was_killed = switch.unkill(workshop, dataset, by, reason)
+    if as_json:
+        print_json({"dataset": dataset, "killed": False, "was_killed": was_killed, "keys_due": keys})
+    elif was_killed:
+        console.print(f"{dataset} goes on: {keys} keys are due, for the next run or `kfm work --once`")
+    else:
+        console.print(f"{dataset} was not killed; nothing is changed")
+
+
+@contextmanager
+def _at_the_switch() -> Iterator[Workshop]:
+    """Only the database is needed: a wrong declaration or a queue that is away must not keep anybody from this."""
+    with opened_workshop(prepared=False) as workshop:
+        set_up(workshop, cloud=False)
+        yield workshop
+
+
+def _waiting(workshop: Workshop) -> list[tuple[str, int]]:
+    return [(killed.dataset, keys) for killed, keys in kills.waiting(workshop.database)]

@@ -1,0 +1,56 @@
+"""The kill switch as two jobs that are started from the UI. They wait for no pool and go first in the run queue."""
+
+import dagster as dg
+from dagster._core.storage.tags import PRIORITY_TAG
+from pydantic import Field
+
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.kill_switch import switch
+from kfm_pipelines.orchestration.resource import WorkshopResource
+
+FIRST = {PRIORITY_TAG: "100"}
+
+
+class SwitchMove(dg.Config):
+    """Which switch, why and by whom; kept for ever."""
+
+    dataset: str = Field(description="The dataset's name, like usgs/streamflow.")
+    reason: str = Field(description="Why; shown wherever the dataset is.")
+    by: str = Field(description="Your name: Dagster does not know who starts a run.")
+
+
+@dg.op(description="Sets the switch, then waits for the swaps under way.")
+def set_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, workshop: WorkshopResource) -> None:
+    try:
+        switch.kill(workshop.open(), config.dataset, config.by, config.reason)
+    except KfmError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    context.log.info("%s is killed: nothing of it is published until it is released", config.dataset)
+
+
+@dg.op(description="Releases the switch; the next tick asks for runs over what is due.")
+def release_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, workshop: WorkshopResource) -> None:
+    try:
+        was_killed = switch.unkill(workshop.open(), config.dataset, config.by, config.reason)
+    except KfmError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    context.log.info("%s %s", config.dataset, "goes on" if was_killed else "was not killed; nothing is changed")
+
+
+@dg.job(
+    name="kfm_kill_dataset",
+    description="Stops a dataset: when the run has succeeded nothing of it is published any more, whatever is under "
+    "way. Events are still recorded, and other datasets go on. `kfm kill` does the same without Dagster's run queue.",
+    tags=FIRST,
+)
+def kill_job() -> None:
+    set_kill_switch()
+
+
+@dg.job(
+    name="kfm_unkill_dataset",
+    description="Lets a dataset that was killed go on: everything that came due meanwhile is run and published.",
+    tags=FIRST,
+)
+def unkill_job() -> None:
+    release_kill_switch()

@@ -1,0 +1,227 @@
+"""Carrying a replay on, one step at a time: settle what was asked for, ask the gate, ask for the next batch.
+
+Every step may be repeated, and may be the last one of its process: what was asked for is committed before it is asked,
+and what became of it is read from the write-ahead log. One process at a time carries a replay on (`replays.driving`).
+What happens around a replay is no failure of its keys: it is paused, and its note says what happened.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import DatasetUnknown
+from kfm_pipelines.operations.replay import batches as replay_batches
+from kfm_pipelines.operations.replay import keys as replay_keys
+from kfm_pipelines.operations.replay.batches import ReplayBatch
+from kfm_pipelines.operations.replay.gate import ReplayGate, Ruling, Tried
+from kfm_pipelines.operations.replay.plan import changed_since
+from kfm_pipelines.operations.replay.records import settle, write_records
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import kill_switch, replays
+from kfm_pipelines.state.keys import keys_in_review
+from kfm_pipelines.state.replays import Replay, Terms
+from kfm_pipelines.telemetry.logs.context import joined
+from kfm_pipelines.telemetry.traces.spans import mark_failed
+
+log = logging.getLogger(__name__)
+
+ITSELF = "kfm"  # who acts when nobody does
+LOOK_AGAIN_SECONDS = 2.0
+MOST_FRUITLESS = 3  # batches in a row that came to nothing
+
+
+class Fate(StrEnum):
+    """What became of a batch."""
+
+    UNKNOWN = "unknown"  # nobody has heard of it
+    GOING = "going"
+    OVER = "over"
+    CALLED_OFF = "called off"
+
+
+class Batches(Protocol):
+    """Whoever has batches carried out."""
+
+    def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
+        """Have it carried out; asked twice it is carried out once."""
+
+    def fate(self, batch: ReplayBatch) -> Fate: ...
+
+    def call_off(self, batch: ReplayBatch) -> None:
+        """Have no more of it carried out than is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where the replay stands after a step, and after how many seconds the next one is worth taking."""
+
+    replay: Replay
+    again_in: float = 0.0
+
+    @property
+    def is_last(self) -> bool:
+        return self.replay.state != "running"
+
+
+def advance(workshop: Workshop, replay: str, batches: Batches) -> Step | None:
+    """One step; None when somebody else is at it."""
+    with replays.driving(workshop.database, replay) as mine:
+        return take_step(workshop, replay, batches) if mine else None
+
+
+def take_step(workshop: Workshop, replay_id: str, batches: Batches) -> Step:
+    """By whoever drives the replay."""
+    replay = replays.read(workshop.database, replay_id)
+    settle(workshop, replay)
+    batch = replay_batches.open_batch(workshop.database, replay.id)
+    if replay.state != "running":
+        return _last_words(workshop, replay, batch, batches)
+    if stopped := kill_switch.killed(workshop.database).get(replay.dataset):
+        return _halt(workshop, replay, "paused", f"{stopped}; resume it when that is over")
+    if batch is None:
+        return _next(workshop, replay, batches)
+    if batches.fate(batch) is Fate.UNKNOWN:
+        if note := _hindrance(workshop, replay):
+            return _halt(workshop, replay, "paused", note)
+        _ask(workshop, batch, replay, batches)
+    return _after(workshop, replay, batch, batches)
+
+
+def _after(workshop: Workshop, replay: Replay, batch: ReplayBatch, batches: Batches) -> Step:
+    """With a batch that was asked for."""
+    now, fate = replays.read(workshop.database, replay.id), batches.fate(batch)
+    if fate is Fate.GOING or (fate is Fate.UNKNOWN and now.state == "running"):
+        return Step(now, LOOK_AGAIN_SECONDS)
+    settle(workshop, now)
+    stopped = kill_switch.killed(workshop.database).get(replay.dataset)
+    if now.state != "running":
+        return _last_words(workshop, now, batch, batches)
+    replay_batches.end_batch(workshop.database, batch, blameless=stopped is not None or fate is Fate.CALLED_OFF)
+    if fate is Fate.CALLED_OFF:
+        return _halt(workshop, now, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
+    if stopped:
+        return _halt(workshop, now, "paused", f"{stopped}; resume it when that is over")
+    return _next(workshop, now, batches)
+
+
+def _last_words(workshop: Workshop, replay: Replay, batch: ReplayBatch | None, batches: Batches) -> Step:
+    """Of one that is not carried on: what became of its last batch. One that nobody has heard of is kept for when a
+    pause is over."""
+    if batch is None:
+        return Step(replay)
+    fate = batches.fate(batch)
+    if fate in (Fate.OVER, Fate.CALLED_OFF) or (fate is Fate.UNKNOWN and replay.is_over):
+        settle(workshop, replay)
+        replay_batches.end_batch(workshop.database, batch, blameless=fate is not Fate.OVER)
+        write_records(workshop, replay)
+    return Step(replay)
+
+
+def _next(workshop: Workshop, replay: Replay, batches: Batches) -> Step:
+    database, terms = workshop.database, replay.terms
+    ruling = _ruling(workshop, replay)
+    replay_keys.quarantine(database, replay.id, {one.key: one.reason for one in ruling.quarantined}, ITSELF)
+    if ruling.stop:
+        return _halt(workshop, replay, "stopped", ruling.stop)
+    counts = replay_keys.count_states(database, replay.id)
+    if not counts.get("waiting"):
+        return _halt(workshop, replay, "done", _summary(counts, replay_keys.count_without_data(database, replay.id)))
+    if note := _why_pause(workshop, replay) or _hindrance(workshop, replay):
+        return _halt(workshop, replay, "paused", note)
+    wait = _wait_for_rate(workshop, replay)
+    if wait > 0:
+        return Step(replay, wait)
+    batch = replay_batches.ask_batch(database, replay.id, _batch_size(terms), ITSELF)
+    if batch is None:  # other runs hold all that is left, or somebody has moved it
+        return Step(replays.read(database, replay.id), LOOK_AGAIN_SECONDS)
+    _ask(workshop, batch, replay, batches)
+    return Step(replays.read(database, replay.id))
+
+
+def _ask(workshop: Workshop, batch: ReplayBatch, replay: Replay, batches: Batches) -> None:
+    batches.ask(workshop.datasets[replay.dataset], batch)
+    if replays.read(workshop.database, replay.id).state == "cancelled":  # after the batch was written down
+        batches.call_off(batch)
+
+
+def _why_pause(workshop: Workshop, replay: Replay) -> str | None:
+    """It has had its time, or nothing comes of asking again."""
+    box = replay.terms.time_box_seconds
+    if box is not None and replays.seconds_since_start(workshop.database, replay.id) >= box:
+        return f"its time box of {box:g} s is over"
+    if replay_batches.came_to_nothing(workshop.database, replay.id, MOST_FRUITLESS):
+        return _left_alone(workshop, replay)
+    return None
+
+
+def _left_alone(workshop: Workshop, replay: Replay) -> str:
+    waiting = [one.key for one in replay_keys.keys_of(workshop.database, replay.id, states=["waiting"])]
+    in_review = keys_in_review(workshop.database, waiting)
+    why = next(iter(in_review.values()), f"their runs say why, the first is that of {waiting[0]}")
+    return f"its last {MOST_FRUITLESS} batches ended and none of their keys was worked on; {why}"
+
+
+def _hindrance(workshop: Workshop, replay: Replay) -> str | None:
+    """What was agreed to is for one configuration, and it has to be that one until the last batch."""
+    try:
+        changed = changed_since(workshop, replay)
+    except DatasetUnknown as error:
+        return str(error)
+    if not changed:
+        return None
+    return f"{', '.join(changed)} changed since it was planned; change it back and resume it, or plan it again"
+
+
+def _ruling(workshop: Workshop, replay: Replay) -> Ruling:
+    database, terms = workshop.database, replay.terms
+    counts = replay_keys.count_states(database, replay.id)
+    tried = [
+        Tried(one.key, one.attempts, one.outcome is not None, "" if one.outcome else one.why)
+        for one in replay_keys.tried_keys(database, replay.id)
+    ]
+    gate = ReplayGate(terms.max_attempts, terms.quarantine_percent)
+    spent = sum(not one.settled and one.failures >= terms.max_attempts for one in tried)
+    about = {"kfm.replay_id": replay.id, "kfm.dataset": replay.dataset, "kfm.gate": "replay"}
+    with (
+        joined(replay_id=replay.id, dataset=replay.dataset),
+        workshop.telemetry.spans.span("replay_gate", about) as span,
+    ):
+        ruling = gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
+        if ruling.stop:
+            mark_failed(span, "red")
+        log.info("gate replay is %s; %d keys are set aside", "red" if ruling.stop else "green", len(ruling.quarantined))
+    workshop.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict="red" if ruling.stop else "green")
+    workshop.telemetry.flush()
+    return ruling
+
+
+def _batch_size(terms: Terms) -> int:
+    """With a rate, no more at once than a minute's worth."""
+    return terms.batch if terms.rate is None else max(1, min(terms.batch, math.ceil(terms.rate)))
+
+
+def _wait_for_rate(workshop: Workshop, replay: Replay) -> float:
+    last = replay_batches.seconds_since_batch(workshop.database, replay.id)
+    if replay.terms.rate is None or last is None:
+        return 0.0
+    keys, seconds = last
+    return max(0.0, keys / replay.terms.rate * 60 - seconds)
+
+
+def _halt(workshop: Workshop, replay: Replay, state: str, note: str) -> Step:
+    """Its end, or a pause; with what it has cost so far written down first, since afterwards nobody comes by."""
+    write_records(workshop, replay)
+    replays.move(workshop.database, replay.id, state, ITSELF, to=state, only_from=["running"], note=note)
+    return Step(replays.read(workshop.database, replay.id))
+
+
+def _summary(counts: dict[str, int], without_data: int) -> str:
+    quarantined = counts.get("quarantined", 0)
+    return (
+        f"{counts.get('done', 0)} keys done"
+        + (f", {without_data} of them without data" if without_data else "")
+        + (f", {quarantined} in quarantine" if quarantined else "")
+    )

@@ -1,0 +1,158 @@
+"""Which keys a replay is over, each with the reason why, or the reason why not. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import ReplayRefused
+from kfm_pipelines.events import key_of, window_of
+from kfm_pipelines.operations.replay.eligible import KnownKey, NewKey
+from kfm_pipelines.state.replays import PlannedKey
+
+FIELDS: Mapping[str, str] = {
+    "state": "published, failed or unpublished",
+    "version": "a transform version",
+    "partition": "a partition of the dataset's stream",
+    "late": "yes or no",
+}
+STATES = ("published", "failed", "unpublished")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Conditions on keys; all of them have to hold."""
+
+    conditions: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, written: Iterable[str]) -> "Where":
+        """FIELD=VALUE each; ReplayRefused when one makes no sense."""
+        return cls(tuple(_condition(one) for one in written))
+
+    def holds(self, known: KnownKey) -> bool:
+        return all(_holds(known, field, value) for field, value in self.conditions)
+
+    def as_list(self) -> list[str]:
+        return [f"{field}={value}" for field, value in self.conditions]
+
+
+EVERY_KEY = Where()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What no key of a plan may be beyond."""
+
+    watermark: datetime | None
+    killed: str | None = None
+    laxer: Mapping[str, str] = field(default_factory=dict)  # why nothing may be made from the inputs of some keys
+
+    def why_not(self, window_end: datetime) -> str | None:
+        if self.killed:
+            return self.killed
+        if self.watermark is None:
+            return "no window of the dataset is closed yet"
+        if window_end > self.watermark:
+            return f"its window is not closed: the watermark is {self.watermark:%Y-%m-%dT%H:%M:%SZ}"
+        return None
+
+
+def choose_again(known: Sequence[KnownKey], bounds: Bounds) -> list[PlannedKey]:
+    """For a reproduction: every key as it is."""
+    return [_again(one, bounds) for one in known]
+
+
+def choose_upgrades(
+    dataset: Dataset, known: Sequence[KnownKey], where: Where, bounds: Bounds
+) -> tuple[list[PlannedKey], list[NewKey]]:
+    """For an upgrade: each window that is published by another version, as a key of the declared one; and what is of
+    the declared version but was never published. Conditions are on what there is to upgrade; what is published of the
+    declared version is looked at in any case."""
+    version = dataset.key.transform_version
+    there = {one.key: one for one in known if one.version == version}
+    sources: dict[str, KnownKey] = {}
+    unfit: list[PlannedKey] = []
+    for one in (one for one in known if one.version != version and one.revision and where.holds(one)):
+        if why_not := _why_no_source(dataset, one, bounds):
+            unfit.append(PlannedKey(one.key, why_not, left_out=True))
+            continue
+        target = str(key_of(dataset, window_of(one.window_start, dataset.key.window)))
+        if _is_newer(one, sources.get(target)):
+            sources[target] = one
+    windows = {**{key: one for key, one in there.items() if where.holds(one)}, **sources}
+    ordered = sorted(windows, key=lambda key: (windows[key].window_start, key))
+    chosen = [_upgraded(key, sources.get(key), there.get(key), bounds) for key in ordered]
+    new = [NewKey(target, one.window_start, one.window_end) for target, one in sources.items()]
+    return [*unfit, *chosen], new
+
+
+def _why_no_source(dataset: Dataset, one: KnownKey, bounds: Bounds) -> str | None:
+    """A key has one source, so what is not exactly its window would be a part of it that passes for the whole."""
+    window = window_of(one.window_start, dataset.key.window)
+    if (window.start, window.end) != (one.window_start, one.window_end):
+        return f"its window is not one {dataset.key.window}, as windows of {dataset.dataset} are now"
+    if one.inputs_from and one.events:
+        return f"its inputs are its own and those of {one.inputs_from}; upload its objects again"
+    return bounds.laxer.get(one.key)
+
+
+def _again(one: KnownKey, bounds: Bounds) -> PlannedKey:
+    left_out = bounds.why_not(one.window_end)
+    if left_out is None and one.revision is None:
+        left_out = f"{_why(one)}: there is nothing to reproduce; --mode upgrade makes it with what is declared now"
+    return PlannedKey(one.key, left_out or _why(one), left_out=left_out is not None)
+
+
+def _why(one: KnownKey) -> str:
+    published = f"published, revision {one.revision}" if one.revision else "never published"
+    if one.failed:
+        return f"dead-lettered; {published}"
+    return published if one.revision else "registered, not run"
+
+
+def _upgraded(key: str, source: KnownKey | None, there: KnownKey | None, bounds: Bounds) -> PlannedKey:
+    left_out = _why_not_upgraded(source, there, bounds)
+    if source is None:
+        why = _why(there) if there else ""
+    else:
+        why = f"of version {source.version}, revision {source.revision}"
+    return PlannedKey(key, left_out or why, source.key if source else None, left_out is not None)
+
+
+def _why_not_upgraded(source: KnownKey | None, there: KnownKey | None, bounds: Bounds) -> str | None:
+    one = source or there
+    if one is None or (there is not None and there.revision):
+        return f"is published already, revision {there.revision}" if there else "nothing is known of it"
+    if beyond := bounds.why_not(one.window_end):
+        return beyond
+    return "no object of its window is known" if source is None and not one.events else None
+
+
+def _is_newer(one: KnownKey, other: KnownKey | None) -> bool:
+    if other is None or other.published_at is None:
+        return True
+    return one.published_at is not None and one.published_at > other.published_at
+
+
+def _condition(written: str) -> tuple[str, str]:
+    field, equals, value = written.partition("=")
+    if not equals or field not in FIELDS or not value:
+        known = ", ".join(f"{name} ({meaning})" for name, meaning in FIELDS.items())
+        raise ReplayRefused(f"{written[:100]!r} is no condition; write FIELD=VALUE with one of {known}")
+    if (field == "state" and value not in STATES) or (field == "late" and value not in ("yes", "no")):
+        raise ReplayRefused(f"{field} must be {FIELDS[field]}, not {value[:100]!r}")
+    return field, value
+
+
+def _holds(known: KnownKey, field: str, value: str) -> bool:
+    match field:
+        case "state":
+            return {"published": known.revision is not None, "failed": known.failed,
+                    "unpublished": known.revision is None}[value]  # fmt: skip
+        case "version":
+            return known.version == value
+        case "partition":
+            return value in known.partitions
+        case _:
+            return (known.late > 0) == (value == "yes")

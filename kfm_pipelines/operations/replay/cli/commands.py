@@ -1,0 +1,289 @@
+"""`kfm replay`: do history again, from a plan, a few keys first."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.options import Age, Words
+from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.declarations import Tolerance
+from kfm_pipelines.operations.replay import commands
+from kfm_pipelines.operations.replay import plan as planning
+from kfm_pipelines.operations.replay import register as registering
+from kfm_pipelines.operations.replay.choose import Where
+from kfm_pipelines.operations.replay.cli import tables
+from kfm_pipelines.operations.replay.cli.options import (
+    Between,
+    Instant,
+    SomeKeys,
+    by_option,
+    number_of,
+    refuse_new_terms,
+)
+from kfm_pipelines.operations.replay.status import Standing, details_of, standing_of
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import replays
+from kfm_pipelines.state.replays import Mode, Terms
+
+if TYPE_CHECKING:
+    from kfm_pipelines.operations.replay.backfills import ByDaemon, InThisProcess
+
+LOOK_SECONDS = 1.0
+
+
+@click.group()
+def replay() -> None:
+    """Replays: history done again, byte for byte or with the version declared now."""
+
+
+@replay.command()
+@click.option("--dataset", type=Words(), required=True, help="Which dataset.")
+@click.option("--from", "start", type=Instant(), required=True, help="The first window begins here (UTC).")
+@click.option("--to", "end", type=Instant(), required=True, help="The first window that is not part of it.")
+@click.option("--where", multiple=True, type=Words(), metavar="FIELD=VALUE",
+              help="Only: state=published|failed|unpublished, version=V, partition=P, late=yes|no.")  # fmt: skip
+@click.option("--mode", type=click.Choice(["reproduce", "upgrade"]), show_default="reproduce, with --register upgrade",
+              help="reproduce: as it was, byte for byte. upgrade: with what is declared now, as new keys.")  # fmt: skip
+@click.option(
+    "--register", is_flag=True, help="First make keys and partitions of all windows, from what is in the bucket."
+)
+@click.option("--rows-percent", type=Between(0, 100), help="upgrade: how far row counts may be apart.")
+@click.option("--changed-percent", type=Between(0, 100), help="upgrade: how many rows may differ.")
+@click.option("--statistics-percent", type=Between(0, 100), help="upgrade: how far statistics may be apart.")
+@click.option(
+    "--columns", type=click.Choice(["identical", "additive", "any"]), help="upgrade: which columns may differ."
+)
+@by_option
+@json_option
+def plan(
+    dataset: str, start: datetime, end: datetime, where: tuple[str, ...], register: bool, by: str, as_json: bool,
+    **chosen: Any,
+) -> None:  # fmt: skip
+    """Plan a replay: which keys, why, what it will cost, and for which configuration. Runs nothing."""
+    mode: Mode = chosen.pop("mode") or ("upgrade" if register else "reproduce")
+    tolerance = _tolerance(chosen)
+    if tolerance and mode == "reproduce":
+        raise click.UsageError("a reproduction is byte for byte; tolerances are for --mode upgrade")
+    conditions = Where.parse(where)
+    with opened_workshop() as workshop:
+        registered = _registered(workshop, dataset, start, end, by) if register else None
+        wish = planning.Wish(dataset, start, end, mode, conditions, tolerance)
+        made = planning.make_plan(workshop, wish, by)
+    if as_json:
+        print_json(tables.plan_document(made, registered))
+    else:
+        tables.show_plan(made, registered)
+
+
+@replay.command()
+@click.argument("replay_id", metavar="ID", type=Words())
+@click.option(
+    "--canary", default="3", show_default=True, type=SomeKeys(), help="Try so many keys first, or a share: 5%."
+)
+@click.option(
+    "--batch", default=200, show_default=True, type=click.IntRange(1, 5000), help="Ask for so many keys at once."
+)
+@click.option("--rate", type=Between(0.01, 100_000), help="So many keys a minute at most.")
+@click.option("--time-box", type=Age(), help="Pause after so long: 90s, 15m, 2h.")
+@click.option("--max-attempts", default=3, show_default=True, type=click.IntRange(1, 100),
+              help="Set a key aside that failed so often.")  # fmt: skip
+@click.option("--quarantine-percent", default=10.0, show_default=True, type=Between(0, 100),
+              help="Stop when more of the tried keys than this are set aside.")  # fmt: skip
+@click.option("--here", is_flag=True, help="Carry it out in this process, where no daemon runs.")
+@by_option
+@json_option
+def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chosen: Any) -> None:
+    """Carry out the plan ID: a few keys in the shadow first, then the rest in batches."""
+    with opened_workshop() as workshop:
+        standing = standing_of(workshop, replay_id)
+        if standing.replay.state == "running":
+            refuse_new_terms(replay_id, ("canary", *chosen))
+        terms = Terms(
+            canary=number_of(canary, standing.total),
+            batch=chosen["batch"],
+            rate=chosen["rate"],
+            time_box_seconds=chosen["time_box"],
+            max_attempts=chosen["max_attempts"],
+            quarantine_percent=chosen["quarantine_percent"],
+            here=here,
+        )
+        with _hands(workshop, here=here) as hands:
+            if standing.replay.state == "running":
+                commands.resume(workshop, replay_id, by, here=here)
+            else:
+                tried = commands.start(workshop, replay_id, terms, by)
+                if not as_json:
+                    tables.show_first_keys(tried)
+            standing = _carried_out(workshop, replay_id, hands, by, quiet=as_json)
+        _tell(workshop, standing, as_json)
+
+
+@replay.command()
+@click.argument("replay_id", metavar="ID", type=Words())
+@click.option("--here", is_flag=True, help="Carry it out in this process, where no daemon runs.")
+@by_option
+@json_option
+def resume(replay_id: str, here: bool, by: str, as_json: bool) -> None:
+    """Go on with a replay that was paused or interrupted, under its own terms."""
+    with opened_workshop() as workshop:
+        replays.read(workshop.database, replay_id)
+        with _hands(workshop, here=here) as hands:
+            commands.resume(workshop, replay_id, by, here=here)
+            standing = _carried_out(workshop, replay_id, hands, by, quiet=as_json)
+        _tell(workshop, standing, as_json)
+
+
+@replay.command()
+@click.argument("replay_id", metavar="ID", type=Words())
+@by_option
+@json_option
+def pause(replay_id: str, by: str, as_json: bool) -> None:
+    """Ask for no more batches of a replay; what was asked for goes on to its end."""
+    with opened_workshop() as workshop:
+        commands.pause(workshop, replay_id, by)
+        standing = standing_of(workshop, replay_id)
+    _tell_move(standing, as_json, f"go on with `kfm replay resume {replay_id}`")
+
+
+@replay.command()
+@click.argument("replay_id", metavar="ID", type=Words())
+@by_option
+@json_option
+def cancel(replay_id: str, by: str, as_json: bool) -> None:
+    """Give a replay up for good; what it has published stays."""
+    with opened_workshop() as workshop, _daemon(workshop) as daemon:
+        commands.cancel(workshop, replay_id, by, daemon)
+        standing = standing_of(workshop, replay_id)
+    _tell_move(standing, as_json, "what it has published stays")
+
+
+@replay.command()
+@click.argument("replay_id", metavar="[ID]", type=Words(), required=False)
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="List so many.")
+@json_option
+def status(replay_id: str | None, limit: int, as_json: bool) -> None:
+    """Show how far replay ID is, or list the latest."""
+    with opened_workshop() as workshop:
+        if replay_id is None:
+            latest = [standing_of(workshop, one.id) for one in replays.latest(workshop.database, limit)]
+            if as_json:
+                print_json({"replays": [one.as_document() for one in latest]})
+            else:
+                tables.show_list(latest)
+            return
+        standing, details = standing_of(workshop, replay_id), details_of(workshop, replay_id)
+    if as_json:
+        print_json({**standing.as_document(), **details})
+    else:
+        tables.show_standing(standing, details)
+
+
+def _tolerance(chosen: dict[str, Any]) -> Tolerance | None:
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return Tolerance(**{"columns": "additive", **given}) if given else None
+
+
+def _registered(workshop: Workshop, name: str, start: datetime, end: datetime, by: str) -> registering.Registered:
+    from kfm_pipelines.dispatch.dispatch import register_partitions
+    from kfm_pipelines.orchestration.instance import opened_instance
+
+    dataset = workshop.datasets[name]
+    registered = registering.register_windows(workshop, dataset, start, end, by)
+    with opened_instance() as instance:
+        register_partitions(instance, dataset, registered.keys)
+    return registered
+
+
+@contextmanager
+def _hands(workshop: Workshop, *, here: bool) -> "Iterator[InThisProcess | ByDaemon]":
+    """Whoever carries out batches; refused before anything is moved when nobody would."""
+    from kfm_pipelines.definitions import build_definitions
+    from kfm_pipelines.operations.replay.backfills import InThisProcess, refuse_without_daemon
+    from kfm_pipelines.orchestration.instance import opened_instance
+
+    if here:
+        with opened_instance() as instance:
+            yield InThisProcess(instance, workshop, build_definitions(workshop.settings.resources))
+        return
+    with _daemon(workshop) as daemon:
+        refuse_without_daemon(daemon.instance)
+        yield daemon
+
+
+@contextmanager
+def _daemon(workshop: Workshop) -> "Iterator[ByDaemon]":
+    from kfm_pipelines.definitions import build_definitions
+    from kfm_pipelines.operations.replay.backfills import ByDaemon
+    from kfm_pipelines.orchestration.instance import opened_instance
+
+    with opened_instance() as instance:
+        yield ByDaemon(instance, lambda: build_definitions(workshop.settings.resources).resolve_asset_graph())
+
+
+def _carried_out(
+    workshop: Workshop, replay_id: str, hands: "InThisProcess | ByDaemon", by: str, *, quiet: bool
+) -> Standing:
+    """Until it is over or paused, with a bar. Stopping to look stops no daemon; in this process it stops the work."""
+    from kfm_pipelines.operations.replay.backfills import InThisProcess, carry_out_here
+
+    total = standing_of(workshop, replay_id).total
+    try:
+        with progress(f"replay {replay_id}", total, quiet=quiet) as show_done:
+            if isinstance(hands, InThisProcess):
+                carry_out_here(
+                    workshop, replay_id, hands, lambda _: show_done(standing_of(workshop, replay_id).decided)
+                )
+            else:
+                _watch(workshop, replay_id, hands, show_done)
+    except KeyboardInterrupt:
+        notes.print(_interrupted(workshop, replay_id, by, here=isinstance(hands, InThisProcess)))
+        raise click.Abort from None
+    return standing_of(workshop, replay_id)
+
+
+def _watch(workshop: Workshop, replay_id: str, hands: "ByDaemon", show_done: Callable[[int], None]) -> None:
+    """Take steps as the sensor does, so that nothing waits for its next tick, and look."""
+    from kfm_pipelines.operations.replay.advance import advance
+    from kfm_pipelines.operations.replay.backfills import refuse_without_daemon
+
+    while True:
+        refuse_without_daemon(hands.instance)  # it may have been stopped meanwhile
+        step = advance(workshop, replay_id, hands)
+        standing = standing_of(workshop, replay_id)
+        show_done(standing.decided)
+        if standing.replay.state != "running":
+            return
+        time.sleep(max(LOOK_SECONDS, min(step.again_in, 5.0) if step else 0.0))
+
+
+def _interrupted(workshop: Workshop, replay_id: str, by: str, *, here: bool) -> str:
+    if here:
+        commands.pause(workshop, replay_id, by, "interrupted")
+        return f"replay {replay_id} is paused; go on with `kfm replay resume {replay_id} --here`"
+    return (
+        f"replay {replay_id} goes on: Dagster's daemon carries it out; `kfm replay pause {replay_id}` pauses it, "
+        f"`kfm replay status {replay_id}` shows it"
+    )
+
+
+def _tell(workshop: Workshop, standing: Standing, as_json: bool) -> None:
+    details = details_of(workshop, standing.replay.id)
+    if as_json:
+        print_json({**standing.as_document(), **details})
+    else:
+        tables.show_standing(standing, details)
+    if standing.replay.state == "stopped" or standing.states.get("quarantined"):
+        raise click.exceptions.Exit(1)
+
+
+def _tell_move(standing: Standing, as_json: bool, more: str) -> None:
+    if as_json:
+        print_json(standing.as_document())
+    else:
+        one = standing.replay
+        console.print(f"replay {one.id} is {one.state}, {standing.decided} of {standing.total} keys decided; {more}")

@@ -1,0 +1,154 @@
+"""What `kfm replay` shows: plans, first keys, how far a replay is."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from kfm_pipelines.console.output import console, shown_time
+from kfm_pipelines.operations.replay.first_keys import TriedFirst
+from kfm_pipelines.operations.replay.plan import Plan
+from kfm_pipelines.operations.replay.register import Registered
+from kfm_pipelines.operations.replay.status import Standing
+from kfm_pipelines.state.replays import PlannedKey
+from kfm_pipelines.text import printable
+
+SHOWN = 10
+BAR = 30
+SMALLEST = 0.001
+SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+
+
+def plan_document(plan: Plan, registered: Registered | None) -> dict[str, Any]:
+    return {
+        "replay": plan.id,
+        "dataset": plan.dataset,
+        "mode": plan.mode,
+        "keys": [{"key": one.key, "why": one.why, "source": one.source} for one in plan.chosen],
+        "left_out": [{"key": one.key, "why": one.why} for one in plan.left_out],
+        "estimate": plan.estimate.as_document(),
+        "config_digest": plan.config_digest,
+        "config": dict(plan.config),
+        "registered": {"objects": registered.objects, "events": registered.events, "windows": len(registered.keys),
+                       "new_keys": registered.new_keys} if registered else None,
+    }  # fmt: skip
+
+
+def show_plan(plan: Plan, registered: Registered | None) -> None:
+    if registered:
+        console.print(
+            f"registered {registered.objects} objects, {registered.events} of them new, and {len(registered.keys)} "
+            f"windows, {registered.new_keys} of them new"
+        )
+    console.print(f"replay {plan.id}: {plan.mode} {len(plan.chosen)} keys of {plan.dataset}", style="bold")
+    _show_keys(plan.chosen, "why")
+    if plan.left_out:
+        console.print(f"left out: {len(plan.left_out)} keys")
+        _show_keys(plan.left_out, "why not")
+    one = plan.estimate
+    console.print(
+        f"estimated cost: CPU time {_seconds(one.cpu_seconds)}, time in one process {_seconds(one.wall_seconds)}, "
+        f"size {_size(one.bytes)}, energy {_amount(one.energy_ws, 'Ws')}, emissions "
+        f"{_amount(one.carbon_grams, 'g CO2e')} (from {one.measured_keys} measured keys)"
+    )
+    console.print(f"configuration: {plan.config_digest}")
+    console.print(f"carry it out with: kfm replay run {plan.id}")
+
+
+def show_first_keys(tried: Sequence[TriedFirst]) -> None:
+    if not tried:
+        return
+    table = Table("first keys", "compared", "what is not good", box=SIMPLE_HEAD, pad_edge=False)
+    for one in tried:
+        table.add_row(one.key, _compared(one.report), printable("; ".join(one.faults[:3])) or "good")
+    console.print(table)
+
+
+def show_standing(standing: Standing, details: dict[str, Any]) -> None:
+    one = standing.replay
+    start, end = (_minute(one.plan[name]) for name in ("from", "to"))
+    console.print(f"replay {one.id}: {one.mode} {one.dataset}, {start} to {end}", style="bold")
+    done = BAR * standing.decided // standing.total if standing.total else 0
+    console.print(f"  [{'#' * done}{'.' * (BAR - done)}] {standing.decided} of {standing.total} keys")
+    console.print(f"  state      {one.state}" + (f": {printable(one.note)}" if one.note else ""))
+    outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in standing.outcomes.items())
+    without = f"; {standing.without_data} without data" if standing.without_data else ""
+    console.print(f"  outcomes   {outcomes or 'none yet'}{without}")
+    console.print(f"  cost       CPU time {_seconds(details['cpu_seconds'])}; {_energy(details['energy'])}")
+    for key in details["quarantined"][:SHOWN]:
+        console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {printable(key['reason'])}")
+    for move in details["moves"][-SHOWN:]:
+        said = ", ".join(f"{name} {value}" for name, value in move["detail"].items() if value is not None)
+        console.print(
+            f"  {shown_time(move['at'])}  {move['what']} by {move['actor']}" + (f": {printable(said)}" if said else "")
+        )
+
+
+def show_list(latest: Sequence[Standing]) -> None:
+    table = Table("replay", "dataset", "mode", "state", "keys", "planned", "note", box=SIMPLE_HEAD, pad_edge=False)
+    for one in latest:
+        row = one.replay
+        keys = f"{one.decided} of {one.total}"
+        table.add_row(row.id, row.dataset, row.mode, row.state, keys, shown_time(row.created_at), printable(row.note))
+    console.print(table if latest else "no replay was planned yet")
+
+
+def _show_keys(keys: Sequence[PlannedKey], heading: str) -> None:
+    table = Table("key", heading, box=SIMPLE_HEAD, pad_edge=False)
+    for one in keys[:SHOWN]:
+        table.add_row(one.key, one.why)
+    console.print(table)
+    if len(keys) > SHOWN:
+        reasons = Counter(one.why for one in keys).most_common(5)
+        console.print("  in all: " + "; ".join(f"{number} {why}" for why, number in reasons))
+
+
+def _compared(report: dict[str, Any]) -> str:
+    if report.get("identical"):
+        return "identical"
+    if "published_rows" in report:
+        return f"rows {report['published_rows']} → {report['candidate_rows']}"
+    return "compared" if "rows" in report else "nothing to compare with"
+
+
+def _energy(spent: Sequence[dict[str, Any]]) -> str:
+    """Each method for itself."""
+    told = [
+        f"{one['method']} energy {_amount(one['watt_seconds'], 'Ws')}, emissions "
+        f"{_amount(one['carbon_grams'], 'g CO2e')}"
+        for one in spent
+        if one["method"] != "unknown"
+    ]
+    if len(told) < len(spent):
+        told.append("energy of a part unknown")
+    return "; ".join(told) or "energy unknown"
+
+
+def _minute(written: str) -> str:
+    return f"{datetime.fromisoformat(written):%Y-%m-%d %H:%MZ}"
+
+
+def _amount(value: float | None, unit: str) -> str:
+    """Three digits that count, and no powers of ten: less than a thousandth is said to be that."""
+    if value is None:
+        return "unknown"
+    if 0 < value < SMALLEST:
+        return f"less than {SMALLEST} {unit}"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f"{value:,.{digits}f} {unit}"
+
+
+def _seconds(value: float | None) -> str:
+    return _amount(value, "s")
+
+
+def _size(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    for unit, one in SIZES.items():
+        if value >= one:
+            return f"{value / one:,.1f} {unit}"
+    return f"{value:,.0f} bytes"

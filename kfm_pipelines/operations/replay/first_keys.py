@@ -1,0 +1,189 @@
+"""The canary of a replay: a few of its keys are tried in the shadow tier, without claims, and compared with what is
+published. Nothing is published by it, and nothing is asked of Dagster before it is good.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any
+
+from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.declarations import Tolerance
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
+from kfm_pipelines.energy.meter import Meter
+from kfm_pipelines.errors import ObjectMissing, Terminal
+from kfm_pipelines.operations.canary.shadow_run import Trial, Trying
+from kfm_pipelines.operations.replay.eligible import declaration_that_made, take_inputs
+from kfm_pipelines.operations.replay.keys import KeyState
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.config.key_config import KeyTerms, TermsOfKeys
+from kfm_pipelines.stages.config.snapshot import declaration_of_then
+from kfm_pipelines.stages.publish.read_back import published_data
+from kfm_pipelines.stages.reproduce import declaration_of, what_changed
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.replays import Replay
+from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.stores import Layout
+
+
+def in_order_of_evidence(database: Database, replay: str, number: int) -> list[KeyState]:
+    """The keys to try first, always in the same order: spread over the plan as so many would be, those with something
+    to be compared with before those without. One of which no object counts is no evidence."""
+    rows = database.fetch(
+        """
+        SELECT parted.* FROM (
+            SELECT every.*, ntile(%(number)s) OVER (PARTITION BY published ORDER BY place) AS part
+            FROM (SELECT w.*, EXISTS (SELECT FROM kfm.revisions v WHERE v.key = coalesce(w.source, w.key)) AS published
+                  FROM kfm.replay_keys w JOIN kfm.keys k ON k.key = w.key LEFT JOIN kfm.keys s ON s.key = w.source
+                  WHERE w.replay = %(replay)s AND w.state = 'waiting'
+                    AND EXISTS (SELECT FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity
+                                WHERE i.key = ANY(ARRAY[k.key, k.inputs_from, s.key, s.inputs_from])
+                                  AND l.state IS DISTINCT FROM 'held')) AS every
+        ) AS parted
+        ORDER BY published DESC, row_number() OVER (PARTITION BY published, part ORDER BY place), place
+        """,
+        {"replay": replay, "number": number},
+    )
+    return [KeyState(**{name: row[name] for name in KeyState.__dataclass_fields__}) for row in rows]
+
+
+def forget_canary(database: Database, replay: str) -> None:
+    """Its start begins anew."""
+    database.execute(
+        "UPDATE kfm.replay_keys SET canary = false, comparison = NULL WHERE replay = %(replay)s AND canary",
+        {"replay": replay},
+    )
+
+
+def prepare_trial(database: Database, replay: str, key: str) -> None:
+    with database.transaction() as connection:
+        take_inputs(connection, replay, [key])
+
+
+def record_canary(database: Database, replay: str, key: str, comparison: Mapping[str, object]) -> None:
+    from psycopg.types.json import Jsonb
+
+    database.execute(
+        """
+        UPDATE kfm.replay_keys SET canary = true, comparison = %(comparison)s
+        WHERE replay = %(replay)s AND key = %(key)s
+        """,
+        {"replay": replay, "key": key, "comparison": Jsonb(dict(comparison))},
+    )
+
+
+STAGE = "canary"
+EXACT_ROWS = Tolerance(columns="additive")
+
+
+@dataclass(frozen=True, slots=True)
+class TriedFirst:
+    """What came of one key."""
+
+    key: str
+    faults: tuple[str, ...]
+    report: dict[str, Any]
+
+
+def try_first(workshop: Workshop, replay: Replay) -> list[TriedFirst]:
+    """Try as many keys as the terms say, or as many as have objects; each result is kept with its key."""
+    forget_canary(workshop.database, replay.id)
+    return list(islice(_tried(workshop, replay), replay.terms.canary))
+
+
+def _tried(workshop: Workshop, replay: Replay) -> Iterator[TriedFirst]:
+    canary = FirstKeys(workshop, replay)
+    for one in in_order_of_evidence(workshop.database, replay.id, replay.terms.canary):
+        with _entered(workshop, replay, one.key):
+            try:
+                trial = canary.trial(one)
+            except Terminal as error:  # of its inputs, say: it would stop the key in its run as well
+                trial = Trial((str(error).removeprefix(f"{one.key}: "),))
+        if trial is None:
+            continue
+        report = trial.as_report()
+        record_canary(workshop.database, replay.id, one.key, report)
+        yield TriedFirst(one.key, trial.faults, report)
+
+
+@contextmanager
+def _entered(workshop: Workshop, replay: Replay, key: str) -> Iterator[None]:
+    """What trying the key costs is entered, whatever comes of it. There is no run: the replay stands for it."""
+    meter = Meter()
+    try:
+        yield
+    finally:
+        used = {Work(STAGE, key): meter.read()}
+        run_id = f"replay-{replay.id}"
+        tell_costs(workshop, enter_used(workshop, run_id, used, dataset=replay.dataset, replay=replay.id))
+
+
+class FirstKeys:
+    """Each under the terms that its run would have."""
+
+    def __init__(self, workshop: Workshop, replay: Replay) -> None:
+        self._workshop = workshop
+        self._replay = replay
+        self._now: Dataset = workshop.datasets[replay.dataset]
+        of_then = partial(declaration_of, workshop.database) if replay.mode == "reproduce" else None
+        self._terms = TermsOfKeys(workshop, self._now, of_then)
+
+    def trial(self, one: KeyState) -> Trial | None:
+        """None when there is no object to try it with."""
+        prepare_trial(self._workshop.database, self._replay.id, one.key)
+        if self._replay.mode == "reproduce" and (changes := what_changed(self._workshop, one.key)):
+            return Trial((f"it cannot be reproduced: {'; '.join(changes)}",))
+        terms, current = self._terms.of(one.key), current_revision(self._workshop.database, one.source or one.key)
+        trying = self._trying(self._then(current), terms)
+        objects = trying.objects(one.key)
+        if not objects:
+            return None
+        published = self._published(current) if current else None
+        trial = trying.trial(one.key, objects, published, terms.rules(one.key))
+        if current is None or self._replay.mode == "upgrade":
+            return trial
+        return _reproduced(current, trial)
+
+    def _then(self, current: Revision | None) -> Dataset:
+        """The declaration that made what is published, or today's where that was not kept."""
+        digest = declaration_that_made(self._workshop.database, current) if current else None
+        return declaration_of_then(self._workshop, digest) if digest else self._now
+
+    def _trying(self, then: Dataset, terms: KeyTerms) -> Trying:
+        is_open = all(self._workshop.policy(one).is_open and one.review == "none" for one in (then, terms.dataset))
+        return Trying(
+            workshop=self._workshop,
+            dataset=then,
+            governance=governance_of(self._workshop, then),
+            candidate=terms.dataset,
+            tolerance=self._tolerance,
+            shadow=f"replay-{self._replay.id}",
+            is_open=is_open,
+            approved=terms.approved,
+        )
+
+    @cached_property
+    def _tolerance(self) -> Tolerance:
+        if self._replay.mode == "reproduce":
+            return Tolerance()
+        if wished := self._replay.plan.get("tolerance"):
+            return Tolerance.model_validate(wished)
+        return self._now.canary.tolerance if self._now.canary else EXACT_ROWS
+
+    def _published(self, current: Revision) -> bytes | None:
+        """None when the store has lost them: then only their digest is left to compare with."""
+        try:
+            return published_data(self._workshop.store, Layout(self._now.pipeline), current)
+        except ObjectMissing:
+            return None
+
+
+def _reproduced(current: Revision, trial: Trial) -> Trial:
+    """Byte for byte or not at all; the bytes are known by their digest also when the store has lost them."""
+    if trial.content_hash == current.content_hash:
+        return Trial(trial.faults, {"identical": True, **trial.compared}, trial.content_hash)
+    other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
+    return Trial((*trial.faults, other), {**trial.compared, "identical": False}, trial.content_hash)

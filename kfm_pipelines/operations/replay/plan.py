@@ -1,0 +1,216 @@
+"""A plan: which keys a replay is over and why, what it will cost, and the configuration it is for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from kfm_pipelines.care.governance import governance_of, used_policy
+from kfm_pipelines.catalog.trust.environment import environment_facts
+from kfm_pipelines.declarations import Tolerance
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.estimate import energy_of, load_coefficients
+from kfm_pipelines.errors import ReplayRefused
+from kfm_pipelines.gates.expectations import suite_digest
+from kfm_pipelines.operations.replay.choose import EVERY_KEY, Bounds, Where, choose_again, choose_upgrades
+from kfm_pipelines.operations.replay.eligible import KnownKey, known_keys, make_keys, measured
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.transforms import source_digest
+from kfm_pipelines.stages.config.changes import configuration_changes
+from kfm_pipelines.stages.config.policy_continuity import laxer_policies
+from kfm_pipelines.state import kill_switch, replays
+from kfm_pipelines.state.config_snapshots import digest_of
+from kfm_pipelines.state.replays import Mode, PlannedKey, PlannedReplay, Replay
+from kfm_pipelines.watermarks.checkpoints import closed_until
+
+
+def frozen_config(workshop: Workshop, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:
+    """`declarations` are the digests of those that made what is to be reproduced."""
+    governance = governance_of(workshop, dataset)
+    policy, suites = governance.policy, (dataset.quality.suite, dataset.quality.deep_suite)
+    software = environment_facts()
+    return {
+        "mode": mode,
+        "declaration": digest_of(dataset.model_dump(mode="json")),
+        "declarations": sorted(set(declarations)),
+        "transform": source_digest(dataset.transform),
+        "suites": {name: suite_digest(workshop.settings.resources, name) for name in suites if name},
+        "policy": {
+            "name": policy.name,
+            "digest": policy.digest,
+            "secret": used_policy(policy, governance.secret).key_check,
+        },
+        "exemptions": sorted(one.id for one in governance.exemptions),
+        "environment": {
+            "python": software.python,
+            "implementation": software.implementation,
+            "kfm": software.kfm,
+            "commit": software.commit,
+            "sbom": software.sbom,
+        },
+    }
+
+
+def changed_since(workshop: Workshop, replay: Replay) -> list[str]:
+    """Which parts of the configuration are not what the plan was for, by name."""
+    dataset = workshop.datasets[replay.dataset]
+    now = frozen_config(workshop, dataset, replay.mode, replay.config["declarations"])
+    return differences(dict(replay.config), now)
+
+
+def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Which parts are not what they were, by name."""
+    return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """For so many keys. None is unknown."""
+
+    keys: int
+    measured_keys: int
+    cpu_seconds: float | None
+    wall_seconds: float | None
+    bytes: float | None
+    energy_ws: float | None
+    carbon_grams: float | None
+    cost_usd: float | None
+    sources: tuple[str, ...]
+
+    def as_document(self) -> dict[str, Any]:
+        return {
+            "keys": self.keys,
+            "measured_keys": self.measured_keys,
+            "cpu_seconds": _rounded(self.cpu_seconds),
+            "wall_seconds": _rounded(self.wall_seconds),
+            "bytes": None if self.bytes is None else round(self.bytes),
+            "energy_ws": _rounded(self.energy_ws),
+            "carbon_grams": _rounded(self.carbon_grams),
+            "cost_usd": _rounded(self.cost_usd),
+            "sources": list(self.sources),
+        }
+
+
+def estimate(workshop: Workshop, dataset: str, keys: int) -> Estimate:
+    coefficients = load_coefficients(workshop.settings.resources)
+    past = measured(workshop.database, dataset)
+    cpu_seconds = _times(past.usage.cpu_seconds, keys)
+    energy = energy_of(coefficients, past.usage)
+    return Estimate(
+        keys=keys,
+        measured_keys=past.keys,
+        cpu_seconds=cpu_seconds,
+        wall_seconds=_times(past.wall_seconds, keys),
+        bytes=_times(past.bytes, keys),
+        energy_ws=_times(energy.watt_seconds, keys),
+        carbon_grams=_times(energy.carbon_grams, keys),
+        cost_usd=_times(energy.cost_usd, keys),
+        sources=coefficients.sources,
+    )
+
+
+def _times(average: float | None, keys: int) -> float | None:
+    return None if average is None else average * keys
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody wants replayed: windows that begin in [start, end), and the conditions on their keys."""
+
+    dataset: str
+    start: datetime
+    end: datetime
+    mode: Mode = "reproduce"
+    where: Where = EVERY_KEY
+    tolerance: Tolerance | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        return {
+            "from": self.start.isoformat(),
+            "to": self.end.isoformat(),
+            "where": self.where.as_list(),
+            "tolerance": self.tolerance.model_dump(mode="json") if self.tolerance else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    id: str
+    dataset: str
+    mode: Mode
+    keys: tuple[PlannedKey, ...]
+    config: Mapping[str, Any]
+    config_digest: str
+    estimate: Estimate
+
+    @property
+    def chosen(self) -> list[PlannedKey]:
+        return [one for one in self.keys if not one.left_out]
+
+    @property
+    def left_out(self) -> list[PlannedKey]:
+        return [one for one in self.keys if one.left_out]
+
+
+def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
+    """Plan it and keep the plan; nothing is asked of anybody. ReplayRefused when there is nothing to replay."""
+    dataset = workshop.datasets[wish.dataset]
+    if wish.start >= wish.end:
+        raise ReplayRefused(f"nothing begins from {wish.start.isoformat()} and before {wish.end.isoformat()}")
+    known = known_keys(workshop.database, wish.dataset, wish.start, wish.end)
+    wanted = [one for one in known if wish.where.holds(one)]
+    keys = _chosen(workshop, dataset, wish, known)
+    going = {one.source or one.key for one in keys if not one.left_out}
+    if not going:
+        raise ReplayRefused(_nothing(wish, known, wanted, keys))
+    declarations = [one.declaration for one in wanted if one.declaration and one.key in going]
+    config = frozen_config(workshop, dataset, wish.mode, declarations if wish.mode == "reproduce" else ())
+    plan = Plan(
+        id=f"r{uuid4().hex[:8]}",
+        dataset=wish.dataset,
+        mode=wish.mode,
+        keys=tuple(keys),
+        config=config,
+        config_digest=digest_of(config),
+        estimate=estimate(workshop, wish.dataset, len(going)),
+    )
+    new = PlannedReplay(plan.id, plan.dataset, plan.mode, wish.as_document(), config, plan.config_digest)
+    replays.create(workshop.database, new, keys, actor)
+    return plan
+
+
+def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
+    stopped = kill_switch.killed(workshop.database).get(wish.dataset)
+    bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
+    if wish.mode == "reproduce":
+        wanted = [one for one in known if wish.where.holds(one)]
+        return _reproducible(workshop, dataset, choose_again(wanted, bounds))
+    laxer = laxer_policies(workshop, dataset, [one.key for one in known])
+    chosen, new = choose_upgrades(dataset, known, wish.where, replace(bounds, laxer=laxer))
+    make_keys(workshop.database, wish.dataset, new)
+    return chosen
+
+
+def _reproducible(workshop: Workshop, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
+    """Without those whose configuration has changed since: they could not come out the same."""
+    changes = configuration_changes(workshop, dataset, [one.key for one in keys if not one.left_out])
+    return [
+        replace(one, left_out=True, why=f"cannot be reproduced: {'; '.join(changes[one.key])}")
+        if changes.get(one.key)
+        else one
+        for one in keys
+    ]
+
+
+def _nothing(wish: Wish, known: Sequence[KnownKey], wanted: Sequence[KnownKey], keys: Sequence[PlannedKey]) -> str:
+    when = f"from {wish.start.isoformat()} to {wish.end.isoformat()}"
+    if not known:
+        return f"no key of {wish.dataset} is known {when}; --register makes keys of what is in the bucket"
+    if not wanted:
+        return f"none of the {len(known)} keys of {wish.dataset} {when} is one that --where asks for"
+    return f"none of {len(keys)} keys {when} can be replayed; the first, {keys[0].key}: {keys[0].why}"

@@ -1,0 +1,48 @@
+"""What a replay has cost and come to, one record for each key: in the database, and as lines in the store."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from kfm_pipelines.energy.ledger import Spent, cpu_seconds_in_all, energy_in_all, spent_by_key
+from kfm_pipelines.operations.replay.keys import KeyState, failures_of, keys_of, record_telemetry, settle_keys
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state.replays import Replay
+from kfm_pipelines.stores.layout import replay_records
+
+SHOWN = 3
+TOLD = ("done", "quarantined", "asked", "waiting")
+
+
+def settle(workshop: Workshop, replay: Replay) -> None:
+    """Give the keys what the log has for them. Of a replay that is not carried on nobody else writes it down."""
+    if settle_keys(workshop.database, replay.id) and replay.state != "running":
+        write_records(workshop, replay)
+
+
+def write_records(workshop: Workshop, replay: Replay) -> None:
+    """Of every key that was tried; written anew whenever a replay ends or pauses."""
+    spent = spent_by_key(workshop.database, replay.id)
+    failures = failures_of(workshop.database, replay.id)
+    tried = [one for one in keys_of(workshop.database, replay.id, states=TOLD) if one.batch is not None or one.canary]
+    records = {one.key: _record(replay, one, failures.get(one.key), spent.get(one.key, ())) for one in tried}
+    record_telemetry(workshop.database, replay.id, records)
+    lines = [json.dumps(record, sort_keys=True) + "\n" for record in records.values()]
+    workshop.store.write(replay_records(replay.id), "".join(lines).encode())
+
+
+def _record(replay: Replay, one: KeyState, failure: str | None, spent: Sequence[Spent]) -> dict[str, Any]:
+    energy = energy_in_all(spent)
+    faults = (one.comparison or {}).get("faults", [])  # of one that was tried first
+    return {
+        "replay_id": replay.id,
+        "key": one.key,
+        "outcome": one.outcome or ("REFUSED" if faults else None),
+        "previous_attempts": one.attempts,
+        "validation_fail_reason": failure or (one.why if one.attempts else None) or "; ".join(faults[:SHOWN]) or None,
+        "cpu_seconds": cpu_seconds_in_all(spent),
+        "energy_method": energy.method,
+        "energy_cost_ws": energy.watt_seconds,
+        "carbon_grams_estimated": energy.carbon_grams,
+        "cost_usd_estimated": energy.cost_usd,
+    }

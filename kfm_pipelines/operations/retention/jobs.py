@@ -1,0 +1,42 @@
+"""The nightly purge, and the collection of garbage after it, as a job that can also be started from the UI."""
+
+import dagster as dg
+
+from kfm_pipelines.operations.retention.gc import collect_garbage
+from kfm_pipelines.operations.retention.purge import purge
+from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.schedule import schedule
+
+
+@dg.op(
+    description="Forgets replaced events beyond the backfill window, payloads of old settled dead letters, refused "
+    "tables that were kept long enough, shadow files that nobody compares any more, old findings and reports.",
+    out=dg.Out(dg.Nothing),
+)
+def purge_what_is_past(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
+    purged = purge(workshop.open())
+    context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
+    context.log.info("%d refused tables and %d shadow files removed", purged.red, purged.shadows)
+    context.log.info("%d findings and %d validation reports forgotten", purged.findings, purged.reports)
+
+
+@dg.op(
+    ins={"purged": dg.In(dg.Nothing)},
+    description="Removes objects that no Item refers to and no publication owns, and work folders of transactions that "
+    "are over. Fails when a document of the catalog cannot be read: then nobody knows what it refers to.",
+)
+def collect_what_is_nobodys(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
+    collected = collect_garbage(workshop.open())
+    context.log.info("%d objects and %d work folders removed", len(collected.objects), len(collected.folders))
+    if collected.left:
+        context.log.warning("%d objects left: publications went on all the time", collected.left)
+    if collected.refused:
+        raise dg.Failure(f"no object may be removed: {collected.refused}", allow_retries=False)
+
+
+@dg.job(name="kfm_purge", description="Housekeeping: see KFM_INBOX_DAYS, KFM_PAYLOADS_KEPT, KFM_FINDINGS_DAYS.")
+def purge_job() -> None:
+    collect_what_is_nobodys(purge_what_is_past())
+
+
+purge_schedule = schedule("kfm_purge_nightly", purge_job, "30 3 * * *")

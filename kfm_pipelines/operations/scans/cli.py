@@ -1,0 +1,128 @@
+"""`kfm qa`: look at what is published, and at what was found wrong with it and with what was refused."""
+
+from dataclasses import asdict
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.findings import show_finding
+from kfm_pipelines.console.options import Words
+from kfm_pipelines.console.output import console, json_option, print_json, progress, shown_time
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.gates.remedies import remedy_of
+from kfm_pipelines.operations.scans import tables
+from kfm_pipelines.operations.scans.nightly import KEYS_AT_ONCE, Scanned, nightly_scan
+from kfm_pipelines.operations.scans.weekly import deep_scan
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state.verdicts import latest_findings
+
+SHOWN = 200
+
+
+@click.group()
+def qa() -> None:
+    """The quality of what is published: scan it, and see what was found."""
+
+
+@qa.command()
+@click.argument("dataset", required=False, type=Words())
+@click.option("--deep", is_flag=True, help="Judge the Great Expectations suites over published data, write Data Docs.")
+@click.option("--full", is_flag=True, help="Count every published key as new since the last scan.")
+@click.option(
+    "--keys",
+    type=click.IntRange(1),
+    default=KEYS_AT_ONCE,
+    show_default=True,
+    help="So many of a dataset at most: new ones, then those that were not looked at for longest.",
+)
+@json_option
+def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) -> None:
+    """Look at what is published of one DATASET, or of all, as the scheduled scans do.
+
+    Exits with 1 when something is wrong. What was found is kept; see `kfm qa findings`.
+    """
+    if deep and full:
+        raise click.UsageError("--full is about single keys; --deep takes the newest of them anyway")
+    run_id = f"cli-{uuid4()}"
+    with opened_workshop() as workshop:
+        chosen = [workshop.datasets[dataset]] if dataset else list(workshop.datasets.values())
+        if deep:
+            scanned = [_deep(workshop, one, run_id, quiet=as_json) for one in chosen]
+        else:
+            scanned = [_nightly(workshop, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
+    if as_json:
+        print_json({"run": run_id, "datasets": [_document(one) for one in scanned]})
+    else:
+        for one in scanned:
+            _show(one)
+    if any(one.errors for one in scanned):
+        raise click.exceptions.Exit(1)
+
+
+@qa.command()
+@click.argument("dataset", required=False, type=Words())
+@click.option("--key", type=Words(), help="Only about this key.")
+@click.option("--run", "run_id", type=Words(), help="Only of this run.")
+@click.option("--severity", type=click.Choice(["info", "warn", "error"]), help="Only these.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="The newest so many.")
+@json_option
+def findings(
+    dataset: str | None, key: str | None, run_id: str | None, severity: str | None, limit: int, as_json: bool
+) -> None:
+    """List what gates and scans found, the newest first: of one DATASET, of one key, or of all."""
+    if key is not None:
+        CanonicalKey.parse(key)
+    with opened_workshop() as workshop:
+        if dataset is not None:
+            dataset = workshop.datasets[dataset].dataset
+        found = latest_findings(
+            workshop.database, dataset=dataset, key=key, run_id=run_id, severity=severity, limit=limit
+        )
+    rows = [{**asdict(one), "fix": remedy_of(one.gate, one.rule)} for one in found]
+    if as_json:
+        print_json({"findings": rows})
+        return
+    for row in rows:
+        show_finding(row, f"{shown_time(row['at'])}, {row['key'] or row['dataset']}, ")
+    console.print(f"{len(rows)} findings")
+
+
+def _nightly(workshop: Workshop, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool) -> Scanned:
+    due = tables.due(workshop.database, dataset.dataset, full=full, limit=limit)
+    with progress(f"{dataset.dataset}: keys looked at", len(due.keys), quiet=quiet) as tell:
+        return nightly_scan(workshop, dataset, run_id, full=full, limit=limit, tell=tell)
+
+
+def _deep(workshop: Workshop, dataset: Dataset, run_id: str, *, quiet: bool) -> Scanned:
+    with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as tell:
+        return deep_scan(workshop, dataset, run_id, tell=tell)
+
+
+def _document(one: Scanned) -> dict[str, Any]:
+    return {
+        "dataset": one.dataset,
+        "kind": one.kind,
+        "keys": one.keys,
+        "left": one.left,
+        "left_out": one.left_out,
+        "errors": one.errors,
+        "warnings": one.warnings,
+        "note": one.note,
+        "data_docs": one.pages,
+        "findings": _rows(one),
+    }
+
+
+def _show(one: Scanned) -> None:
+    console.print(str(one), style="bold" if one.errors else "")
+    for row in _rows(one):
+        show_finding(row, f"{row['key']}, " if row["key"] else "")
+    if one.pages:
+        console.print(f"  Data Docs: {one.pages}")
+
+
+def _rows(one: Scanned) -> list[dict[str, Any]]:
+    return [{"key": found.key, "gate": found.gate, **asdict(found.finding), "fix": found.fix} for found in one.found]

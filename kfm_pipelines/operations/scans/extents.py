@@ -1,0 +1,128 @@
+"""Whether each collection says where and when its Items really are. The Items are asked, not the database.
+
+What a collection says wrongly is written anew the way every publication does it: from the revisions. Where these say
+otherwise than the Items, that is told; which of the two is right is for the nightly scan to find. An Item that cannot
+be read is told as well, and the others are compared without it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from kfm_pipelines.catalog.collections.pages import count_every_page
+from kfm_pipelines.catalog.collections.refresh import refresh_collection
+from kfm_pipelines.catalog.stac.collection import Member, extent_of
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.gates import Finding, Severity
+from kfm_pipelines.gates.verdict import error
+from kfm_pipelines.operations.scans import tables
+from kfm_pipelines.operations.scans.nightly import Found, Scanned, record, under_way
+from kfm_pipelines.operations.scans.tables import Kind
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import verdicts
+from kfm_pipelines.state.revisions import count_change, published_keys
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.text import one_line
+
+DRIFT, READABLE = "extent-drift", "item-readable"
+GATE = "extents"
+LONGEST = 200
+
+Read = Mapping[str, Member | Finding]  # by path: what an Item says, or that it says nothing of use
+
+
+def recompute_extent(workshop: Workshop, dataset: Dataset, run_id: str) -> Scanned:
+    """Compare Items, collection and database; if they differ, tell it and have the collection written anew."""
+    with tables.scanning(workshop.database, Kind.EXTENTS, dataset.dataset) as started_at:
+        if started_at is None:
+            return under_way(dataset, Kind.EXTENTS)
+        refresh_collection(workshop, dataset)
+        items, wrong = _compared(workshop, dataset, {})
+        if wrong:
+            # Something may have been published while we read: then it is in all three now.
+            refresh_collection(workshop, dataset)
+            items, wrong = _compared(workshop, dataset, items)
+        found = tuple(Found(None, GATE, finding) for finding in wrong)
+        scanned = Scanned(dataset.dataset, Kind.EXTENTS, len(items), found=found)
+        with workshop.database.transaction() as connection:
+            verdicts.record(connection, run_id, dataset.dataset, None, None, GATE, [asdict(one) for one in wrong])
+            record(connection, scanned, run_id, started_at, {})
+            if any(finding.rule == DRIFT for finding in wrong):
+                count_every_page(connection, dataset.dataset)
+                count_change(connection, dataset.dataset)
+        refresh_collection(workshop, dataset)
+    return scanned
+
+
+def _compared(workshop: Workshop, dataset: Dataset, before: Read) -> tuple[Read, list[Finding]]:
+    """What the Items say, and what is wrong; `before` is what they said a moment ago."""
+    layout = Layout(dataset.pipeline)
+    with workshop.database.transaction() as connection:
+        keys = published_keys(connection, dataset.dataset)
+    recorded = {layout.item(k.key): Member(k.key, k.window_start, k.window_end, k.bbox) for k in keys}
+    # An Item that says what is recorded has not changed since.
+    unchanged = {path: said for path, said in before.items() if said == recorded.get(path)}
+    items = _items(workshop, layout, unchanged)
+    members = [said for said in items.values() if isinstance(said, Member)]
+    unreadable = [said for said in items.values() if isinstance(said, Finding)]
+    if not recorded and not members:
+        return items, unreadable
+    true = extent_of(dataset, members) if members else None
+    drift = [
+        _drift(subject, true, measured)
+        for subject, measured in (
+            ("collection", _collection_extent(workshop, dataset)),
+            ("database", extent_of(dataset, list(recorded.values())) if recorded else None),
+        )
+        if measured != true
+    ]
+    return items, [*unreadable, *drift]
+
+
+def _items(workshop: Workshop, layout: Layout, known: Read) -> Read:
+    items: dict[str, Member | Finding] = {}
+    for path in workshop.store.paths(layout.items()):
+        if path.endswith(".json"):
+            try:
+                items[path] = known.get(path) or _member(json.loads(workshop.store.read(path)))
+            except ObjectMissing:
+                continue  # it was there a moment ago
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+                items[path] = error(READABLE, path, "an Item with an id, a time and a place", "something else")
+    return items
+
+
+def _member(item: Mapping[str, Any]) -> Member:
+    bbox, properties = item.get("bbox"), item["properties"]
+    return Member(
+        key=item["id"],
+        window_start=_time(properties["start_datetime"]),
+        window_end=_time(properties["end_datetime"]),
+        bbox=(float(bbox[0]), float(bbox[1]), float(bbox[2]), float(bbox[3])) if bbox is not None else None,
+    )
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without a zone cannot be compared with others")
+    return time
+
+
+def _collection_extent(workshop: Workshop, dataset: Dataset) -> object:
+    try:
+        document = json.loads(workshop.store.read(Layout(dataset.pipeline).collection()))
+    except (ObjectMissing, ValueError):
+        return None
+    return document.get("extent") if isinstance(document, dict) else None
+
+
+def _drift(subject: str, true: object, measured: object) -> Finding:
+    return Finding(DRIFT, Severity.WARN, subject, f"the extent of the Items, {_shown(true)}", _shown(measured))
+
+
+def _shown(extent: object) -> str:
+    return one_line(json.dumps(extent), LONGEST) if extent else "none"

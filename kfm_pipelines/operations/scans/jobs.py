@@ -1,0 +1,140 @@
+"""Scans of what is published, as jobs: every night, every week, and whenever somebody starts one in the UI.
+
+A scan that finds an error ends its run red, after everything has been written down: people look at red runs.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.gates.verdict import WORST_FIRST
+from kfm_pipelines.operations.scans.extents import recompute_extent
+from kfm_pipelines.operations.scans.nightly import KEYS_AT_ONCE, Scanned, nightly_scan
+from kfm_pipelines.operations.scans.weekly import WHOLE_REACH, Reach, deep_scan
+from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.schedule import WhichDatasets, schedule
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.telemetry.logs.frames import trace_of
+
+SHOWN = 50
+
+
+class QaScanConfig(WhichDatasets):
+    full: bool = Field(default=False, description="Every published key counts as new since the last scan.")
+    keys: int = Field(
+        default=KEYS_AT_ONCE, ge=1, description="So many keys of a dataset: new ones, then those not seen for longest."
+    )
+
+
+class DeepScanConfig(WhichDatasets):
+    days: int = Field(default=WHOLE_REACH.days, ge=1, description="How far back from the newest published window.")
+    rows: int = Field(
+        default=WHOLE_REACH.rows, ge=1, description="At most so many rows of a dataset, the newest keys first."
+    )
+
+
+@dg.op(description="Whether what is published is still what was published, and would still pass its gates.")
+def scan_published(context: dg.OpExecutionContext, config: QaScanConfig, workshop: WorkshopResource) -> None:
+    def scan(opened: Workshop, dataset: Dataset) -> Scanned:
+        return nightly_scan(opened, dataset, context.run_id, full=config.full, limit=config.keys)
+
+    _scan_all(context, workshop.open(), config.dataset, scan)
+
+
+@dg.op(description="The suites of each dataset over many published keys at once; writes the Data Docs.")
+def scan_deeply(context: dg.OpExecutionContext, config: DeepScanConfig, workshop: WorkshopResource) -> None:
+    def scan(opened: Workshop, dataset: Dataset) -> Scanned:
+        return deep_scan(opened, dataset, context.run_id, Reach(config.days, config.rows))
+
+    _scan_all(context, workshop.open(), config.dataset, scan)
+
+
+@dg.op(description="Whether each collection says where and when its Items are; one that does not is written anew.")
+def recompute_extents(context: dg.OpExecutionContext, config: WhichDatasets, workshop: WorkshopResource) -> None:
+    def scan(opened: Workshop, dataset: Dataset) -> Scanned:
+        return recompute_extent(opened, dataset, context.run_id)
+
+    _scan_all(context, workshop.open(), config.dataset, scan)
+
+
+@dg.job(name="kfm_qa_scan", description="Looks at what is published and writes down what is wrong; changes nothing.")
+def qa_scan_job() -> None:
+    scan_published()
+
+
+@dg.job(name="kfm_deep_scan", description="Judges the Great Expectations suites over published data.")
+def deep_scan_job() -> None:
+    scan_deeply()
+
+
+@dg.job(name="kfm_recompute_extents", description="Recomputes the extent of each collection from its Items.")
+def extents_job() -> None:
+    recompute_extents()
+
+
+scan_jobs = (qa_scan_job, deep_scan_job, extents_job)
+scan_schedules = (
+    schedule("kfm_qa_scan_nightly", qa_scan_job, "0 2 * * *"),
+    schedule("kfm_deep_scan_weekly", deep_scan_job, "0 4 * * 0"),
+    schedule("kfm_recompute_extents_daily", extents_job, "0 5 * * *"),
+)
+
+
+def _scan_all(
+    context: dg.OpExecutionContext, workshop: Workshop, name: str, scan: Callable[[Workshop, Dataset], Scanned]
+) -> None:
+    """One dataset after the other; what cannot be scanned is told at the end, after the others."""
+    chosen = [workshop.datasets[name]] if name else list(workshop.datasets.values())
+    scanned: list[Scanned] = []
+    problems: list[str] = []
+    for dataset in chosen:
+        try:
+            scanned.append(scan(workshop, dataset))
+            context.log.info(str(scanned[-1]))
+        except KfmError as error:
+            problems.append(f"{dataset.dataset}: {error}")
+        except Exception as failure:  # noqa: BLE001 - what it says may quote the data
+            context.log.error("the scan of %s failed\n%s", dataset.dataset, trace_of(failure))
+            problems.append(f"{dataset.dataset}: {type(failure).__name__}, see the log of the run")
+    metadata = _metadata(scanned)
+    wrong = [str(one) for one in scanned if one.errors]
+    if wrong or problems:
+        raise dg.Failure("\n".join([*wrong, *problems]), metadata=metadata, allow_retries=False)
+    context.add_output_metadata(metadata)
+
+
+def _metadata(scanned: Sequence[Scanned]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "keys": sum(one.keys for one in scanned),
+        "keys_left": sum(one.left for one in scanned),
+        "keys_left_out": sum(one.left_out for one in scanned),
+        "errors": sum(one.errors for one in scanned),
+        "warnings": sum(one.warnings for one in scanned),
+    }
+    metadata |= {f"data_docs/{one.dataset}": dg.MetadataValue.url(one.pages) for one in scanned if one.pages}
+    if records := list(_records(scanned)):
+        metadata["findings"] = dg.MetadataValue.table(records[:SHOWN])
+    return metadata
+
+
+def _records(scanned: Iterable[Scanned]) -> Iterable[dg.TableRecord]:
+    for one in scanned:
+        for found in sorted(one.found, key=lambda found: WORST_FIRST.index(found.finding.severity)):
+            finding = found.finding
+            yield dg.TableRecord(
+                {
+                    "dataset": one.dataset,
+                    "key": found.key or "",
+                    "gate": found.gate,
+                    "rule": finding.rule,
+                    "severity": finding.severity.value,
+                    "subject": finding.subject,
+                    "expected": finding.expected,
+                    "found": finding.measured,
+                    "fix": found.fix,
+                }
+            )

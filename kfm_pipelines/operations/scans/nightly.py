@@ -1,0 +1,227 @@
+"""The nightly scan: whether what is published is still what was published, and would still pass its gates.
+
+It looks at one key at a time and writes down what it finds. It mends nothing and takes nothing back. What it found the
+last time as well counts again, but is not written down again.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import InputUnreadable, KfmError
+from kfm_pipelines.gates import Finding, Severity, TableSubject, Verdict, judge_quality, judge_schema
+from kfm_pipelines.gates.published_release import PublishedSubject, judge_published_bytes
+from kfm_pipelines.gates.remedies import remedy_of
+from kfm_pipelines.gates.verdict import error
+from kfm_pipelines.operations.scans import tables
+from kfm_pipelines.operations.scans.tables import Kind, Scan
+from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.inputs import window_of_key
+from kfm_pipelines.stages.publish.read_back import read_published, table_then
+from kfm_pipelines.state import verdicts as findings
+from kfm_pipelines.state.revisions import Revision, count_change, current_revision, settled_revision
+from kfm_pipelines.state.transactions import publish_intent
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs.configure import of_error
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+log = logging.getLogger(__name__)
+
+KEYS_AT_ONCE = 5000
+
+Tell = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One finding of a scan; about the dataset as a whole when there is no key."""
+
+    key: str | None
+    gate: str
+    finding: Finding
+
+    @property
+    def fix(self) -> str:
+        return remedy_of(self.gate, self.finding.rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What one scan of one dataset came to."""
+
+    dataset: str
+    kind: Kind
+    keys: int = 0
+    left: int = 0  # keys that a bounded scan did not come to
+    left_out: int = 0  # keys that were read, and then not judged with the others
+    found: tuple[Found, ...] = ()
+    note: str = ""  # why nothing was looked at
+    pages: str = ""  # where the Data Docs about it are
+
+    @property
+    def errors(self) -> int:
+        return self._count(Severity.ERROR)
+
+    @property
+    def warnings(self) -> int:
+        return self._count(Severity.WARN)
+
+    def __str__(self) -> str:
+        said = self.note or f"{self.errors} errors and {self.warnings} warnings in {self.keys} keys"
+        # The weekly scan begins with the newest keys each time, so it never comes to the others.
+        why = "older ones not reached" if self.kind is Kind.DEEP else "left for the next time"
+        left = f", {self.left} {why}" if self.left else ""
+        left_out = f", {self.left_out} left out" if self.left_out else ""
+        return f"{self.dataset}: {said}{left}{left_out}"
+
+    def _count(self, severity: Severity) -> int:
+        return sum(found.finding.severity is severity for found in self.found)
+
+
+def nightly_scan(
+    workshop: Workshop,
+    dataset: Dataset,
+    run_id: str,
+    *,
+    full: bool = False,
+    limit: int = KEYS_AT_ONCE,
+    tell: Tell = lambda _: None,
+) -> Scanned:
+    """Look at every key that was published since it was looked at last, then at those not looked at for longest, up to
+    so many. With `full` all are alike."""
+    with tables.scanning(workshop.database, Kind.NIGHTLY, dataset.dataset) as started_at:
+        if started_at is None:
+            return under_way(dataset, Kind.NIGHTLY)
+        due = tables.due(workshop.database, dataset.dataset, full=full, limit=limit)
+        found: list[Found] = []
+        put_off = 0
+        for number, key in enumerate(due.keys, start=1):
+            verdicts = look_at(workshop, dataset, run_id, key)
+            put_off += verdicts is None
+            found += found_in(key, verdicts or ())
+            tell(number)
+        keys = len(due.keys) - put_off
+        scanned = Scanned(dataset.dataset, Kind.NIGHTLY, keys, due.left + put_off, found=tuple(found))
+        with workshop.database.transaction() as connection:
+            record(connection, scanned, run_id, started_at, {"full": full})
+            if due.keys:
+                count_change(connection, dataset.dataset)  # the collection says what scans find
+    for problem in refresh_stale(workshop):
+        log.warning("%s; a later run or tick writes it", problem)
+    return scanned
+
+
+def look_at(workshop: Workshop, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
+    """Judge what is published of the key and write it down; None when it is just being published, and so for the next
+    time. What looks wrong is looked at again: it may have been published while it was read."""
+    revision = current_revision(workshop.database, key)
+    verdicts = _verdicts(workshop, dataset, revision) if revision else ()
+    if not all(verdict.passed for verdict in verdicts):
+        with workshop.database.transaction() as connection:
+            revision = settled_revision(connection, key)
+        verdicts = _verdicts(workshop, dataset, revision) if revision else ()
+        if not all(verdict.passed for verdict in verdicts) and _moves(workshop, key, revision):
+            return None
+    if revision is None:
+        return None
+    found = [(verdict.gate, [asdict(finding) for finding in verdict.findings]) for verdict in verdicts]
+    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    errors = sum(one.finding.severity is Severity.ERROR for one in found_in(key, verdicts))
+    with workshop.database.transaction() as connection:
+        if tables.looked_at(connection, key, revision.revision, errors, digest):
+            for gate, several in found:
+                findings.record(connection, run_id, dataset.dataset, key, None, gate, several)
+    return verdicts
+
+
+def found_in(key: str, verdicts: Iterable[Verdict]) -> list[Found]:
+    return [Found(key, verdict.gate, finding) for verdict in verdicts for finding in verdict.findings]
+
+
+def judge_published(subject: TableSubject) -> tuple[Verdict, ...]:
+    """The gates over a table that is published already; suites of Great Expectations are for the weekly scan."""
+    schema = judge_schema(subject)
+    return (schema, judge_quality(subject)) if schema.passed else (schema,)
+
+
+def under_way(dataset: Dataset, kind: Kind) -> Scanned:
+    return Scanned(dataset.dataset, kind, note=f"another {kind} scan of {dataset.dataset} is under way")
+
+
+def record(
+    connection: "Connection[dict[str, Any]]",
+    scanned: Scanned,
+    run_id: str,
+    started_at: datetime,
+    detail: dict[str, Any],
+) -> None:
+    """That the scan ended, and what it came to."""
+    tables.record_scan(
+        connection,
+        Scan(
+            run_id=run_id,
+            kind=scanned.kind,
+            dataset=scanned.dataset,
+            started_at=started_at,
+            keys=scanned.keys,
+            errors=scanned.errors,
+            warnings=scanned.warnings,
+            detail={"left": scanned.left, "left_out": scanned.left_out, **detail},
+        ),
+    )
+
+
+def _moves(workshop: Workshop, key: str, revision: Revision | None) -> bool:
+    """Whether somebody is publishing the key, or has to finish doing so, or has just done it."""
+    return publish_intent(workshop.database, key) or current_revision(workshop.database, key) != revision
+
+
+def _verdicts(workshop: Workshop, dataset: Dataset, revision: Revision) -> tuple[Verdict, ...]:
+    subject = read_published(workshop.store, Layout(dataset.pipeline), revision)
+    verdict = judge_published_bytes(subject)
+    if not subject.is_as_recorded:
+        return (verdict,)  # the gates judged other bytes
+    return (verdict, *_table_verdicts(workshop, dataset, subject))
+
+
+def _table_verdicts(workshop: Workshop, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
+    """A gate that cannot judge is red; the other keys are looked at all the same."""
+    key = subject.recorded.key
+    try:
+        judged = _table_subject(workshop, dataset, subject)
+        return judge_published(judged) if judged else ()
+    except InputUnreadable:
+        measured = "bytes that cannot be read"
+    except KfmError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - what it is may quote the data
+        log.error("the gates failed over %s", key, extra={"idempotency_key": key, **of_error(failure)})
+        measured = f"{type(failure).__name__} in a gate"
+    return (Verdict("published", (error("published-judged", "table", "a verdict of every gate", measured),)),)
+
+
+def _table_subject(workshop: Workshop, dataset: Dataset, subject: PublishedSubject) -> TableSubject | None:
+    """Without precedents: how much a table may differ from what came before was judged when it was published."""
+    policy = workshop.policy(dataset)
+    published = table_then(dataset, policy, subject.described)
+    if published is None or subject.content is None:
+        return None
+    key = subject.recorded.key
+    return TableSubject(
+        dataset=dataset,
+        published=published,
+        table=read_parquet(subject.content, key),
+        data=subject.content,
+        content_hash=subject.recorded.content_hash,
+        window=window_of_key(workshop.database, key),
+        may_show=policy.is_open,
+    )

@@ -1,0 +1,158 @@
+"""The weekly deep scan: the suites of a dataset over many published keys at once, and the Data Docs about it.
+
+A suite may expect things of a dataset that no single key can show. The newest keys are taken, up to so many days and
+rows; one that was published under other rules is left out, and so is one that was changed in the store, which is told.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.gates.expectations import Suite, judge_suite, suites_of
+from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.operations.scans import tables as scans
+from kfm_pipelines.operations.scans.data_docs import write_data_docs
+from kfm_pipelines.operations.scans.nightly import Found, Scanned, Tell, found_in, look_at, record, under_way
+from kfm_pipelines.operations.scans.tables import Kind
+from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.inputs import window_of_key
+from kfm_pipelines.stages.publish.read_back import read_published, table_then
+from kfm_pipelines.state import verdicts
+from kfm_pipelines.state.revisions import Revision, newest_revisions
+from kfm_pipelines.stores import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GATE = "deep"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far back a deep scan looks."""
+
+    days: int = 3660
+    rows: int = 2_000_000
+
+
+WHOLE_REACH = Reach()
+
+
+def deep_scan(
+    workshop: Workshop,
+    dataset: Dataset,
+    run_id: str,
+    reach: Reach = WHOLE_REACH,
+    tell: Tell = lambda _: None,
+) -> Scanned:
+    """Judge the dataset's suites over what is published of it. A dataset without one has nothing to be judged by."""
+    published = published_table(dataset, workshop.policy(dataset))
+    suites = suites_of(workshop.settings.resources, dataset, published)
+    if not suites:
+        return Scanned(dataset.dataset, Kind.DEEP, note=f"{dataset.dataset} declares no suite")
+    with scans.scanning(workshop.database, Kind.DEEP, dataset.dataset) as started_at:
+        if started_at is None:
+            return under_way(dataset, Kind.DEEP)
+        gathered = _gathered(workshop, dataset, run_id, reach, tell)
+        scanned = _judged(workshop, dataset, suites, gathered, run_id, started_at)
+        with workshop.database.transaction() as connection:
+            found = [asdict(one.finding) for one in scanned.found if one.key is None]
+            verdicts.record(connection, run_id, dataset.dataset, None, None, GATE, found)
+            rows = gathered.subject.table.num_rows if gathered.subject else 0
+            detail = {"suites": sorted(suites), "rows": rows, "data_docs": scanned.pages}
+            record(connection, scanned, run_id, started_at, detail)
+    return scanned
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Published tables of many keys as one."""
+
+    subject: TableSubject | None  # None when there is no key to judge
+    keys: int
+    left: int
+    left_out: int
+    found: tuple[Found, ...]  # about single keys, and written down already
+
+
+def _gathered(workshop: Workshop, dataset: Dataset, run_id: str, reach: Reach, tell: Tell) -> _Gathered:
+    import pyarrow as pa
+
+    revisions = newest_revisions(workshop.database, dataset.dataset, days=reach.days)
+    taken: list[Revision] = []
+    tables: list[pa.Table] = []
+    found: list[Found] = []
+    shape: Table | None = None
+    read = rows = 0
+    for revision in revisions:
+        if rows >= reach.rows:
+            break
+        published = read_published(workshop.store, Layout(dataset.pipeline), revision)
+        declared = table_then(dataset, workshop.policy(dataset), published.described)
+        if published.content is None or not published.is_as_recorded:
+            found += found_in(revision.key, look_at(workshop, dataset, run_id, revision.key) or ())
+        # Masked and exempted keys of one dataset have different columns; the newest key says which are looked at.
+        elif declared is not None and shape in (None, declared):
+            shape = declared
+            taken.append(revision)
+            tables.append(read_parquet(published.content, revision.key).slice(0, reach.rows - rows))
+            rows += tables[-1].num_rows
+        read += 1
+        tell(read)
+    subject = None if shape is None else _subject(workshop, dataset, shape, _as_one(tables), taken)
+    return _Gathered(subject, len(taken), len(revisions) - read, read - len(taken), tuple(found))
+
+
+def _as_one(tables: "list[pa.Table]") -> "pa.Table":
+    """Whether a column may be null is no part of what an Item says of it, so that alone may differ."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _subject(
+    workshop: Workshop, dataset: Dataset, shape: Table, table: "pa.Table", taken: list[Revision]
+) -> TableSubject:
+    windows = [window_of_key(workshop.database, revision.key) for revision in (taken[0], taken[-1])]
+    digests = "".join(revision.content_hash for revision in taken)
+    return TableSubject(
+        dataset=dataset,
+        published=shape,
+        table=table,
+        data=b"",  # there is no one file
+        content_hash=hashlib.sha256(digests.encode()).hexdigest(),
+        window=(min(start for start, _ in windows), max(end for _, end in windows)),
+        may_show=workshop.policy(dataset).is_open,
+    )
+
+
+def _judged(
+    workshop: Workshop,
+    dataset: Dataset,
+    suites: Mapping[str, Suite],
+    gathered: _Gathered,
+    run_id: str,
+    started_at: datetime,
+) -> Scanned:
+    subject = gathered.subject
+    scanned = Scanned(
+        dataset.dataset,
+        Kind.DEEP,
+        keys=gathered.keys,
+        left=gathered.left,
+        left_out=gathered.left_out,
+        found=gathered.found,
+    )
+    if subject is None:
+        return scanned if gathered.found else replace(scanned, note="nothing published to look at")
+    judged = [judge_suite(suite, subject, values=subject.may_show) for suite in suites.values()]
+    found = [Found(None, GATE, finding) for one in judged for finding in one.findings]
+    results = [one.gx for one in judged if one.gx is not None]
+    first_page = write_data_docs(workshop.store, dataset, results, run_id=run_id, at=started_at)
+    return replace(scanned, found=(*gathered.found, *found), pages=f"{workshop.store.url}/{first_page}")

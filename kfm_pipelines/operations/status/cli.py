@@ -1,0 +1,168 @@
+"""`kfm status`: everything at a glance, or one key's whole history."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from kfm_pipelines.aws.queue import Queue
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.findings import show_findings
+from kfm_pipelines.console.output import console, json_option, print_json, shown_time
+from kfm_pipelines.errors import KeyInvalid
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.operations.dead_letters.redrives import running_redrives
+from kfm_pipelines.operations.dead_letters.remedies import what_to_fix
+from kfm_pipelines.operations.status.last_hour import last_hour, show_last_hour
+from kfm_pipelines.operations.status.tables import (
+    datasets_overview,
+    key_history,
+    latest_dead_letters,
+    letters_by_class,
+    nothing_known,
+    queue_totals,
+    refused_messages,
+)
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.validate.quarantine import where_kept
+from kfm_pipelines.text import printable
+
+LETTERS_SHOWN = 10
+
+
+@click.command()
+@click.argument("key", required=False)
+@json_option
+def status(key: str | None, as_json: bool) -> None:
+    """Show datasets, queue, inbox, watermarks and dead letters; or the history of one KEY."""
+    if key is not None:
+        CanonicalKey.parse(key)
+    with opened_workshop() as workshop:
+        document = _whole(workshop) if key is None else _one(workshop, key)
+    if as_json:
+        print_json(document)
+    elif key is None:
+        _show_whole(document)
+    else:
+        _show_key(document)
+
+
+def _whole(workshop: Workshop) -> dict[str, Any]:
+    known = datasets_overview(workshop.database)
+    return {
+        "datasets": {name: known.get(name, nothing_known()) for name in sorted({*workshop.datasets, *known})},
+        "queue": _queue(workshop, workshop.queue),
+        "queues": [_queue(workshop, intake.queue) for intake in workshop.intakes],
+        "refused_messages": refused_messages(workshop.database),
+        "letters": letters_by_class(workshop.database),
+        "redrives": running_redrives(workshop.database),
+        "dead_letter_queues": [_depth(queue) for queue in workshop.dead_letter_queues],
+        "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
+        "telemetry": last_hour(workshop.settings.telemetry_folder, datetime.now(UTC)),
+    }
+
+
+def _queue(workshop: Workshop, queue: Queue) -> dict[str, Any]:
+    return {**_depth(queue), **queue_totals(workshop.database, queue.name)}
+
+
+def _depth(queue: Queue) -> dict[str, Any]:
+    depth = queue.depth()
+    return {"name": queue.name, "waiting": depth.waiting, "in_flight": depth.in_flight}
+
+
+def _one(workshop: Workshop, key: str) -> dict[str, Any]:
+    history = key_history(workshop.database, key)
+    if history is None:
+        raise KeyInvalid(f"{key}: no event has named this key")
+    last = max((transition["txn"] for transition in history["transitions"]), default=0)
+    history["findings"] = what_to_fix(workshop, key, last)
+    history["red_bytes"] = where_kept(workshop, key)
+    return history
+
+
+def _show_whole(document: dict[str, Any]) -> None:
+    for name, one in document["datasets"].items():
+        console.print(name, style="bold")
+        if one["killed"]:
+            console.print(f"  KILLED     {_switch(one['killed'])}; kfm unkill {name}")
+        console.print("  events     " + ", ".join(f"{count} {state}" for state, count in one["inbox"].items()))
+        console.print(f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
+                      f"{one['in_flight']} in flight")  # fmt: skip
+        if one["awaiting_review"]:
+            console.print(f"  review     {one['awaiting_review']} await it; kfm review list")
+        console.print(f"  DLQ        {one['dlq']}")
+        console.print(f"  watermark  {shown_time(one['watermark'])}")
+        console.print(f"  published  without a gap until {shown_time(one['published_until'])}")
+        if one["late_held"]:
+            console.print(f"  late       {one['late_held']} held; kfm late list --dataset {name}")
+    for queue in document["queues"]:
+        _show_queue(queue)
+    classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
+    console.print("dead letters", style="bold")
+    console.print(f"  waiting    {classes or 'none'}")
+    for redrive in document["redrives"]:
+        console.print(f"  redrive    {redrive} is not finished; kfm dlq redrive --resume {redrive}")
+    for queue in document["dead_letter_queues"]:
+        console.print(f"  in queue   {queue['name']}: {queue['waiting']} waiting, {queue['in_flight']} in flight")
+    for letter in document["dead_letters"]:
+        about = f"{letter['letter']:>6}  {shown_time(letter['at'])}  {letter['triage']}"
+        console.print(f"  {about}: {printable(letter['reason'])}")
+    show_last_hour(document["telemetry"])
+
+
+def _show_queue(queue: dict[str, Any]) -> None:
+    console.print(f"queue {queue['name']}", style="bold")
+    console.print(f"  now        {queue['waiting']} waiting, {queue['in_flight']} in flight")
+    console.print(f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
+                  f"{queue['duplicates']} duplicates, {queue['refused']} refused")  # fmt: skip
+    if queue["violations"]:
+        console.print(f"             {queue['violations']} kept their uniqueness in attributes")
+
+
+def _show_key(history: dict[str, Any]) -> None:
+    console.print(history["key"], style="bold")
+    console.print(
+        f"{history['dataset']}, {shown_time(history['window_start'])} until before {shown_time(history['window_end'])}"
+    )
+    if history["killed"]:
+        console.print(f"KILLED, nothing of {history['dataset']} is published: {_switch(history['killed'])}")
+    if traces := [event["trace"] for event in history["events"] if event["trace"]]:
+        console.print(f"trace {traces[-1].split('-')[1]}; kfm trace {history['key']}")
+    if history["awaiting"] and not history["owner"]:
+        console.print(f"awaiting review of release {history['awaiting'][:16]}…; kfm review show {history['key']}")
+    for title, columns, rows in (
+        ("events", ("received_at", "state", "late", "change", "shape", "asset_uri"), history["events"]),
+        ("transitions", ("at", "txn", "step", "outcome", "reason", "run_id"), _with_reason(history["transitions"])),
+        ("revisions", ("revision", "rows", "bytes", "content_hash", "applied_at"), history["revisions"]),
+        ("reviews", ("at", "decision", "holder", "release_digest", "reason"), history["reviews"]),
+        ("care", ("at", "action", "actor", "policy", "digest"), history["audit"]),
+        ("dead letters", ("letter", "at", "state", "failure_stage", "triage", "reason"), history["dead_letters"]),
+    ):
+        if rows:
+            table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+            for column in columns:
+                table.add_column(column.replace("_", " "), overflow="fold")
+            for row in rows:
+                table.add_row(*(_cell(row[column]) for column in columns))
+            console.print(table)
+    show_findings(history["findings"])
+    for kept in history["red_bytes"]:
+        console.print(f"refused bytes: {kept['folder']} until {shown_time(kept['until'])}", markup=False)
+
+
+def _switch(killed: dict[str, Any]) -> str:
+    return f"since {shown_time(killed['at'])} by {printable(killed['actor'])}: {printable(killed['reason'])}"
+
+
+def _with_reason(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**one, "reason": one["detail"].get("reason")} for one in transitions]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return shown_time(value)
+    text = "" if value is None else printable(str(value))
+    return text[:12] if len(text) == 64 else text

@@ -1,0 +1,134 @@
+"""Vital signs: how things stand, read from the database and the queues, and told as gauges.
+
+Belongs here: what is true now, whoever brought it about. Does not: what happened, which is told where it happens.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.operations.status import indicators
+from kfm_pipelines.operations.status.objectives import Objectives, lag_target, load_objectives
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import kill_switch
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.telemetry.best_effort import excused
+from kfm_pipelines.telemetry.metrics.instruments import Instruments
+from kfm_pipelines.watermarks import late_lane
+from kfm_pipelines.watermarks.queries import checkpoints
+
+SECONDS_BETWEEN = 15.0
+MOMENT = "vital signs"
+QUANTILES = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
+LATENCY_WINDOW = timedelta(hours=1)
+DOUBLE_APPLY_WINDOW = timedelta(days=1)
+
+
+def take_vital_signs(workshop: Workshop, *, at_once: bool = False) -> list[str]:
+    """Tell them if it is time again, and have everything written; what could not be read, one sentence each. To be
+    called now and then by whoever lives long: a sensor's process, a worker."""
+    problems: list[str] = []
+    with excused(workshop.telemetry, "how things stand", "metric"):
+        now, taken = time.monotonic(), workshop.moments.get(MOMENT)
+        if taken is None:
+            _begin(workshop)
+        if at_once or taken is None or now - taken >= SECONDS_BETWEEN:
+            workshop.moments[MOMENT] = now
+            problems = [*_told(workshop, _of_the_database), *_told(workshop, _of_the_queues)]
+    workshop.telemetry.flush()
+    return problems
+
+
+def _told(workshop: Workshop, part: Callable[[Workshop, Instruments], None]) -> list[str]:
+    try:
+        part(workshop, workshop.telemetry.metrics)
+    except KfmError as error:
+        return [str(error)]
+    return []
+
+
+def _begin(workshop: Workshop) -> None:
+    """Every counter is there from the beginning: whoever watches it grow has to see where it began."""
+    metrics = workshop.telemetry.metrics
+    for name in (
+        "event_dedup_hits", "event_dlq_count", "event_success_total", "sqs_fifo.dedupe.collisions_detected",
+        "sqs_fifo.producer.violations", "sqs_fifo.dedupe_window_hits",
+    ):  # fmt: skip
+        metrics.count(name, 0)
+    for intake in workshop.intakes:
+        metrics.count("messages_received_total", 0, queue=intake.queue.name)
+        metrics.count("messages_duplicate_total", 0, queue=intake.queue.name)
+    for dataset in workshop.datasets:
+        metrics.count("retry_exhausted_total", 0, dataset=dataset)
+        metrics.count("masking_failures_total", 0, dataset=dataset)
+        for outcome in ("APPLIED", "SKIPPED", "FAILED"):
+            metrics.count("keys_settled_total", 0, dataset=dataset, outcome=outcome)
+    metrics.count("retry_attempts_total", 0, reason="Retryable")
+    for signal in ("span", "metric", "record"):
+        metrics.count("telemetry_dropped_total", 0, signal=signal)
+
+
+def _of_the_queues(workshop: Workshop, metrics: Instruments) -> None:
+    for queue in (*(intake.queue for intake in workshop.intakes), *workshop.dead_letter_queues):
+        depth = queue.depth()
+        metrics.set("queue_depth_messages", depth.waiting + depth.in_flight, queue=queue.name)
+
+
+def _of_the_database(workshop: Workshop, metrics: Instruments) -> None:
+    database, now = workshop.database, datetime.now(UTC)
+    _tell_letters(workshop, metrics)
+    _tell_time(workshop, metrics, now)
+    doubled = indicators.double_applies(database, DOUBLE_APPLY_WINDOW)
+    for name in workshop.datasets:
+        metrics.set("double_applies", doubled.get(name, 0), dataset=name)
+    _tell_latency(database, metrics)
+    _tell_burn(database, metrics, load_objectives(workshop.settings.resources))
+    metrics.set("telemetry_timestamp_seconds", now.timestamp())
+
+
+def _tell_letters(workshop: Workshop, metrics: Instruments) -> None:
+    """Where their messages came from; what became of a key came by the ordinary queue or by any other."""
+    waiting = indicators.letters_by_queue(workshop.database)
+    of_keys = waiting.pop(None, 0)
+    for intake in workshop.intakes:
+        name = intake.queue.name
+        count = waiting.get(name, 0) + (of_keys if name == workshop.queue.name else 0)
+        metrics.set("dead_letter_count", count, queue=name)
+
+
+def _tell_time(workshop: Workshop, metrics: Instruments, now: datetime) -> None:
+    marks, held = checkpoints(workshop.database), late_lane.held_late(workshop.database)
+    stopped, published = (
+        kill_switch.killed(workshop.database),
+        indicators.last_published(workshop.database, workshop.datasets),
+    )
+    for name, dataset in workshop.datasets.items():
+        if name in marks:
+            metrics.set("watermark_event_time_seconds", marks[name].timestamp(), stream=name)
+            metrics.set("watermark_lag_seconds", max(0.0, (now - marks[name]).total_seconds()), stream=name)
+        if (target := lag_target(dataset)) is not None:
+            metrics.set("watermark_lag_target_seconds", target.total_seconds(), stream=name)
+        if dataset.slo.freshness is not None:
+            metrics.set("freshness_target_min", dataset.slo.freshness.total_seconds() / 60, dataset=name)
+        if name in published:
+            metrics.set("published_timestamp_seconds", published[name].timestamp(), dataset=name)
+        metrics.set("late_held_events", held.get(name, 0), dataset=name)
+        metrics.set("killed_timestamp_seconds", stopped[name].at.timestamp() if name in stopped else 0, dataset=name)
+
+
+def _tell_latency(database: Database, metrics: Instruments) -> None:
+    values = indicators.latency_quantiles(database, LATENCY_WINDOW, list(QUANTILES.values()))
+    for label, seconds in zip(QUANTILES, values, strict=False):
+        metrics.set("latency_quantile_seconds", seconds, quantile=label)
+
+
+def _tell_burn(database: Database, metrics: Instruments, promised: Objectives) -> None:
+    for window in promised.windows:
+        settled = indicators.settled_within(database, window.length, promised.latency_seconds)
+        for slo, bad, of in (
+            ("success", settled.failed, settled.keys),
+            ("latency", settled.slow, settled.events),
+        ):
+            rate = promised.objectives[slo].burn_rate(bad, of)
+            metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)

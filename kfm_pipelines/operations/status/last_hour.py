@@ -1,0 +1,186 @@
+"""What `kfm status` says of the last hour, from what all processes of this home have told of themselves."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from kfm_pipelines.console.output import console
+from kfm_pipelines.telemetry.metrics.reader import read_totals
+from kfm_pipelines.telemetry.metrics.totals import Distribution, Totals
+
+MINUTES = 60
+NOTHING = "nothing told yet"
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+def last_hour(folder: Path, now: datetime) -> dict[str, Any]:
+    """Counts of the hour, and of what is measured now and then the last."""
+    totals = read_totals(folder, now - timedelta(minutes=MINUTES))
+    return {
+        "minutes": MINUTES,
+        "messages": _messages(totals),
+        "keys": _keys(totals),
+        "latency_seconds": _latency(totals),
+        "queue_depth": totals.by_label("queue_depth_messages", "queue"),
+        "dead_letters": {
+            "new": totals.counter("event_dlq_count"),
+            "waiting": totals.by_label("dead_letter_count", "queue"),
+        },
+        "watermark_lag_seconds": totals.by_label("watermark_lag_seconds", "stream"),
+        "freshness_min": totals.by_label("freshness_min", "dataset"),
+        "freshness_target_min": totals.by_label("freshness_target_min", "dataset"),
+        "burn_rate": _burn(totals),
+        "energy": {
+            "watt_seconds": totals.by_label("event_worker_energy_ws", "method"),
+            "carbon_grams": totals.by_label("event_worker_carbon_g", "method"),
+            "cost_usd": totals.counter("cost_usd"),
+        },
+        "dropped": totals.by_label("telemetry_dropped_total", "signal"),
+        "unreadable_lines": totals.unreadable,
+    }
+
+
+def show_last_hour(document: Mapping[str, Any]) -> None:
+    console.print("the last hour", style="bold")
+    sections = {title: list(lines) for title, lines in _sections(document)}
+    if not any(sections.values()):
+        console.print(f"  {NOTHING}")
+        return
+    for title, lines in sections.items():
+        for number, line in enumerate(lines or [NOTHING]):
+            console.print(f"  {title if number == 0 else '':<10} {line}")
+
+
+def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
+    yield "messages", _messages_shown(document["messages"])
+    yield "keys", _keys_shown(document["keys"])
+    yield "latency", _latency_shown(document["latency_seconds"])
+    yield "depth", _aligned({queue: f"{depth:.0f}" for queue, depth in document["queue_depth"].items()})
+    yield "DLQ", _dead_shown(document["dead_letters"])
+    yield "lag", _aligned({name: _length(lag) for name, lag in document["watermark_lag_seconds"].items()})
+    yield "fresh", _freshness_shown(document["freshness_min"], document["freshness_target_min"])
+    yield "burn rate", _burn_shown(document["burn_rate"])
+    yield "energy", _energy_shown(document["energy"])
+    if any(document["dropped"].values()):
+        yield "not told", _dropped_shown(document["dropped"])
+
+
+def _messages(totals: Totals) -> dict[str, Any]:
+    received, duplicates = totals.counter("messages_received_total"), totals.counter("messages_duplicate_total")
+    return {
+        "received": received,
+        "per_minute": received / MINUTES,
+        "duplicates": duplicates,
+        "duplicate_share": duplicates / received if received else None,
+        "recorded": totals.histogram("event_ingest_latency_ms").count,
+    }
+
+
+def _keys(totals: Totals) -> dict[str, Any]:
+    outcomes = totals.by_label("keys_settled_total", "outcome")
+    return {
+        "published": outcomes.get("APPLIED", 0.0),
+        "published_per_minute": outcomes.get("APPLIED", 0.0) / MINUTES,
+        "unchanged": outcomes.get("SKIPPED", 0.0),
+        "failed": outcomes.get("FAILED", 0.0),
+        "retries": totals.counter("retry_attempts_total"),
+    }
+
+
+def _latency(totals: Totals) -> dict[str, dict[str, float | None]]:
+    """End to end first, then on the way there."""
+    stages = {labels[0] for labels, _ in totals.series("processing_latency_seconds")}
+    ordered = ["end_to_end", "queue", *sorted(stages - {"end_to_end", "queue"})]
+    spread = {name: totals.histogram("processing_latency_seconds", stage=name) for name in ordered if name in stages}
+    ingest = totals.histogram("event_ingest_latency_ms")
+    seconds = Distribution([bound / 1000 for bound in ingest.bounds], ingest.counts, ingest.total / 1000)
+    told = {**spread, **({"ingest": seconds} if seconds.count else {})}
+    return {
+        name: {"count": one.count, **{label: one.quantile(share) for label, share in _QUANTILES.items()}}
+        for name, one in told.items()
+    }
+
+
+def _burn(totals: Totals) -> dict[str, dict[str, float]]:
+    rates: dict[str, dict[str, float]] = {}
+    for (slo, window), (_, rate) in sorted(totals.gauges["error_budget_burn_rate"].items()):
+        rates.setdefault(slo, {})[window] = rate
+    return rates
+
+
+def _messages_shown(messages: Mapping[str, Any]) -> Iterator[str]:
+    if messages["received"]:
+        yield (
+            f"{messages['received']:.0f}, {messages['per_minute']:.1f} a minute; {messages['duplicates']:.0f} "
+            f"duplicates ({messages['duplicate_share']:.1%}); {messages['recorded']} events recorded"
+        )
+
+
+def _keys_shown(keys: Mapping[str, float]) -> Iterator[str]:
+    if any(keys.values()):
+        yield (
+            f"{keys['published']:.0f} published, {keys['published_per_minute']:.1f} a minute; "
+            f"{keys['unchanged']:.0f} unchanged, {keys['failed']:.0f} failed, {keys['retries']:.0f} tried again"
+        )
+
+
+def _latency_shown(latency: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
+    quantiles = {
+        name.replace("_", " "): ", ".join(f"{label.upper()} {_length(one[label]):>6}" for label in _QUANTILES)
+        for name, one in latency.items()
+    }
+    yield from _aligned(quantiles)
+
+
+def _dead_shown(dead: Mapping[str, Any]) -> Iterator[str]:
+    if dead["new"] or dead["waiting"]:
+        waiting = sum(dead["waiting"].values())
+        yield f"{dead['new']:.0f} new, {waiting:.0f} waiting"
+
+
+def _freshness_shown(fresh: Mapping[str, float], targets: Mapping[str, float]) -> Iterator[str]:
+    def shown(name: str) -> str:
+        target = f", at most {_length(60 * targets[name])}" if name in targets else ""
+        return (_length(60 * fresh[name]) if name in fresh else NOTHING) + target
+
+    yield from _aligned({name: shown(name) for name in sorted({*fresh, *targets})})
+
+
+def _burn_shown(rates: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """The shortest window first: 5m, 30m, 1h."""
+
+    def said(of_windows: Mapping[str, float]) -> str:
+        windows = sorted(of_windows, key=lambda window: ("smhd".find(window[-1:]), len(window), window))
+        return ", ".join(f"{window} {of_windows[window]:.1f}" for window in windows)
+
+    yield from _aligned({slo: said(of_windows) for slo, of_windows in rates.items()})
+
+
+def _energy_shown(energy: Mapping[str, Any]) -> Iterator[str]:
+    """What was measured and what was estimated are never added up."""
+    for method, watt_seconds in energy["watt_seconds"].items():
+        yield f"{watt_seconds:.3g} Ws, {energy['carbon_grams'].get(method, 0):.2g} g CO2e, {method}"
+    if energy["cost_usd"] >= 1e-6:
+        yield f"{energy['cost_usd']:.6f}".rstrip("0") + " USD, estimated"
+
+
+def _dropped_shown(dropped: Mapping[str, float]) -> Iterator[str]:
+    yield ", ".join(f"{number:.0f} of {signal}" for signal, number in dropped.items() if number)
+
+
+def _aligned(rows: Mapping[str, str]) -> list[str]:
+    width = max((len(name) for name in rows), default=0)
+    return [f"{name:<{width}}  {value}" for name, value in rows.items()]
+
+
+def _length(seconds: float | None) -> str:
+    """In the unit that leaves a number one can say."""
+    if seconds is None:
+        return NOTHING
+    if abs(seconds) < 1:
+        return f"{1000 * seconds:.0f} ms"
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,62 @@
+"""`kfm metrics`: what all processes of this home have told, as Prometheus reads it. Needs no database and no queue."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kfm_pipelines.cli.session import stop_on_signal
+from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.settings import TELEMETRY_FOLDER, home_directory, metrics_port
+
+
+@click.command()
+@click.option("--serve", is_flag=True, help="Answer Prometheus on this machine until Ctrl-C.")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port to serve on; KFM_METRICS_PORT or 9464 by default.")
+@json_option
+def metrics(serve: bool, port: int | None, as_json: bool) -> None:
+    """Print the metrics in Prometheus's text format, or serve them."""
+    if port and not serve:
+        raise click.UsageError("--port goes with --serve")
+    folder = home_directory(os.environ) / TELEMETRY_FOLDER
+    if serve:
+        _serve(folder, port or metrics_port(), as_json)
+    elif as_json:
+        print_json(_document(folder))
+    else:
+        from kfm_pipelines.telemetry.metrics.exposition import Exposition
+
+        click.echo(Exposition(folder).text(), nl=False)
+
+
+def _serve(folder: Path, port: int | None, as_json: bool) -> None:
+    """On the port that was asked for, which somebody may be told to scrape; else on the usual one or any other."""
+    from kfm_pipelines.telemetry.metrics.scrape import USUAL_PORT, serve_metrics
+
+    stop = stop_on_signal()
+    with serve_metrics(folder, port or USUAL_PORT, or_another=port is None) as url:
+        if as_json:
+            print_json({"metrics": url})
+        else:
+            console.print(f"Metrics      {url}")
+        stop.wait()
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    from kfm_pipelines.telemetry.metrics.names import METRICS
+    from kfm_pipelines.telemetry.metrics.reader import read_totals
+    from kfm_pipelines.telemetry.metrics.totals import Distribution
+
+    totals = read_totals(folder)
+
+    def shown(value: float | Distribution) -> dict[str, Any]:
+        return {"count": value.count, "sum": value.total} if isinstance(value, Distribution) else {"value": value}
+
+    return {
+        metric.name: [
+            {"labels": dict(zip(metric.labels, labels, strict=True)), **shown(value)}
+            for labels, value in totals.series(metric.name)
+        ]
+        for metric in METRICS
+    }

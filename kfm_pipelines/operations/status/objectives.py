@@ -1,0 +1,141 @@
+"""What the pipeline as a whole promises, and how fast it may use up what is left to go wrong. Reads
+`resources/slo.yaml`, which the alert rules are held against.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from kfm_pipelines.declarations import Declared, Duration, WindowLength
+from kfm_pipelines.declarations.dataset import Dataset, describe, read_yaml
+from kfm_pipelines.errors import DeclarationInvalid
+
+FILE = "slo.yaml"
+Severity = Literal["page", "ticket"]
+# 100 would leave nothing that may go wrong, and a budget to divide by.
+PercentGood = Annotated[float, Field(gt=0, lt=100)]
+_UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
+
+_LONGEST_WINDOW: Mapping[WindowLength, timedelta] = {
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "month": timedelta(days=31),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """How much of something has to be good."""
+
+    name: str
+    percent: float
+
+    @property
+    def budget(self) -> float:
+        """The share that may go wrong."""
+        return (100 - self.percent) / 100
+
+    def burn_rate(self, bad: float, of: float) -> float:
+        """1 uses up the budget just in time; nothing at all uses up nothing."""
+        return bad / of / self.budget if of else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How far back a burn rate looks, and the rate from which it is too fast."""
+
+    label: str  # as Prometheus writes it: 5m, 1h
+    length: timedelta
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """Two windows that an alert wants both, and how bad it is."""
+
+    short: Window
+    long: Window
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    objectives: Mapping[str, Objective]
+    latency_seconds: float
+    double_applies: int
+    burns: tuple[Burn, ...]
+    events: int  # fewer in the long window say nothing
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """All of them, the shortest first."""
+        both = [window for burn in self.burns for window in (burn.short, burn.long)]
+        return tuple(sorted(both, key=lambda window: window.length))
+
+
+class _Windows(Declared):
+    short: Duration
+    long: Duration
+    factor: Annotated[float, Field(gt=1)]
+    severity: Severity
+
+    @model_validator(mode="after")
+    def _one_is_longer(self) -> Self:
+        if not timedelta(0) < self.short < self.long:
+            raise ValueError("short must be shorter than long")
+        return self
+
+
+class _Burn(Declared):
+    events: Annotated[int, Field(ge=1)]
+    windows: Annotated[list[_Windows], Field(min_length=1)]
+
+
+class _Shares(Declared):
+    success: PercentGood
+    latency: PercentGood
+    duplicates: PercentGood
+
+
+class _File(Declared):
+    latency: Duration
+    objectives: _Shares
+    double_applies: Annotated[int, Field(ge=0)]
+    burn: _Burn
+
+
+def load_objectives(resources: Path) -> Objectives:
+    try:
+        said = _File.model_validate(read_yaml(resources / FILE))
+    except ValidationError as error:
+        raise DeclarationInvalid(f"{FILE}: {describe(error)}") from None
+    return Objectives(
+        objectives={name: Objective(name, percent) for name, percent in said.objectives},
+        latency_seconds=said.latency.total_seconds(),
+        double_applies=said.double_applies,
+        burns=tuple(_burn(one) for one in said.burn.windows),
+        events=said.burn.events,
+    )
+
+
+def lag_target(dataset: Dataset) -> timedelta | None:
+    """How far its watermark may be behind the clock: what may still come out of order, the window that is not over yet,
+    and how long the next publication may take. None when nobody waits for it."""
+    if dataset.slo.freshness is None:
+        return None
+    return dataset.watermark.out_of_order + _LONGEST_WINDOW[dataset.key.window] + dataset.slo.freshness
+
+
+def _burn(said: _Windows) -> Burn:
+    short, long = (Window(label(length), length, said.factor) for length in (said.short, said.long))
+    return Burn(short, long, said.severity)
+
+
+def label(length: timedelta) -> str:
+    """A duration as Prometheus writes it, in the largest unit that divides it."""
+    unit, one = next((unit, one) for unit, one in _UNITS.items() if not length % one)
+    return f"{length // one}{unit}"

@@ -1,0 +1,168 @@
+"""What is going on: read-only questions that `kfm status` and the progress bars ask."""
+
+from typing import Any
+
+from kfm_pipelines.state.audit import entries_of_key
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.kill_switch import killed, killed_one
+
+
+def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
+    """Per dataset: inbox by state, keys by what happens to them, dead letters, how far it is complete, up to where
+    every known window is published, what is held because it is late, and who killed it."""
+    rows = database.fetch(
+        """
+        WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
+        open_letters AS (
+            SELECT dataset, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY dataset),
+        held AS (SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset)
+        SELECT k.dataset,
+               count(*) AS keys,
+               count(p.key) AS published_keys,
+               count(*) FILTER (WHERE k.due_at IS NOT NULL) AS due,
+               count(*) FILTER (WHERE k.owner IS NOT NULL) AS in_flight,
+               count(*) FILTER (WHERE k.awaiting IS NOT NULL AND k.owner IS NULL) AS awaiting_review,
+               max(c.watermark) AS watermark,
+               coalesce(min(k.window_start) FILTER (WHERE p.key IS NULL), max(k.window_end)) AS published_until,
+               coalesce(max(h.n), 0) AS late_held,
+               coalesce(max(l.n), 0) AS dlq
+        FROM kfm.keys k LEFT JOIN published p ON p.key = k.key LEFT JOIN open_letters l ON l.dataset = k.dataset
+        LEFT JOIN held h ON h.dataset = k.dataset
+        LEFT JOIN kfm.checkpoints c ON c.dataset = k.dataset AND c.partition = '*'
+        GROUP BY k.dataset ORDER BY k.dataset
+        """
+    )
+    states = database.fetch("SELECT dataset, state, count(*) AS n FROM kfm.inbox GROUP BY dataset, state")
+    overview: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = row.pop("dataset")
+        inbox = dict.fromkeys(("received", "started", "succeeded", "failed"), 0)
+        inbox |= {one["state"]: one["n"] for one in states if one["dataset"] == name}
+        overview[name] = {"inbox": inbox, **row, "killed": None}
+    for name, one in killed(database).items():
+        overview.setdefault(name, nothing_known())["killed"] = one.as_document()
+    return overview
+
+
+def nothing_known() -> dict[str, Any]:
+    """The overview of a dataset that no event has named yet."""
+    inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
+    return {
+        "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "awaiting_review": 0,
+        "watermark": None, "published_until": None, "late_held": 0, "dlq": 0, "killed": None,
+    }  # fmt: skip
+
+
+TOTALS = ("received", "recorded", "duplicates", "refused", "violations")
+
+
+def queue_totals(database: Database, queue: str) -> dict[str, int]:
+    rows = database.fetch("SELECT * FROM kfm.queue_totals WHERE queue = %(queue)s", {"queue": queue})
+    return {name: rows[0][name] if rows else 0 for name in TOTALS}
+
+
+def letters_by_class(database: Database) -> dict[str, int]:
+    """How many dead letters wait for somebody, by class."""
+    rows = database.fetch(
+        """
+        SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving')
+        GROUP BY triage ORDER BY triage
+        """
+    )
+    return {row["triage"]: row["n"] for row in rows}
+
+
+def refused_messages(database: Database) -> int:
+    """Open dead letters of messages that belong to no dataset."""
+    rows = database.fetch("SELECT count(*) AS n FROM kfm.dead_letters WHERE closed_at IS NULL AND key IS NULL")
+    return int(rows[0]["n"])
+
+
+def latest_dead_letters(database: Database, limit: int) -> list[dict[str, Any]]:
+    """The newest open dead letters, of keys and of refused messages."""
+    return database.fetch(
+        """
+        SELECT id AS letter, changed_at AS at, dataset, key, failure_stage, triage, error, reason
+        FROM kfm.dead_letters WHERE state IN ('open', 'redriving') ORDER BY changed_at DESC LIMIT %(limit)s
+        """,
+        {"limit": limit},
+    )
+
+
+def key_history(database: Database, key: str) -> dict[str, Any] | None:
+    """Everything that ever happened to one key; None when no event has named it."""
+    parameters = {"key": key}
+    keys = database.fetch(
+        """
+        SELECT key, dataset, window_start, window_end, epoch, attempts, owner, lease_until, due_at, awaiting
+        FROM kfm.keys WHERE key = %(key)s
+        """,
+        parameters,
+    )
+    if not keys:
+        return None
+    with database.transaction() as connection:
+        stopped = killed_one(connection, keys[0]["dataset"])
+    transitions = database.fetch(
+        "SELECT txn, epoch, step, outcome, run_id, detail, at FROM kfm.wal WHERE key = %(key)s ORDER BY id", parameters
+    )
+    return {
+        **keys[0],
+        "killed": stopped.as_document() if stopped else None,
+        "transitions": transitions,
+        "revisions": database.fetch(
+            """
+            SELECT revision, content_hash, item_hash, inputs_hash, rows, bytes, run_id, applied_at
+            FROM kfm.revisions WHERE key = %(key)s ORDER BY revision
+            """,
+            parameters,
+        ),
+        "run_ids": list(dict.fromkeys(transition["run_id"] for transition in transitions)),
+        "events": database.fetch(
+            """
+            SELECT i.identity, i.shape, i.change, i.asset_uri, i.etag, i.version_id, i.size, i.event_time,
+                   coalesce(i.made_at, i.event_time) AS made_at, i.sent_at, i.received_at, i.settled_at, i.state,
+                   i.trace, l.state AS late
+            FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity AND l.is_late
+            WHERE i.key = %(key)s ORDER BY i.received_at, i.identity
+            """,
+            parameters,
+        ),
+        "verdicts": database.fetch(
+            "SELECT txn, gate, passed, content_hash, findings FROM kfm.verdicts WHERE key = %(key)s ORDER BY at",
+            parameters,
+        ),
+        "reviews": database.fetch(
+            """
+            SELECT at, decision, holder, authority, release_digest, statement ->> 'reason' AS reason
+            FROM kfm.review_decisions WHERE key = %(key)s ORDER BY id
+            """,
+            parameters,
+        ),
+        "audit": entries_of_key(database, key),
+        "dead_letters": database.fetch(
+            """
+            SELECT id AS letter, state, failure_stage, triage, error, reason, attempts, changed_at AS at, closed_at
+            FROM kfm.dead_letters WHERE key = %(key)s ORDER BY id
+            """,
+            parameters,
+        ),
+    }
+
+
+def keys_in_progress(database: Database, keys: list[str]) -> list[str]:
+    """Those of the keys that are not known yet, due, or held by a run."""
+    rows = database.fetch(
+        "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND due_at IS NULL AND owner IS NULL", {"keys": keys}
+    )
+    done = {row["key"] for row in rows}
+    return [key for key in keys if key not in done]
+
+
+def revisions_of(database: Database, keys: list[str]) -> dict[str, int]:
+    """The current revision of each of the keys that is published."""
+    rows = database.fetch(
+        "SELECT key, max(revision) AS revision FROM kfm.revisions WHERE key = ANY(%(keys)s) GROUP BY key",
+        {"keys": keys},
+    )
+    return {row["key"]: row["revision"] for row in rows}

@@ -1,0 +1,10 @@
+"""Whether what is published is what was published: recomputed from the bytes in the store and public keys alone.
+
+Belongs here: everything a stranger can check. Does not: anything that needs the database or the queues.
+"""
+
+from kfm_pipelines.catalog.trust.trust_root import Origin, Trust, trust_from
+from kfm_pipelines.operations.verify.check import Check, Verified
+from kfm_pipelines.operations.verify.walk import verify_all, verify_key
+
+__all__ = ["Check", "Origin", "Trust", "Verified", "trust_from", "verify_all", "verify_key"]

@@ -1,0 +1,101 @@
+"""The published files as a reader gets at them: by path, by relative link, each hashed once."""
+
+import hashlib
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from kfm_pipelines.catalog.trust.seal import unsealed
+from kfm_pipelines.catalog.trust.trust_root import Trust
+from kfm_pipelines.errors import IntegrityBroken, KfmError
+from kfm_pipelines.operations.verify.check import Check
+from kfm_pipelines.stores import Store
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|urn:|mailto:|/")
+# Links to documents of the catalog; others lead to licences and to where inputs came from.
+CATALOG_LINKS = ("root", "parent", "collection", "version-history")
+
+
+class Shelf:
+    """A store, the keys that count, and what is known of its files already."""
+
+    def __init__(self, store: Store, trust: Trust) -> None:
+        self.store = store
+        self.trust = trust
+        self._facts: dict[str, tuple[str, int]] = {}
+        self._seals: dict[str, Check] = {}
+
+    def read(self, path: str) -> bytes:
+        try:
+            data = self.store.read(path)
+        except (OSError, ValueError) as error:
+            raise IntegrityBroken(f"{path} cannot be read: {_reason(error)}") from None
+        self._facts[path] = (hashlib.sha256(data).hexdigest(), len(data))
+        return data
+
+    def exists(self, path: str) -> bool:
+        """Also of what can be nowhere: links are others' words."""
+        try:
+            return self.store.exists(path)
+        except (OSError, ValueError):
+            return False
+
+    def facts(self, path: str) -> tuple[str, int]:
+        """Digest and size."""
+        if path not in self._facts:
+            self.read(path)
+        return self._facts[path]
+
+    def asked(self) -> frozenset[str]:
+        """What was read until now."""
+        return frozenset(self._facts)
+
+    def document(self, path: str) -> dict[str, Any]:
+        try:
+            document = json.loads(self.read(path))
+        except (ValueError, RecursionError):
+            raise IntegrityBroken(f"{path} is not JSON") from None
+        if not isinstance(document, dict):
+            raise IntegrityBroken(f"{path} is not a JSON object")
+        return document
+
+    def seal(self, path: str) -> Check:
+        """Whether the document at this path is the one that was sealed."""
+        if path not in self._seals:
+            try:
+                _, key = unsealed(path, self.read(path), self.trust.keys)
+                self.trust.used.add(key.key_id)
+                self._seals[path] = Check("sealed", path, ok=True, found=f"key {key.key_id[:16]}")
+            except KfmError as error:
+                self._seals[path] = Check("sealed", path, ok=False, found=str(error))
+        return self._seals[path]
+
+    def resolved(self, base: str, href: str) -> str | None:
+        """The path that a relative address leads to; None for one that leads out of the store."""
+        if _ABSOLUTE.match(href):
+            return None
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(base), href))
+        if not self.exists(path):
+            path = posixpath.normpath(unquote(path))  # a climb may be written in escapes
+        if path.startswith(("..", "/")):
+            raise IntegrityBroken(f"{base} links {href}, which is outside of the store")
+        return path
+
+    def links(self, base: str, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Relation and path of every link into the store."""
+        for link in document.get("links", []):
+            path = self.resolved(base, link["href"])
+            if path is not None:
+                yield link["rel"], path
+
+
+def links_resolve(shelf: Shelf, base: str, document: Mapping[str, Any]) -> Iterator[Check]:
+    missing = [path for _, path in shelf.links(base, document) if not shelf.exists(path)]
+    yield Check("links lead somewhere", base, ok=not missing, found=f"nothing at {missing[0]}" if missing else "")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or "no such name can be"

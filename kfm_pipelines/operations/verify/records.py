@@ -1,0 +1,119 @@
+"""What tells how a release came about: attestation, manifest and list of software, and whether all of them speak of the
+same bytes."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.catalog.trust.attestation import opened, source_of, subjects_of
+from kfm_pipelines.catalog.trust.sbom import names_in
+from kfm_pipelines.operations.verify.check import Check
+from kfm_pipelines.operations.verify.published_tree import Shelf
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.stores.layout import Layout
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
+MANIFEST_SCHEMA = "run-manifest-v1.schema.json"
+
+
+def statement_at(shelf: Shelf, path: str) -> dict[str, Any]:
+    """The statement in an attestation of the store, its signature checked."""
+    statement, key = opened(path, shelf.read(path), shelf.trust.keys)
+    shelf.trust.used.add(key.key_id)
+    return statement
+
+
+def manifest_path(statement: Mapping[str, Any], known: set[str]) -> str:
+    """The one subject that is none of the known ones."""
+    [path] = subjects_of(statement).keys() - known
+    return path
+
+
+def manifest_is_valid(path: str, manifest: Mapping[str, Any]) -> Iterator[Check]:
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_validator().iter_errors(manifest))
+    where = "" if error is None else "/".join(str(part) for part in error.absolute_path) or "the whole of it"
+    yield Check("manifest keeps to its schema", path, ok=error is None, found=where and f"not at {where}")
+
+
+def manifest_agrees(
+    path: str, manifest: Mapping[str, Any], statement: Mapping[str, Any], item: Mapping[str, Any]
+) -> Iterator[Check]:
+    """With the Item it belongs to, and with what was attested."""
+    properties, asset = item["properties"], item["assets"]["data"]
+    definition = statement["predicate"]["buildDefinition"]
+    external, policy = definition["externalParameters"], definition["internalParameters"]["policy"]
+    output = manifest["outputs"]["data.parquet"]
+    dependencies, commit = definition["resolvedDependencies"], manifest["source"]["commit"]
+    pairs = {
+        "key": (manifest["key"], properties["kfm:key"], external["key"]),
+        "dataset": (manifest["dataset"], properties["kfm:dataset"], external["dataset"]),
+        "transform version": (
+            manifest["transform_version"],
+            properties["kfm:transform_version"],
+            external["transformVersion"],
+        ),
+        "config digest": (manifest["config"]["sha256"], external["config"]["sha256"]),
+        "policy": (manifest["policy"]["name"], properties["kfm:policy"], policy["name"]),
+        "policy digest": (manifest["policy"]["sha256"], policy["sha256"]),
+        "inputs hash": (manifest["inputs_hash"], properties["kfm:inputs_hash"]),
+        "late inputs": (
+            [one["uri"] for one in manifest["inputs"] if one.get("late")],
+            [link["href"] for link in item["links"] if link.get("kfm:late")],
+        ),
+        "number of late inputs": (
+            sum(one.get("late", False) for one in manifest["inputs"]),
+            properties.get("kfm:late_inputs", 0),
+        ),
+        "rows": (output["rows"], properties["table:row_count"]),
+        "size": (output["size"], asset["file:size"]),
+        "inputs": (
+            [(one["uri"], one["digest"]) for one in manifest["inputs"]],
+            [(one["uri"], one["digest"]) for one in dependencies[: len(manifest["inputs"])]],
+        ),
+        "source commit": ((commit, commit and manifest["source"]["dirty"]), source_of(statement)),
+        "list of software": (
+            manifest["environment"]["sbom"]["sha256"],
+            next((one["digest"]["sha256"] for one in dependencies if one.get("name") == "sbom"), None),
+        ),
+    }
+    differing = [name for name, values in pairs.items() if any(value != values[0] for value in values)]
+    found = f"other than Item or attestation: {', '.join(differing)}" if differing else ""
+    yield Check("manifest, Item and attestation agree", path, ok=not differing, found=found)
+
+
+def outputs_agree(path: str, manifest: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Check]:
+    """The manifest and the attestation name the same digests."""
+    outputs = {output["sha256"] for output in manifest["outputs"].values()}
+    attested = {digest for name, digest in subjects.items() if name != path}
+    yield Check("manifest names what is attested", path, ok=outputs == attested)
+
+
+def software_is_listed(shelf: Shelf, manifest: Mapping[str, Any]) -> Iterator[Check]:
+    digest = manifest["environment"]["sbom"]["sha256"]
+    path = Layout("").document(digest)
+    found, _ = shelf.facts(path)
+    yield Check("list of software, checksum", path, ok=found == digest)
+    listed = names_in(shelf.read(path))
+    yield Check("list of software can be read", path, ok=bool(listed), found=f"{len(listed)} components")
+
+
+def masking_is_told(path: str, manifest: Mapping[str, Any], item: Mapping[str, Any]) -> Iterator[Check]:
+    """Readers of masked data are told so, and under which policy."""
+    properties = item["properties"]
+    told = bool(properties.get("anon:warning")) and "anon:size" in properties and bool(properties.get("kfm:policy"))
+    masked = manifest["policy"]["masked"]
+    found = "" if masked == told else "the Item does not say so" if masked else "only the Item says so"
+    yield Check("masking is told" if masked else "nothing is masked", path, ok=masked == told, found=found)
+
+
+@cache
+def _validator() -> "Draft202012Validator":
+    from jsonschema import Draft202012Validator
+
+    schema = json.loads((shipped("resources") / "contracts" / MANIFEST_SCHEMA).read_text(encoding="utf-8"))
+    return Draft202012Validator(schema)

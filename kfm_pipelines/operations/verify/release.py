@@ -1,0 +1,191 @@
+"""One Item, current or of its history, and everything it leads to."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kfm_pipelines.catalog.documents import SHA256
+from kfm_pipelines.catalog.prov.constraints import violations
+from kfm_pipelines.catalog.stac.profile import check
+from kfm_pipelines.catalog.trust.attestation import subjects_of
+from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.operations.verify import records
+from kfm_pipelines.operations.verify.check import UNDER_WAY, Check, Look, looked
+from kfm_pipelines.operations.verify.published_tree import CATALOG_LINKS, Shelf, links_resolve
+from kfm_pipelines.operations.verify.tables import data_agrees
+from kfm_pipelines.stores.layout import Layout
+
+_KINDS = {"Feature": "item", "Collection": "collection", "Catalog": "catalog"}
+
+
+def is_valid(path: str, document: Mapping[str, Any]) -> Iterator[Check]:
+    kind = _KINDS.get(str(document.get("type")))
+    try:
+        if kind is None:
+            raise IntegrityBroken("it is no Item, Collection or Catalog")
+        check(kind, document)  # type: ignore[arg-type]  # the three there are
+    except IntegrityBroken as error:
+        yield Check("valid STAC", path, ok=False, found=str(error))
+    else:
+        yield Check("valid STAC", path, ok=True)
+
+
+@dataclass(frozen=True)
+class Release:
+    """An Item and how to get at what it leads to; each part is read when it is first asked for."""
+
+    shelf: Shelf
+    path: str
+    of_history: bool
+
+    @cached_property
+    def item(self) -> dict[str, Any]:
+        return self.shelf.document(self.path)
+
+    @property
+    def key(self) -> str:
+        return str(self.item["properties"]["kfm:key"])
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.item["collection"])
+
+    def asset(self, name: str) -> str:
+        path = self.shelf.resolved(self.path, self.item["assets"][name]["href"])
+        if path is None:
+            raise IntegrityBroken(f"{self.path}: its {name} is outside of the store")
+        return path
+
+    @cached_property
+    def attestation(self) -> str:
+        """Its path. The current Item knows no history, so that of its newest revision tells."""
+        if self.of_history:
+            return self.asset("attestation")
+        history = [path for rel, path in self.shelf.links(self.path, self.item) if rel == "version-history"]
+        if not history:
+            raise IntegrityBroken(f"{self.path} leads to no history, so nothing that is signed can be found")
+        linked = [path for rel, path in self.shelf.links(history[0], self.shelf.document(history[0])) if rel == "item"]
+        newest = max(linked, key=lambda path: int(path.rsplit("/", 1)[-1].removesuffix(".json")))
+        return Release(self.shelf, newest, of_history=True).attestation
+
+    @cached_property
+    def statement(self) -> dict[str, Any]:
+        return records.statement_at(self.shelf, self.attestation)
+
+    @cached_property
+    def manifest_path(self) -> str:
+        known = {self.layout.processed(self.key), self.layout.item(self.key), self.asset("provenance")}
+        return records.manifest_path(self.statement, known)
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        return self.shelf.document(self.manifest_path)
+
+
+def verify_release(release: Release) -> list[Check]:
+    looks = _OF_HISTORY if release.of_history else _CURRENT
+    return [check for what, look in looks.items() for check in looked(what, release.path, look, release)]
+
+
+def _valid(release: Release) -> Iterator[Check]:
+    yield from is_valid(release.path, release.item)
+
+
+def _named(release: Release) -> Iterator[Check]:
+    """The key in the name of the file is the key in the document."""
+    expected = release.layout.item(release.key)
+    same = (release.path, release.item["id"]) == (expected, release.key)
+    yield Check("Item is where its key says", release.path, ok=same, found="" if same else f"it is that of {expected}")
+
+
+def _links(release: Release) -> Iterator[Check]:
+    yield from links_resolve(release.shelf, release.path, release.item)
+
+
+def _seals(release: Release) -> Iterator[Check]:
+    """Of every document of the catalog that the Item leads to."""
+    for rel, path in release.shelf.links(release.path, release.item):
+        if rel in CATALOG_LINKS:
+            yield release.shelf.seal(path)
+
+
+def _own_seal(release: Release) -> Iterator[Check]:
+    yield release.shelf.seal(release.path)
+
+
+def _assets(release: Release) -> Iterator[Check]:
+    for name, asset in release.item["assets"].items():
+        path = release.asset(name)
+        digest, size = release.shelf.facts(path)
+        yield Check(f"{name}, checksum", path, ok=asset["file:checksum"] == SHA256 + digest)
+        yield Check(f"{name}, size", path, ok=asset["file:size"] == size)
+
+
+def _processed(release: Release) -> Iterator[Check]:
+    path = release.layout.processed(release.key)
+    digest, _ = release.shelf.facts(path)
+    same = release.item["assets"]["data"]["file:checksum"] == SHA256 + digest
+    yield Check("file by its name is the current data", path, ok=same)
+
+
+def _data(release: Release) -> Iterator[Check]:
+    path = release.asset("data")
+    yield from data_agrees(path, release.shelf.read(path), release.item)
+
+
+def _provenance(release: Release) -> Iterator[Check]:
+    path = release.asset("provenance")
+    document = release.shelf.read(path)
+    graph = json.loads(document)["@graph"]
+    content = release.item["assets"]["data"]["file:checksum"].removeprefix(SHA256)
+    about = any(str(node.get("@id", "")).endswith(f"sha256:{content}") for node in graph)
+    yield Check("provenance is of this data", path, ok=about)
+    broken = violations(document)
+    yield Check("provenance keeps PROV's constraints", path, ok=not broken, found=broken[0] if broken else "")
+
+
+def _attestation(release: Release) -> Iterator[Check]:
+    path, statement = release.attestation, release.statement
+    yield Check("attestation is signed", path, ok=True)
+    subjects = subjects_of(statement)
+    attested = [release.layout.processed(release.key), release.asset("provenance"), release.manifest_path]
+    digests = [release.shelf.facts(release.asset("data"))[0], *(release.shelf.facts(one)[0] for one in attested[1:])]
+    for subject, digest in zip(attested, digests, strict=True):
+        yield Check("attested", subject, ok=subjects.get(subject) == digest)
+
+
+def _item_attested(release: Release) -> Iterator[Check]:
+    digest, _ = release.shelf.facts(release.path)
+    same = subjects_of(release.statement).get(release.path) == digest
+    found = "" if same else f"not what the newest revision of its history attests; {UNDER_WAY}"
+    yield Check("attested", release.path, ok=same, found=found)
+
+
+def _manifest(release: Release) -> Iterator[Check]:
+    path, manifest = release.manifest_path, release.manifest
+    yield from records.manifest_is_valid(path, manifest)
+    yield from records.outputs_agree(path, manifest, subjects_of(release.statement))
+    yield from records.manifest_agrees(path, manifest, release.statement, release.item)
+    yield from records.software_is_listed(release.shelf, manifest)
+    yield from records.masking_is_told(release.path, manifest, release.item)
+
+
+_BOTH: dict[str, Look[Release]] = {
+    "valid STAC": _valid,
+    "links lead somewhere": _links,
+    "documents around it are sealed": _seals,
+    "assets": _assets,
+    "data": _data,
+    "provenance": _provenance,
+    "attestation": _attestation,
+    "manifest": _manifest,
+}
+_CURRENT: dict[str, Look[Release]] = {
+    **_BOTH,
+    "Item is where its key says": _named,
+    "Item is attested": _item_attested,
+    "file by its name": _processed,
+}
+_OF_HISTORY: dict[str, Look[Release]] = {"sealed": _own_seal, **_BOTH}

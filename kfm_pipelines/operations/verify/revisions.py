@@ -1,0 +1,100 @@
+"""The revisions of a key among each other: none is passed over, and the last one is the one in force.
+
+Each is signed on its own, so older ones that are put back are genuine. What gives them away is what lies around them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from kfm_pipelines.care.verifier import release_digest
+from kfm_pipelines.catalog.facts import PROVENANCE
+from kfm_pipelines.operations.verify.check import UNDER_WAY, Check
+from kfm_pipelines.operations.verify.published_tree import Shelf
+from kfm_pipelines.operations.verify.release import Release
+
+GREEN = "gates were green"
+
+
+def reports_agree(release: Release) -> Iterator[Check]:
+    """The same bytes may have been refused before, under other rules or for want of a review."""
+    shelf = release.shelf
+    content, item, provenance = (
+        shelf.facts(path)[0] for path in (release.asset("data"), release.path, release.asset("provenance"))
+    )
+    digest = release_digest(content, item, {PROVENANCE: provenance})
+    about = []
+    for path in shelf.store.paths(release.layout.validation_reports(release.key)):
+        seal = shelf.seal(path)
+        yield seal
+        report = shelf.document(path) if seal.ok else {"gates": []}
+        if any(gate["digest"] == digest for gate in report["gates"]):
+            green = report["passed"] is True and all(gate["passed"] is True for gate in report["gates"])
+            about.append((green, path))
+    if about:
+        green, path = max(about)
+        yield Check(GREEN, path, ok=green, found="" if green else "no report says so of what is published")
+    else:
+        yield Check(GREEN, release.path, ok=True, found="not known: no report of this release is kept")
+
+
+def revisions_agree(shelf: Shelf, history: str) -> Iterator[Check]:
+    """`history` is the document that links them. Numbers may be missing: a revision that was taken back disappears."""
+    linked = sorted(_number(path) for rel, path in shelf.links(history, shelf.document(history)) if rel == "item")
+    folder = history.removesuffix(".json")
+    there = sorted(_number(path) for path in shelf.store.paths(folder) if path.endswith(".json"))
+    apart = sorted(set(linked) ^ set(there))
+    found = f"revision {apart[0]} is {'not linked' if apart[0] in there else 'gone'}; {UNDER_WAY}" if apart else ""
+    yield Check("history links every revision there is", history, ok=not apart, found=found)
+    missing = sorted({*range(1, max(there, default=0))} - {*there})
+    if missing:
+        yield Check("history is whole", history, ok=True, found=_told(missing), note=True)
+    documents = {number: shelf.document(f"{folder}/{number}.json") for number in there}
+    wrong = "" if there else "there is no revision"
+    for number, document in documents.items():
+        wrong = wrong or _misplaced(number, document, there)
+    yield Check("revisions follow each other", history, ok=not wrong, found=wrong and f"{wrong}; {UNDER_WAY}")
+
+
+def _told(missing: Sequence[int]) -> str:
+    which = f"revision {missing[0]} is" if len(missing) == 1 else (
+        f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
+    )  # fmt: skip
+    return f"{which} not there: taken back, or lost with a store of which only the last revision was restored"
+
+
+def _misplaced(number: int, document: dict[str, Any], there: Sequence[int]) -> str:
+    """What does not hold of this one; nothing of one that is in its place."""
+    before = next((one for one, this in pairwise(there) if this == number), None)
+    after = next((one for this, one in pairwise(there) if this == number), None)
+    properties = document["properties"]
+    if properties["version"] != str(number):
+        return f"revision {number} says that it is another"
+    if bool(properties.get("deprecated")) != (after is not None):
+        return f"revision {number} is the last one and says that it is deprecated" if after is None else (
+            f"revision {number} does not say that it is deprecated"
+        )  # fmt: skip
+    if not _fits(_related(document, "predecessor-version"), before, number, before):
+        return f"revision {number} does not say what came before it"
+    if not _fits(_related(document, "successor-version"), number, after, after):
+        return f"revision {number} does not say what came after it"
+    return ""
+
+
+def _fits(said: int | None, above: int | None, below: int | None, expected: int | None) -> bool:
+    """The neighbour that is there, or one between the two that was taken back."""
+    if said is None or expected is None:
+        return said == expected
+    return said == expected or (above is not None and below is not None and above < said < below)
+
+
+def _related(document: dict[str, Any], relation: str) -> int | None:
+    return next((_number(link["href"]) for link in document["links"] if link["rel"] == relation), None)
+
+
+def _number(path: str) -> int:
+    found = re.fullmatch(r"([1-9][0-9]{0,8})\.json", path.rsplit("/", 1)[-1])
+    if found is None:
+        raise ValueError(f"{path} is not named like a revision")
+    return int(found[1])

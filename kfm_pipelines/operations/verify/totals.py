@@ -1,0 +1,104 @@
+"""Collections and DCAT pages against the Items they sum up."""
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from kfm_pipelines.catalog.documents import SHA256
+from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.operations.verify.check import UNDER_WAY, Check, looked
+from kfm_pipelines.operations.verify.published_tree import Shelf
+from kfm_pipelines.stores.layout import CATALOG, Layout
+
+
+def sums_agree(shelf: Shelf, catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
+    """`catalog` is every path there is, `items` those of the current Items."""
+    for path in catalog:
+        if _is_collection(path):
+            mine = [item for item in items if item.startswith(f"{path.removesuffix('collection.json')}items/")]
+            yield from looked("collection tells what it holds", path, lambda at: _collection(shelf, *at), (path, mine))
+        elif path.endswith("/dcat.jsonld") and "/by-time/" in path:
+            yield from looked("DCAT tells what its page holds", path, lambda at: _dcat(shelf, at), path)
+
+
+def histories_have_items(catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
+    """A key does not go away: where there are revisions, one of them is in force."""
+    parts = [path.split("/") for path in catalog]
+    keys = {(one[1], one[3].removesuffix(".json")) for one in parts if len(one) > 3 and one[2] == "history"}
+    for pipeline, key in sorted(keys):
+        item, history = Layout(pipeline).item(key), Layout(pipeline).history(key)
+        found = "" if item in items else f"{item} is gone"
+        yield Check("history has an Item", history, ok=item in items, found=found)
+
+
+def _collection(shelf: Shelf, path: str, items: Collection[str]) -> Iterator[Check]:
+    document = shelf.document(path)
+    held = [shelf.document(item) for item in items]
+    properties = [item["properties"] for item in held]
+    pairs: dict[str, tuple[object, object]] = {
+        "totals": (
+            document["kfm:totals"],
+            {
+                "items": len(held),
+                "rows": sum(one["table:row_count"] for one in properties),
+                "bytes": sum(item["assets"]["data"]["file:size"] for item in held),
+            },
+        ),
+        "versions": (
+            document["summaries"]["kfm:transform_version"],
+            sorted({one["kfm:transform_version"] for one in properties}),
+        ),
+    }
+    if held:
+        [interval] = document["extent"]["temporal"]["interval"]
+        starts = min(_time(one["start_datetime"]) for one in properties)
+        ends = max(_time(one["end_datetime"]) for one in properties)
+        pairs["times"] = ([_time(one) for one in interval], [starts, ends])
+    boxes = [item["bbox"] for item in held if item.get("bbox")]
+    if boxes:  # else it tells where the dataset is declared to be
+        pairs["place"] = (document["extent"]["spatial"]["bbox"], [_around(boxes)])
+    differing = [name for name, (said, counted) in pairs.items() if said != counted]
+    found = f"other than its Items: {', '.join(differing)}; {UNDER_WAY}" if differing else ""
+    yield Check("collection tells what it holds", path, ok=not differing, found=found)
+
+
+def _dcat(shelf: Shelf, path: str) -> Iterator[Check]:
+    page = path.removesuffix("dcat.jsonld") + "catalog.json"
+    linked = {to for rel, to in shelf.links(page, shelf.document(page)) if rel == "item"}
+    told = {_address(shelf, path, one["dcat:accessURL"]): one for one in shelf.document(path)["dcat:distribution"]}
+    apart = sorted(linked ^ told.keys())
+    differing = [item for item in sorted(linked & told.keys()) if not _same_file(shelf, path, told[item], item)]
+    found = f"not the Items that {page} links" if apart else f"other than {differing[0]}" if differing else ""
+    yield Check("DCAT tells what its page holds", path, ok=not found, found=found and f"{found}; {UNDER_WAY}")
+
+
+def _same_file(shelf: Shelf, path: str, told: dict[str, Any], item: str) -> bool:
+    document = shelf.document(item)
+    asset = document["assets"]["data"]
+    return (
+        told["dcterms:identifier"],
+        SHA256 + told["spdx:checksum"]["spdx:checksumValue"]["@value"],
+        told["dcat:byteSize"]["@value"],
+        _address(shelf, path, told["dcat:downloadURL"]),
+    ) == (document["id"], asset["file:checksum"], str(asset["file:size"]), shelf.resolved(item, asset["href"]))
+
+
+def _address(shelf: Shelf, base: str, node: dict[str, str]) -> str:
+    path = shelf.resolved(base, node["@id"])
+    if path is None:
+        raise IntegrityBroken(f"{base} leads out of the store")
+    return path
+
+
+def _is_collection(path: str) -> bool:
+    parts = path.split("/")
+    return len(parts) == 3 and parts[0] == CATALOG and parts[2] == "collection.json"
+
+
+def _time(written: str) -> datetime:
+    return datetime.fromisoformat(written)
+
+
+def _around(boxes: Collection[list[float]]) -> list[float]:
+    west, south, east, north = zip(*boxes, strict=True)
+    return [min(west), min(south), max(east), max(north)]

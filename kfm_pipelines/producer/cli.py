@@ -1,0 +1,150 @@
+"""`kfm emit`: sample objects into the bucket and messages about them by any of the three roads, or given messages."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.output import console, json_option, print_json, progress
+from kfm_pipelines.errors import MessageRefused
+from kfm_pipelines.events import fold, normalise
+from kfm_pipelines.events.notice import Priority
+from kfm_pipelines.producer.routes import ROADS, Road, Way, carrier, told
+from kfm_pipelines.producer.samples import SAMPLES
+from kfm_pipelines.producer.upload import upload
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
+from kfm_pipelines.telemetry.traces.spans import Value, context_of
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Which sample objects to upload, by which road to tell of them, and how often to repeat that."""
+
+    dataset: str
+    start: datetime
+    windows: int
+    seed: int = 0
+    copies: int = 0
+    road: Road = "s3"
+    priority: Priority = "normal"
+
+    @property
+    def messages_each(self) -> int:
+        """S3 tells of an object by itself; the other roads are ours to send on."""
+        return self.copies if self.road == "s3" else self.copies + 1
+
+
+@click.command()
+@click.option("--dataset", default="usgs/streamflow", show_default=True, type=click.Choice(sorted(SAMPLES)))
+@click.option("--windows", default=24, show_default=True, type=click.IntRange(1, 100_000), help="How many windows.")
+@click.option(
+    "--start",
+    default="2025-12-04T00",
+    show_default=True,
+    type=click.DateTime(["%Y-%m-%dT%H", "%Y-%m-%d"]),
+    help="The first window, UTC.",
+)
+@click.option("--seed", default=0, show_default=True, help="Another seed gives other readings for the same windows.")
+@click.option(
+    "--copies",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 100),
+    help="Send each notice so many times more, as SNS and SQS may do.",
+)
+@click.option(
+    "--as",
+    "road",
+    default="s3",
+    show_default=True,
+    type=click.Choice(ROADS),
+    help="What tells of the objects: S3 alone, or also auto-update notices or FIFO envelopes.",
+)
+@click.option("--fifo", is_flag=True, help="The same as --as fifo.")
+@click.option(
+    "--priority",
+    default="normal",
+    show_default=True,
+    type=click.Choice(["high", "normal", "low"]),
+    help="Of auto-update notices.",
+)
+@click.option("--group", help="Message group on the FIFO road; the dataset's pipeline by default.")
+@click.option(
+    "--body",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Send the text of this file (- for standard input) as one message instead.",
+)
+@click.option(
+    "--to",
+    "target",
+    default="topic",
+    show_default=True,
+    type=click.Choice(["topic", "queue"]),
+    help="Where messages and --body go: to the road's topic, or past it to the queue.",
+)
+@json_option
+def emit(**given: Any) -> None:
+    """Publish sample objects and events, or a message of your own."""
+    body, target, as_json, group = (given.pop(name) for name in ("body", "target", "as_json", "group"))
+    if given.pop("fifo"):
+        given["road"] = "fifo"
+    samples = Samples(**{**given, "start": given["start"].replace(tzinfo=UTC)})
+    with opened_workshop() as workshop:
+        way = carrier(workshop, samples.road, target, group or workshop.datasets[samples.dataset].pipeline)
+        if body is not None:
+            _send_traced(workshop, way, _text(body))
+            _tell({"objects": 0, "messages": 1, "keys": []}, as_json)
+            return
+        with progress("objects uploaded", samples.windows, quiet=as_json) as show:
+            keys = emit_samples(workshop, samples, way, show)
+        sent = samples.windows * samples.messages_each
+        _tell({"objects": samples.windows, "messages": sent, "keys": keys}, as_json)
+
+
+def emit_samples(workshop: Workshop, samples: Samples, way: Way, show: Callable[[int], None]) -> list[str]:
+    """Upload the samples and tell of them; return the keys they belong to, in order."""
+    dataset, sample = workshop.datasets[samples.dataset], SAMPLES[samples.dataset]
+    keys: dict[str, None] = {}
+    for number, start in enumerate(sample.windows(samples.start, samples.windows), start=1):
+        begun = datetime.now(UTC)
+        object_key, data = sample.make(start, seed=samples.seed)
+        uploaded = upload(dataset, object_key, data, start)
+        [event] = [fold(said, workshop.datasets) for said in normalise(told(uploaded, "s3"))]
+        trace = TraceContext.of_event(event.identity)  # S3's own notice leads to the same one
+        for _ in range(samples.messages_each):
+            way.send(told(uploaded, samples.road, samples.priority), {TRACEPARENT: trace.traceparent})
+        attributes: dict[str, Value] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
+        attributes |= {"kfm.event_id": event.identity, "kfm.object": event.asset_uri}
+        workshop.telemetry.spans.origin("publish_event", trace, begun, datetime.now(UTC), attributes)
+        keys |= {event.key: None}
+        show(number)
+    workshop.telemetry.flush()
+    return list(keys)
+
+
+def _send_traced(workshop: Workshop, way: Way, body: str) -> None:
+    with workshop.telemetry.spans.span("publish_event", kind="producer") as span:
+        here = context_of(span)
+        way.send(body, {TRACEPARENT: here.traceparent} if here else {})
+    workshop.telemetry.flush()
+
+
+def _text(path: Path) -> str:
+    raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise MessageRefused(f"{path.name} is not UTF-8 text, which is all that SNS and SQS carry") from None
+
+
+def _tell(sent: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        print_json(sent)
+    else:
+        console.print(f"{sent['objects']} objects uploaded, {sent['messages']} messages sent besides S3's own notices")

@@ -1,0 +1,230 @@
+"""Is a producer fit for a FIFO queue that tells messages apart by their bodies?
+
+A team writes one function that turns an event into the message it would send, and runs every check against it:
+
+    @pytest.mark.parametrize("check", fifo.CHECKS)
+    def test_our_producer(check: fifo.Check) -> None:
+        check(our_produce)
+
+`fifo_live.live_checks(queue_url)` are the same against a real queue. A check returns nothing or raises a `Violation`.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+import rfc8785
+
+from kfm_pipelines.aws.batches import Outgoing
+from kfm_pipelines.errors import BodyUnreadable
+from kfm_pipelines.events.body import read_body
+from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.producer.envelope import GROUP, LONGEST_DEDUPE_KEY, is_event_source
+from kfm_pipelines.text import quoted
+
+
+class Produce(Protocol):
+    """What a team gives: the message it would send for an event. It sends nothing itself."""
+
+    def __call__(self, dedupe_key: str, payload: Mapping[str, Any], event_time: datetime) -> Outgoing: ...
+
+
+Check = Callable[[Produce], None]
+
+
+class Violation(AssertionError):
+    """A producer that must not send to a FIFO queue, in one sentence: what was expected and what came."""
+
+
+class EnvelopeBroken(Violation):
+    """The body is not the envelope consumers read."""
+
+
+class BytesNotCanonical(Violation):
+    """The body is not canonical JSON, so another library would write the same event differently."""
+
+
+class BytesNotRepeatable(Violation):
+    """The same event comes out as other bytes, so a replay is delivered again."""
+
+
+class HashBlind(Violation):
+    """Another event comes out as the same bytes, so SQS drops it."""
+
+
+class AttributeUnsaid(Violation):
+    """An attribute tells events apart by something the body does not say; SQS never looks at it."""
+
+
+class GroupUnfit(Violation):
+    """The message group is one SQS refuses, or changes between two sends of one event."""
+
+
+DEDUPE_KEY = "landsat-2025-12-04T00:00Z"
+OTHER_KEY = "landsat-2025-12-04T00:05Z"
+PAYLOAD: Mapping[str, Any] = {"tile": "p32r29", "collection": "landsat", "cloud": {"max": 0.25, "min": 0}}
+EVENT_TIME = datetime(2025, 12, 4, tzinfo=UTC)
+
+
+def body_hash(message: Outgoing) -> str:
+    """What SQS deduplicates by: the body, never the attributes."""
+    return hashlib.sha256(message.body.encode()).hexdigest()
+
+
+def envelope_keeps_the_contract(produce: Produce) -> None:
+    """The body has the five fields, each in its form."""
+    body = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME).body
+    try:
+        document = read_body(body)
+    except BodyUnreadable as error:
+        raise EnvelopeBroken(f"the body must be JSON that the pipeline reads: {error}") from None
+    if not isinstance(document, dict):
+        raise EnvelopeBroken(f"the body must be a JSON object, not {quoted(document)}")
+    for field, (expected, holds) in _FIELDS.items():
+        if field not in document:
+            raise EnvelopeBroken(f"the body must have {field}, {expected}; its fields are {', '.join(document)}")
+        if not holds(document[field]):
+            raise EnvelopeBroken(f"{field} must be {expected}, not {quoted(document[field])}")
+
+
+def bytes_are_canonical(produce: Produce) -> None:
+    """The body is RFC 8785 JSON: keys sorted, no spaces, numbers in one form."""
+    body = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME).body
+    try:
+        expected = rfc8785.dumps(json.loads(body)).decode()
+    except ValueError as error:
+        raise BytesNotCanonical(f"the body must be JSON that RFC 8785 can write: {error}") from None
+    if body != expected:
+        at = next((n for n, pair in enumerate(zip(body, expected, strict=False)) if pair[0] != pair[1]), 0)
+        raise BytesNotCanonical(
+            f"the body must be canonical JSON (RFC 8785), {quoted(expected[at : at + 40])} where it has "
+            f"{quoted(body[at : at + 40])}"
+        )
+
+
+def same_event_gives_the_same_bytes(produce: Produce) -> None:
+    """A replay has the same body, whatever order its payload came in and whatever offset its time was written with."""
+    central = EVENT_TIME.astimezone(_CENTRAL)
+    first = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME)
+    for what, again in {
+        "sent again": produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME),
+        "with its payload in another order": produce(DEDUPE_KEY, _reordered(PAYLOAD), EVENT_TIME),
+        "with its time at another offset": produce(DEDUPE_KEY, PAYLOAD, central),
+    }.items():
+        if body_hash(again) != body_hash(first):
+            raise BytesNotRepeatable(
+                f"the same event {what} must give the same body; {_difference(first.body, again.body)}"
+            )
+
+
+def other_key_gives_another_hash(produce: Produce) -> None:
+    """Two events that differ in nothing but their dedupe_key have different bodies."""
+    first, other = (produce(key, PAYLOAD, EVENT_TIME) for key in (DEDUPE_KEY, OTHER_KEY))
+    if body_hash(first) == body_hash(other):
+        raise HashBlind(
+            f"another dedupe_key must give another body, or SQS takes the second event for the first; "
+            f"both are {quoted(first.body)}"
+        )
+
+
+def attributes_repeat_the_body(produce: Produce) -> None:
+    """What differs between the attributes of two events is in their bodies too; attributes decide nothing."""
+    first = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME)
+    again = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME)
+    for other in (
+        produce(OTHER_KEY, PAYLOAD, EVENT_TIME),
+        produce(DEDUPE_KEY, {**PAYLOAD, "tile": "p33r29"}, EVENT_TIME),
+        produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME + timedelta(hours=1)),
+    ):
+        # What differs between two sends of one event, like a trace, does not identify the event.
+        steady = [name for name in other.attributes if first.attributes.get(name) == again.attributes.get(name)]
+        for name in steady:
+            value = other.attributes[name]
+            if value != first.attributes.get(name) and value not in _texts(other.body):
+                raise AttributeUnsaid(
+                    f"attribute {quoted(name)} differs from event to event, so the body must say it too; "
+                    f"{quoted(value)} is not there"
+                )
+
+
+def group_is_legal_and_steady(produce: Produce) -> None:
+    """SQS takes the group, and an event keeps it: some queues deduplicate within a group only."""
+    first, again = (produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME).group for _ in range(2))
+    if not GROUP.fullmatch(first):
+        raise GroupUnfit(f"a group must be 1 to 128 letters, digits or punctuation without spaces, not {quoted(first)}")
+    if first != again:
+        raise GroupUnfit(f"an event must keep its group; it was {quoted(first)}, then {quoted(again)}")
+
+
+CHECKS: tuple[Check, ...] = (
+    envelope_keeps_the_contract,
+    bytes_are_canonical,
+    same_event_gives_the_same_bytes,
+    other_key_gives_another_hash,
+    attributes_repeat_the_body,
+    group_is_legal_and_steady,
+)
+
+_CENTRAL = datetime.fromisoformat("2025-12-04T00:00:00-06:00").tzinfo
+
+
+def _is_uuid7(value: object) -> bool:
+    try:
+        return isinstance(value, str) and str(UUID(value)) == value and UUID(value).version == 7
+    except ValueError:
+        return False
+
+
+def _is_timestamp(value: object) -> bool:
+    try:
+        return isinstance(value, str) and read_timestamp(value) == EVENT_TIME
+    except ValueError:
+        return False
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_DEDUPE_KEY and value.isprintable()
+
+
+_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "event_id": ("a UUID of version 7", _is_uuid7),
+    "event_source": ("kfm.<domain>.<pipeline>", lambda value: is_event_source(str(value))),
+    "event_time": (f"the event's own time in RFC 3339, here {EVENT_TIME.isoformat()}", _is_timestamp),
+    "dedupe_key": (f"1 to {LONGEST_DEDUPE_KEY} printable characters", _is_key),
+    "payload": ("an object that holds what was given", lambda value: _holds(value, PAYLOAD)),
+}
+
+
+def _holds(value: object, given: Mapping[str, Any]) -> bool:
+    return isinstance(value, dict) and all(value.get(name) == said for name, said in given.items())
+
+
+def _reordered(payload: Mapping[str, Any]) -> dict[str, Any]:
+    backwards = reversed(list(payload.items()))
+    return {name: _reordered(value) if isinstance(value, Mapping) else value for name, value in backwards}
+
+
+def _texts(body: str) -> set[str]:
+    """Every value in the body, as an attribute would write it."""
+    try:
+        left: list[Any] = [json.loads(body)]
+    except ValueError:
+        return {body}
+    found: set[str] = set()
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        else:
+            found.add(one if isinstance(one, str) else json.dumps(one))
+    return found
+
+
+def _difference(first: str, again: str) -> str:
+    at = next((n for n, pair in enumerate(zip(first, again, strict=False)) if pair[0] != pair[1]), 0)
+    return f"{quoted(first[at : at + 40])} became {quoted(again[at : at + 40])}"

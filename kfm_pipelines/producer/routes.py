@@ -1,0 +1,105 @@
+"""The three roads a message can take into the pipeline: what it says on each, and what carries it there."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from kfm_pipelines.aws.batches import Outgoing
+from kfm_pipelines.aws.queue import Queue
+from kfm_pipelines.errors import ProducerMistaken
+from kfm_pipelines.events import normalise
+from kfm_pipelines.events.notice import ObjectNotice, Priority
+from kfm_pipelines.producer.envelope import object_envelope
+from kfm_pipelines.producer.messages import auto_update, routing_attributes, s3_notification
+from kfm_pipelines.producer.send import FifoProducer
+from kfm_pipelines.producer.upload import Topic, Uploaded
+from kfm_pipelines.services import Workshop
+
+Road = Literal["s3", "auto-update", "fifo"]
+ROADS: tuple[Road, ...] = ("s3", "auto-update", "fifo")
+
+
+class Way(Protocol):
+    """What takes a body and sees it on its way."""
+
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedNotices:
+    """The notice topic, or past it the queue it leads to. The attributes are read off the body, so they agree."""
+
+    workshop: Workshop
+    past_the_topic: bool
+
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
+        dataset, priority = _said(body)
+        settings = self.workshop.settings
+        if self.past_the_topic:
+            Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
+        else:
+            product = self.workshop.datasets[dataset].product
+            said = routing_attributes(dataset, product, priority)
+            Topic(settings.notice_topic).send(body, {**(attributes or {}), **said})
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """The FIFO topic or queue, in one group."""
+
+    producer: FifoProducer
+    group: str
+
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
+        self.producer.send_all([Outgoing(body, attributes or {}, self.group)])
+
+
+def carrier(workshop: Workshop, road: Road, target: str, group: str) -> Way:
+    """What carries messages on this road, through its topic or past it to the queue."""
+    settings = workshop.settings
+    to_queue = target == "queue"
+    if road == "auto-update":
+        return RoutedNotices(workshop, to_queue)
+    if road == "fifo":
+        end = Queue(settings.fifo_queue) if to_queue else Topic(settings.fifo_queue)
+        hits = partial(workshop.telemetry.metrics.count, "sqs_fifo.dedupe_window_hits")
+        return InOrder(FifoProducer(end, on_window_hit=hits), group)
+    return workshop.queue if to_queue else Topic(settings.topic)
+
+
+def told(uploaded: Uploaded, road: Road, priority: Priority = "normal") -> str:
+    """The message about an uploaded object, as this road's senders write it."""
+    if road == "auto-update":
+        return json.dumps(_auto_update(uploaded, priority))
+    said: dict[str, Any] = {
+        "bucket": uploaded.bucket,
+        "object_key": uploaded.object_key,
+        "etag": uploaded.etag,
+        "size": uploaded.size,
+        "version_id": uploaded.version_id,
+        "event_time": uploaded.event_time,
+    }
+    if road == "fifo":
+        return object_envelope(uploaded.dataset.event_source, **said).body
+    return json.dumps(s3_notification(**said))
+
+
+def _auto_update(uploaded: Uploaded, priority: Priority) -> dict[str, object]:
+    return auto_update(
+        dataset=uploaded.dataset.dataset,
+        asset_uri=f"s3://{uploaded.bucket}/{uploaded.object_key}",
+        content_etag=f'"{uploaded.etag}"',
+        granule_start=uploaded.event_time,
+        granule_end=None,
+        event_time=uploaded.event_time,
+        priority=priority,
+    )
+
+
+def _said(body: str) -> tuple[str, Priority]:
+    match normalise(body):
+        case (ObjectNotice(dataset=str(dataset), priority=priority),):
+            return dataset, priority
+    raise ProducerMistaken("an auto-update notice names one asset of one dataset; this message does not")

@@ -1,0 +1,148 @@
+"""Heritage sites: a synthetic register. No site in it exists, and every name says so.
+
+Sites lie in clusters around invented centres. Most clusters are large enough to be shown; some are small on purpose, so
+that masking has something to hold back. Every month two sites are added and two are gone.
+"""
+
+import random
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.events.windows import window_of
+from kfm_pipelines.producer.samples.sample import parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# How many sites are always there, by cluster.
+CLUSTERS = (24,) * 8 + (8,) * 5 + (2,) * 7 + (1, 1)
+ROTATING, MONTHS_A_TURN = 24, 12  # these come and go: half of them are there at a time
+SPREAD_KM = 2.5
+KM_A_DEGREE = 111.2
+UTM_14N = "EPSG:32614"
+
+CLASSES = {"generalised": 60, "restricted": 30, "withheld": 10}
+TYPES = ("settlement", "earthwork", "quarry", "camp", "trail", "burial place")
+OWNERS = ("private", "county", "state", "federal", "tribal", None)
+PERIODS = ("before contact", "contact", "territorial", "unknown")
+CONDITIONS = ("good", "fair", "poor", None)
+BEARINGS = ("north", "east", "south", "west")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One synthetic site; what is known of it stays the same from month to month."""
+
+    number: int
+    latitude: float
+    longitude: float
+    sensitivity: str
+    site_type: str
+    land_owner: str | None
+    period: str
+    condition: str | None
+    directions: str | None
+
+    def is_there(self, month: int) -> bool:
+        """`month` counts from the year 0."""
+        turn = self.number - sum(CLUSTERS)
+        return turn <= 0 or (month + turn) % MONTHS_A_TURN < MONTHS_A_TURN // 2
+
+
+def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
+    """The register of the month that window_start falls in, in the declared columns."""
+    import pyarrow as pa
+
+    month = window_of(window_start, "month").start
+    sites = [site for site in _sites(seed) if site.is_there(month.year * 12 + month.month)]
+    eastings, northings = _projected(sites)
+    text, number = pa.string(), pa.float64()
+    return pa.table(
+        {
+            "site_id": pa.array([f"SYN-{site.number:04d}" for site in sites], text),
+            "site_name": pa.array([f"Synthetic site {site.number:03d}" for site in sites], text),
+            "sensitivity": pa.array([site.sensitivity for site in sites], text),
+            "latitude": pa.array([site.latitude for site in sites], number),
+            "longitude": pa.array([site.longitude for site in sites], number),
+            "easting": pa.array(eastings, number),
+            "northing": pa.array(northings, number),
+            "directions": pa.array([site.directions for site in sites], text),
+            "site_type": pa.array([site.site_type for site in sites], text),
+            "land_owner": pa.array([site.land_owner for site in sites], text),
+            "period": pa.array([site.period for site in sites], text),
+            "condition": pa.array([site.condition for site in sites], text),
+            "surveyed_on": pa.array([_surveyed(site, month, seed) for site in sites], pa.date32()),
+        }
+    )
+
+
+def heritage_object(window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]:
+    """The month's object key, as the declaration's pattern wants it, and its Parquet bytes."""
+    month = window_of(window_start, "month").start
+    return f"heritage/sites/{month:%Y/%m}/register-01.parquet", parquet(heritage_table(month, seed=seed))
+
+
+@cache
+def _sites(seed: int) -> tuple[Site, ...]:
+    clusters = [cluster for cluster, size in enumerate(CLUSTERS) for _ in range(size)]
+    clusters += [turn % len(CLUSTERS) for turn in range(ROTATING)]
+    return tuple(_site(number, cluster, seed) for number, cluster in enumerate(clusters, start=1))
+
+
+def _site(number: int, cluster: int, seed: int) -> Site:
+    chance = _chance(seed, "site", number)
+    latitude, longitude = _centre(cluster, seed)
+    latitude += chance.gauss(0, SPREAD_KM) / KM_A_DEGREE
+    longitude += chance.gauss(0, SPREAD_KM) / (KM_A_DEGREE * 0.78)  # degrees of longitude are shorter in Kansas
+    [sensitivity] = chance.choices(list(CLASSES), weights=list(CLASSES.values()))
+    return Site(
+        number=number,
+        latitude=round(latitude, 6),  # coarse enough that no machine's last bit shows
+        longitude=round(longitude, 6),
+        sensitivity=sensitivity,
+        site_type=chance.choice(TYPES),
+        land_owner=chance.choice(OWNERS),
+        period=chance.choice(PERIODS),
+        condition=chance.choice(CONDITIONS),
+        directions=_directions(chance),
+    )
+
+
+def _centre(cluster: int, seed: int) -> tuple[float, float]:
+    """Kansas in 24 squares; one centre in the middle part of each, so that clusters stay apart."""
+    chance = _chance(seed, "centre", cluster)
+    row, column = divmod(cluster, 6)
+    return 37.3 + (row + chance.uniform(0.3, 0.7)) * 0.6, -101.6 + (column + chance.uniform(0.3, 0.7)) * 1.05
+
+
+def _directions(chance: random.Random) -> str | None:
+    if chance.random() < 0.2:
+        return None
+    bearing, metres = chance.choice(BEARINGS), chance.randrange(50, 500, 10)
+    return f"{chance.randint(1, 9)} km {bearing} of the made-up crossing, then {metres} m on foot"
+
+
+def _surveyed(site: Site, month: datetime, seed: int) -> date:
+    day = _chance(seed, "survey", site.number, month.isoformat()).randint(1, monthrange(month.year, month.month)[1])
+    return date(month.year, month.month, day)
+
+
+def _projected(sites: "list[Site]") -> tuple[list[float | None], list[float | None]]:
+    """Easting and northing, which the register lacks for every ninth site."""
+    from pyproj import Transformer
+
+    to_utm = Transformer.from_crs("EPSG:4326", UTM_14N, always_xy=True)
+    found = to_utm.transform([site.longitude for site in sites], [site.latitude for site in sites])
+    eastings, northings = (
+        [None if site.number % 9 == 0 else round(metres, 1) for site, metres in zip(sites, axis, strict=True)]
+        for axis in found
+    )
+    return eastings, northings
+
+
+def _chance(*what: object) -> random.Random:
+    # Seeded by text, which Python hashes with SHA-512: the same on every platform, unlike hash().
+    return random.Random("heritage:" + ":".join(map(str, what)))  # noqa: S311 -- invented data, no secret

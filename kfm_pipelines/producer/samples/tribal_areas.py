@@ -1,0 +1,96 @@
+"""Drought by tribal area: files in the publisher's form, of nations that do not exist, with invented numbers."""
+
+import random
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.events.windows import window_of
+from kfm_pipelines.producer.samples.sample import parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NATIONS = "ABCDEFGHIJKLMNOP"
+DROUGHT = ("D0", "D1", "D2", "D3", "D4")
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A reservation, or the trust land outside it: both have the same GNIS number."""
+
+    gnis: str
+    name: str
+    kind: str
+    lsad: str
+    square_metres: float
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of an area is in one class of drought."""
+
+    area: Area
+    drought: str
+    percent: float
+
+
+def tribal_areas_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
+    """The map that is valid on the day window_start falls in, in the columns of the publisher."""
+    import pyarrow as pa
+
+    day = window_of(window_start, "day").start.date()
+    shares = [share for area in _areas(seed) for share in _shares(area, day, seed)]
+    text, number = pa.string(), pa.float64()
+    return pa.table(
+        {
+            "GNIS": pa.array([share.area.gnis for share in shares], text),
+            "Name": pa.array([share.area.name for share in shares], text),
+            "NameLSAD": pa.array([f"{share.area.name} {share.area.kind}" for share in shares], text),
+            "LSAD": pa.array([share.area.lsad for share in shares], text),
+            "Date": pa.array([day] * len(shares), pa.date32()),
+            "USDM Class": pa.array([share.drought for share in shares], text),
+            "Total Area (m^2)": pa.array([share.area.square_metres for share in shares], number),
+            "USDM Class Area (m^2)": pa.array([s.area.square_metres * s.percent / 100 for s in shares], number),
+            "USDM Class Area (%)": pa.array([share.percent for share in shares], number),
+        }
+    )
+
+
+def tribal_areas_object(window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]:
+    """The day's object key, as the declaration's pattern wants it, and its Parquet bytes."""
+    day = window_of(window_start, "day").start
+    key = f"drought/tribal-areas/{day:%Y/%m/%d}/USDM_{day:%Y-%m-%d}.parquet"
+    return key, parquet(tribal_areas_table(day, seed=seed))
+
+
+def _areas(seed: int) -> list[Area]:
+    areas: list[Area] = []
+    for place, letter in enumerate(NATIONS):
+        chance = _chance(seed, letter)
+        gnis, name = f"9990{place:04d}", f"Example Nation {letter}"  # real numbers are far lower
+        areas.append(Area(gnis, name, "Reservation", "86", float(chance.randint(10**7, 10**9))))
+        if place % 3 == 0:
+            areas.append(Area(gnis, name, "Off-Reservation Trust Land", "OT", float(chance.randint(10**5, 10**7))))
+    return areas
+
+
+def _shares(area: Area, day: date, seed: int) -> list[Share]:
+    """One to three classes in a row; what is left over is in none. An area that is all in one class is a little more
+    than all of it, as in the real files."""
+    chance = _chance(seed, area.gnis, area.lsad, day.isoformat())
+    first, count = chance.randrange(len(DROUGHT)), chance.randint(0, 3)
+    classes = DROUGHT[first : first + count]
+    if len(classes) == 1 and chance.random() < 0.5:
+        return [Share(area, classes[0], 100.001)]
+    cuts = sorted(round(chance.uniform(1, 100), 6) for _ in classes)
+    return [
+        Share(area, drought, round(above - below, 6))
+        for drought, below, above in zip(classes, [0.0, *cuts], cuts, strict=False)
+        if above > below
+    ]
+
+
+def _chance(*what: object) -> random.Random:
+    # Seeded by text, which Python hashes with SHA-512: the same on every platform, unlike hash().
+    return random.Random("tribal-areas:" + ":".join(map(str, what)))  # noqa: S311 -- invented data, no secret

@@ -1,0 +1,80 @@
+"""Sends FIFO envelopes, to a topic or straight to a queue, relying on deduplication by content.
+
+No deduplication id is given: the body is all that tells two events apart, for SQS as for us, so a send that is repeated
+within five minutes, here or by whoever calls, is delivered once.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from kfm_pipelines.aws.batches import Outgoing, Refused, batches
+from kfm_pipelines.errors import ProducerMistaken, SendIncomplete
+from kfm_pipelines.producer.envelope import Envelope, checked_group, outgoing
+
+WINDOW_SECONDS = 300.0  # in which SQS tells equal bodies
+
+
+class Carrier(Protocol):
+    """A FIFO topic or a FIFO queue."""
+
+    name: str
+
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]: ...
+
+
+class FifoProducer:
+    """`on_window_hit` is called for each message whose body this producer has sent within five minutes before: it is
+    taken, and not delivered again."""
+
+    def __init__(self, carrier: Carrier, on_window_hit: Callable[[], None] = lambda: None) -> None:
+        self._carrier = carrier
+        self._on_window_hit = on_window_hit
+        self._sent: dict[bytes, float] = {}
+
+    def send(self, event: Envelope, group: str | None = None, routing: Sequence[str] = ()) -> None:
+        """Send one event; its pipeline is its group unless told otherwise. See `outgoing` for `routing`."""
+        self.send_all([outgoing(event, group, routing)])
+
+    def send_all(self, messages: Sequence[Outgoing]) -> None:
+        """Send all, in order. What was not taken is tried once more, after the others, and then named."""
+        for message in messages:
+            checked_group(message.group)
+        everything = dict(enumerate(messages))
+        refused = self._send(everything)
+        passing = {one.position: everything[one.position] for one in refused if not one.for_good}
+        left = [one for one in refused if one.for_good] + self._send(passing)
+        lost = {one.position for one in left}
+        self._remember(message.body for position, message in everything.items() if position not in lost)
+        if left:
+            raise _not_taken(self._carrier.name, len(messages), left)
+
+    def _remember(self, bodies: Iterable[str]) -> None:
+        """Each body that was taken, for as long as SQS remembers it. One within the window does not begin it anew."""
+        now = time.monotonic()
+        while self._sent and now - next(iter(self._sent.values())) >= WINDOW_SECONDS:  # the earliest comes first
+            del self._sent[next(iter(self._sent))]
+        for body in bodies:
+            digest = hashlib.sha256(body.encode()).digest()
+            if digest in self._sent:
+                self._on_window_hit()
+            else:
+                self._sent[digest] = now
+
+    def _send(self, messages: Mapping[int, Outgoing]) -> list[Refused]:
+        refused: list[Refused] = []
+        for batch in batches(messages):
+            positions = list(batch)
+            answer = self._carrier.send_batch(list(batch.values()))
+            refused += [Refused(positions[one.position], one.code, one.for_good) for one in answer]
+        return refused
+
+
+def _not_taken(name: str, sent: int, left: Sequence[Refused]) -> ProducerMistaken | SendIncomplete:
+    ordered = sorted(left, key=lambda one: one.position)
+    which = ", ".join(f"number {one.position + 1} ({one.code})" for one in ordered)
+    sentence = f"{name} did not take {len(left)} of {sent} messages: {which}"
+    if all(one.for_good for one in left):
+        return ProducerMistaken(sentence)
+    return SendIncomplete(sentence, tuple(one.position for one in ordered))

@@ -1,0 +1,71 @@
+"""The other end of the queue: upload objects and publish messages, for producers, demonstrations and tests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kfm_pipelines.aws.batches import Outgoing, Refused, entries, refusals, text_attributes
+from kfm_pipelines.aws.clients import s3_client, sns_client
+from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import SettingsInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """An object in a dataset's bucket, with all that a message about it may say."""
+
+    dataset: Dataset
+    object_key: str
+    etag: str
+    size: int
+    version_id: str | None
+    event_time: datetime
+
+    @property
+    def bucket(self) -> str:
+        return self.dataset.input.bucket
+
+
+def upload(dataset: Dataset, object_key: str, data: bytes, event_time: datetime) -> Uploaded:
+    """Put an object into the dataset's bucket. S3 sends a notice of its own."""
+    bucket = dataset.input.bucket
+    with translated(f"uploading {object_key} to {bucket}"):
+        answer = s3_client().put_object(Bucket=bucket, Key=object_key, Body=data)
+    return Uploaded(dataset, object_key, answer["ETag"].strip('"'), len(data), answer.get("VersionId"), event_time)
+
+
+class Topic:
+    """An SNS topic, by name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._known_arn: str | None = None
+
+    def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
+        """Publish one message; subscriptions filter by its attributes."""
+        said = text_attributes(attributes or {})
+        with translated(f"publishing to topic {self.name}"):
+            sns_client().publish(TopicArn=self._arn, Message=body, MessageAttributes=said)
+
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
+        """Publish up to ten messages to a FIFO topic; return those that SNS did not take."""
+        with translated(f"publishing to topic {self.name}"):
+            answer = sns_client().publish_batch(
+                TopicArn=self._arn, PublishBatchRequestEntries=entries(batch, "Message")
+            )
+        return refusals(answer)
+
+    @property
+    def _arn(self) -> str:
+        if self._known_arn is None:
+            self._known_arn = _arn_of(self.name)
+        return self._known_arn
+
+
+def _arn_of(name: str) -> str:
+    for page in sns_client().get_paginator("list_topics").paginate():
+        for topic in page["Topics"]:
+            if topic["TopicArn"].rsplit(":", 1)[-1] == name:
+                return topic["TopicArn"]
+    raise SettingsInvalid(f"there is no topic {name!r}; `kfm doctor --fix` creates it")

@@ -1,0 +1,187 @@
+"""Five assets for a dataset: compute, mask, validate, stage, publish. Each takes any number of keys."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
+from kfm_pipelines.orchestration.metadata import column_schema
+from kfm_pipelines.orchestration.names import asset_key, group_of, partitions_of, pool_of
+from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.stages.assets import run_metadata
+from kfm_pipelines.stages.assets.hooks import run_hooks, tell_start
+from kfm_pipelines.stages.assets.io_manager import Handoffs
+from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.stages.handoff import HandoffStream
+from kfm_pipelines.stages.trigger import Purpose
+
+KEYS_PER_BACKFILL_RUN = 200
+
+
+def dataset_assets(dataset: Dataset, published: Table | None = None) -> list[dg.AssetsDefinition]:
+    """`published` is the table that readers get, where that is known before anything is published."""
+    return [_compute(dataset), _mask(dataset), _validate(dataset), _stage(dataset), _publish(dataset, published)]
+
+
+def _compute(dataset: Dataset) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        "compute",
+        "The objects of one window, checked against what their events promised, as one table. Restricted.",
+        kinds={"s3", "parquet"},
+        hands_on=True,
+    )
+    def compute(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Handoffs:
+        tell_start(workshop.open(), dataset, context.run.run_id)
+        batch = _batch(context, workshop, dataset)
+        return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
+
+    return compute
+
+
+def _mask(dataset: Dataset) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        "mask",
+        f"The table after masking policy '{dataset.policy}'. From here on the bytes are the ones published.",
+        kinds={"parquet"},
+        ins={"computed": dg.AssetIn(asset_key(dataset, "compute"))},
+        hands_on=True,
+    )
+    def mask(context: dg.AssetExecutionContext, workshop: WorkshopResource, computed: Handoffs) -> Handoffs:
+        batch = _batch(context, workshop, dataset)
+        return Handoffs(_reported(context, batch, batch.mask(computed)))
+
+    return mask
+
+
+def _validate(dataset: Dataset) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        "validate",
+        "Every gate's verdict on every key's table, recorded with the digest of the bytes it judged.",
+        kinds={"parquet"},
+        ins={"masked": dg.AssetIn(asset_key(dataset, "mask"))},
+        check_specs=_checks(dataset, "validate", TABLE_GATES),
+    )
+    def validate(
+        context: dg.AssetExecutionContext, workshop: WorkshopResource, masked: Handoffs
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        batch = _batch(context, workshop, dataset)
+        judgements = batch.validate(masked)
+        run_metadata.log_notes(context, batch)
+        return dg.MaterializeResult(
+            metadata={"keys_judged": len({judgement.key for judgement in judgements})},
+            check_results=[run_metadata.check_result(gate, judgements) for gate in TABLE_GATES],
+        )
+
+    return validate
+
+
+def _stage(dataset: Dataset) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        "stage",
+        "The candidate revision, Parquet, STAC Item and provenance, complete and valid, where no reader looks; and the "
+        "verdict of an independent verifier on exactly these bytes.",
+        kinds={"parquet", "stac"},
+        deps=[asset_key(dataset, "mask"), asset_key(dataset, "validate")],
+        check_specs=_checks(dataset, "stage", RELEASE_GATES),
+    )
+    def stage(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        batch = _batch(context, workshop, dataset)
+        judgements = batch.stage(context.partition_keys)
+        run_metadata.log_notes(context, batch)
+        run_metadata.show_care(context, batch, judgements)
+        return dg.MaterializeResult(
+            metadata={"keys_staged": len({judgement.key for judgement in judgements})},
+            check_results=[run_metadata.check_result(gate, judgements) for gate in RELEASE_GATES],
+        )
+
+    return stage
+
+
+def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        "publish",
+        f"{dataset.description} Published by one swap of the STAC Item, after the verdicts are checked again.",
+        kinds={"parquet", "stac"},
+        deps=[asset_key(dataset, "stage")],
+        # A release that somebody has to see first is not published by its run.
+        output_required=False,
+        metadata={"dagster/column_schema": column_schema(published)} if published else {},
+        freshness_policy=_freshness(dataset),
+    )
+    def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+        batch = _batch(context, workshop, dataset)
+        releases = batch.publish(context.partition_keys)
+        for problem in refresh_stale(workshop.open()):
+            context.log.warning("%s; a later run or tick writes it", problem)
+        run_metadata.log_notes(context, batch)
+        if run_metadata.settle_run(context, batch, dataset, releases):
+            yield dg.MaterializeResult(metadata={"keys_published": len(releases)})
+
+    return publish
+
+
+def _freshness(dataset: Dataset) -> dg.FreshnessPolicy | None:
+    """Of the newest publication, whichever key it is of."""
+    declared = dataset.slo.freshness
+    return dg.FreshnessPolicy.time_window(fail_window=declared) if declared else None
+
+
+def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.AssetCheckSpec]:
+    stops = "A red key stops here and is dead-lettered; the green ones come again without it."
+    key = asset_key(dataset, stage)
+    return [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in gates]
+
+
+def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
+    """The hand-offs, and after the last one what became of the keys that are not among them."""
+    yield from handoffs
+    run_metadata.log_notes(context, batch)
+    run_metadata.stop_if_all_failed(context, batch)
+
+
+def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, dataset: Dataset) -> Batch:
+    return Batch(workshop.open(), dataset, context.run.run_id, Purpose.of(context.run.tags))
+
+
+def stage_asset(
+    dataset: Dataset,
+    stage: str,
+    description: str,
+    *,
+    kinds: set[str],
+    hands_on: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    **particulars: Any,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """What all assets of a dataset have in common."""
+    decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+        key=asset_key(dataset, stage),
+        description=description,
+        group_name=group_of(dataset),
+        partitions_def=partitions_of(dataset),
+        # The same for the whole chain, or a backfill would split it into runs without their gates.
+        backfill_policy=dg.BackfillPolicy.multi_run(KEYS_PER_BACKFILL_RUN),
+        pool=pool_of(dataset),
+        kinds=kinds,
+        owners=dataset.owners,
+        tags={**dataset.tags, "stage": stage},
+        metadata={
+            "dataset": dataset.dataset,
+            "licence": dataset.licence.id,
+            "policy": dataset.policy,
+            **(metadata or {}),
+        },
+        io_manager_key="handoffs" if hands_on else None,
+        hooks=run_hooks(dataset, stage),
+        **particulars,
+    )
+    return decorator

@@ -1,0 +1,72 @@
+"""Hand-offs between assets: each key's table as a Parquet file in the work tier, one after the other, never pickle."""
+
+from functools import partial
+
+import dagster as dg
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.stages.handoff import Handoff, HandoffStream
+from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.stores import Layout
+
+
+class Handoffs:
+    """The tables of a run's keys, produced or read one at a time, so that a large batch needs little memory."""
+
+    def __init__(self, source: HandoffStream) -> None:
+        self._source = source
+
+    def __iter__(self) -> HandoffStream:
+        return self._source
+
+
+class ParquetHandoffs(dg.ConfigurableIOManager):
+    """Writes what an asset hands on for each of its keys; reads it for the keys that are still in the run."""
+
+    workshop: dg.ResourceDependency[WorkshopResource]
+
+    def handle_output(self, context: dg.OutputContext, obj: Handoffs) -> None:
+        workshop = self.workshop.open()
+        handoffs = iter(obj)
+        handoff = next(handoffs, None)
+        while handoff is not None:
+            try:
+                workshop.store.write(_path(workshop, context.asset_key, handoff.claim), handoff.data)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure, and the others go on
+                handoff = _thrown(handoffs, error)
+            else:
+                handoff = next(handoffs, None)
+
+    def load_input(self, context: dg.InputContext) -> Handoffs:
+        return Handoffs(_read(self.workshop.open(), context))
+
+
+def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
+    """Let the stage that made the hand-off deal with what became of it; return the next one."""
+    try:
+        return handoffs.throw(error)
+    except StopIteration:
+        return None
+
+
+def _read(workshop: Workshop, context: dg.InputContext) -> HandoffStream:
+    step = context.step_context
+    batch = Batch(workshop, _dataset(workshop, context.asset_key), step.run_id, Purpose.of(step.run_tags))
+    for claim in batch.held(context.asset_partition_keys):
+        path = _path(workshop, context.asset_key, claim)
+        yield Handoff(claim, partial(workshop.store.read, path))
+
+
+def _dataset(workshop: Workshop, asset_key: dg.AssetKey) -> Dataset:
+    return workshop.datasets["/".join(asset_key.path[:-1])]
+
+
+def _path(workshop: Workshop, asset_key: dg.AssetKey, claim: Claim) -> str:
+    layout = Layout(_dataset(workshop, asset_key).pipeline)
+    # Before masking a table is restricted; every other hand-off is masked.
+    unmasked = asset_key.path[-1] == "compute"
+    return layout.computed(claim.key, claim.epoch) if unmasked else layout.masked(claim.key, claim.epoch)

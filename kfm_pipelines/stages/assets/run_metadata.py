@@ -1,0 +1,181 @@
+"""What a run tells the people who look at it in Dagster."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.gates import Finding
+from kfm_pipelines.gates.verdict import WORST_FIRST
+from kfm_pipelines.orchestration.metadata import column_schema, picture, place
+from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.stages.handoff import Judgement
+from kfm_pipelines.stages.previews.previews import CareShown
+from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.text import one_line
+
+SHOWN = 50
+LONGEST_NOTE = 1000
+MAPS_SHOWN = 20  # a picture takes a third of a second and some 40 kB of the event log
+
+
+def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
+    for key, note in batch.notes.items():
+        context.log.info("%s: %s", key, one_line(note.removeprefix(f"{key}: "), LONGEST_NOTE))
+
+
+def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
+    """With no key left to go on with, and none that is merely unchanged, the stage that lost them is the red one. What
+    is unchanged is told by the last stage, which is the red one then."""
+    keys = context.partition_keys
+    if batch.held(keys):
+        return
+    entries = last_entries_of_run(batch.database, context.run.run_id, keys)
+    if any(_is_settled(entries.get(key)) for key in keys):
+        return
+    raise dg.Failure(_summary(keys, entries, batch.notes), allow_retries=False)
+
+
+def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckResult:
+    """One result for all keys of the run, with the red ones and their findings as a table."""
+    verdicts = [judgement for judgement in judgements if judgement.verdict.gate == gate]
+    red = [judgement for judgement in verdicts if not judgement.verdict.passed]
+    findings = _in_order(verdicts)
+    metadata: dict[str, Any] = {"keys_judged": len(verdicts), "keys_red": len(red)}
+    if findings:
+        metadata["findings"] = dg.MetadataValue.table([_record(*found) for found in findings[:SHOWN]])
+        metadata["findings_in_all"] = len(findings)
+    return dg.AssetCheckResult(
+        check_name=gate,
+        passed=not red,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=_described(len(red), len(verdicts)),
+        metadata=metadata,
+    )
+
+
+def _described(red: int, judged: int) -> str:
+    if not judged:
+        return "no key came as far as this gate"
+    return f"{red} of {judged} keys are red" if red else f"{judged} keys are green"
+
+
+def _in_order(judgements: Sequence[Judgement]) -> list[tuple[str, Finding]]:
+    """The worst finding of each key, then the others: of many keys none must hide another."""
+    firsts: list[tuple[str, Finding]] = []
+    others: list[tuple[str, Finding]] = []
+    for judgement in judgements:
+        ordered = sorted(judgement.verdict.findings, key=lambda finding: WORST_FIRST.index(finding.severity))
+        firsts += [(judgement.key, finding) for finding in ordered[:1]]
+        others += [(judgement.key, finding) for finding in ordered[1:]]
+    return [*sorted(firsts, key=_rank), *sorted(others, key=_rank)]
+
+
+def _rank(found: tuple[str, Finding]) -> tuple[int, str]:
+    return WORST_FIRST.index(found[1].severity), found[0]
+
+
+def _record(key: str, finding: Finding) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "key": key,
+            "rule": finding.rule,
+            "severity": finding.severity.value,
+            "subject": finding.subject,
+            "expected": finding.expected,
+            "found": finding.measured,
+            "sample": finding.sample,
+        }
+    )
+
+
+def show_care(context: dg.AssetExecutionContext, batch: Batch, judgements: Sequence[Judgement]) -> None:
+    """For masked releases: how much was masked, as numbers that Dagster plots over time, and the map that readers will
+    see. Both come from what would be published, never from what it was made of."""
+    shown = list(dict.fromkeys(one.key for one in judgements if one.verdict.passed and one.verdict.gate == "care"))
+    shown = shown[:MAPS_SHOWN]
+    _attach(context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_shown(shown).items()})
+
+
+def settle_run(
+    context: dg.AssetExecutionContext, batch: Batch, dataset: Dataset, published: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Say per key what came of it, and whether all of them are materialized. If a key of the run is still open the run
+    ends red, naming it, after recording the others as materialized: they are published, whatever happened beside them.
+    A key whose release awaits review is neither published nor a failure."""
+    keys = context.partition_keys
+    entries = last_entries_of_run(batch.database, context.run.run_id, keys)
+    settled = [key for key in keys if _is_settled(entries.get(key))]
+    unsettled = [key for key in keys if key not in settled and key not in batch.waiting]
+    maps = batch.shown.maps({key: published[key] for key in settled if key in published})
+    told = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
+    told = {key: {**said, **_map_metadata(maps.get(key))} for key, said in told.items()}
+    if len(settled) == len(keys):
+        _attach(context, told)
+        return True
+    for key, metadata in told.items():
+        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
+    if unsettled:
+        raise dg.Failure(_summary(unsettled, entries, batch.notes), allow_retries=False)
+    return False
+
+
+def _care_metadata(shown: CareShown) -> dict[str, Any]:
+    metadata: dict[str, Any] = {f"care/{name}": value for name, value in shown.numbers.items()}
+    metadata["care/policy"] = shown.policy
+    metadata["care/map"] = picture(shown.png, "what readers will see")
+    return metadata
+
+
+def _map_metadata(png: bytes | None) -> dict[str, Any]:
+    return {"map": picture(png, "where it is")} if png else {}
+
+
+def _attach(context: dg.AssetExecutionContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:
+    """Each key's metadata on its own materialization. `context.add_asset_metadata` does the same, but reads all
+    partitions of the dataset from the database for every key: 44 ms a key with 200 partitions, and growing."""
+    step = context.get_step_execution_context()
+    for key, values in metadata.items():
+        step._metadata_accumulator = step._metadata_accumulator.with_additional_asset_metadata(
+            asset_key=context.asset_key, metadata=values, partition_key=key
+        )
+
+
+def _key_metadata(
+    batch: Batch, dataset: Dataset, key: str, entry: Entry, release: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    layout = Layout(dataset.pipeline)
+    metadata: dict[str, Any] = {"outcome": entry.outcome.value if entry.outcome else "OPEN"}
+    metadata["trace"] = batch.trace_of(key)  # kfm trace shows it
+    if "revision" in entry.detail:
+        metadata["revision"] = entry.detail["revision"]
+    if "reason" in entry.detail:
+        metadata["reason"] = entry.detail["reason"]
+    if release:
+        metadata |= {
+            "dagster/row_count": release["rows"],
+            "dagster/column_schema": column_schema(batch.shown.table(key)),
+            "bytes": release["bytes"],
+            "item": place(batch.shown.store_url, layout.item(key)),
+            "data": place(batch.shown.store_url, layout.processed(key)),
+            "sha256": release["content_hash"],
+        }
+    return metadata
+
+
+def _is_settled(entry: Entry | None) -> bool:
+    return entry is not None and entry.outcome in (Outcome.APPLIED, Outcome.SKIPPED)
+
+
+def _summary(keys: Iterable[str], entries: Mapping[str, Entry], notes: Mapping[str, str]) -> str:
+    lines = []
+    for key in keys:
+        entry = entries.get(key)
+        if not _is_settled(entry):
+            said = entry.detail.get("reason") if entry else None
+            reason = str(said or notes.get(key) or "was not taken by this run; run the whole group of assets")
+            lines.append(f"{key}: {reason.removeprefix(f'{key}: ')}")
+    more = f"\n… and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+    return f"{len(lines)} keys were not published:\n" + "\n".join(lines[:SHOWN]) + more

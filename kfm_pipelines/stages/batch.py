@@ -1,0 +1,296 @@
+"""A batch: one run's work on many keys of one dataset, stage by stage, each key under its own transaction.
+
+A key that fails, has nothing new, or is somebody else's drops out, and the others go on. Where a key stands is always
+in the database, so every stage can run in a process of its own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property, partial
+from typing import Any
+
+from kfm_pipelines.care.review.decide import is_approved
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.emit import enter_what_was_lost
+from kfm_pipelines.energy.metered_span import part
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.gates import TABLE_GATES, Verdict
+from kfm_pipelines.parquet.parquet import write_parquet, write_published
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages import reproduce
+from kfm_pipelines.stages.compute import inputs
+from kfm_pipelines.stages.compute.table import compute
+from kfm_pipelines.stages.config.key_config import TermsOfKeys
+from kfm_pipelines.stages.config.policy_continuity import refuse_laxer_policy
+from kfm_pipelines.stages.failure import KeyWork
+from kfm_pipelines.stages.handoff import Handoff, HandoffStream, Judgement
+from kfm_pipelines.stages.mask.mask import asking_entry, masked, masking_entry
+from kfm_pipelines.stages.previews.previews import BatchShown, CareShown
+from kfm_pipelines.stages.publish import release
+from kfm_pipelines.stages.reproduce import declaration_of
+from kfm_pipelines.stages.telemetry.outcomes import OutcomesTold
+from kfm_pipelines.stages.telemetry.spans import WorkTold
+from kfm_pipelines.stages.trigger import EVENTS, Purpose, refused_keys, reproduces
+from kfm_pipelines.stages.validate.quarantine import keep_red
+from kfm_pipelines.stages.validate.release_gates import judge_release
+from kfm_pipelines.stages.validate.report import write_validation_report
+from kfm_pipelines.stages.validate.table_gates import judge_table, refusal_of
+from kfm_pipelines.state import kill_switch, transactions
+from kfm_pipelines.state.ingest_state import Fetches, count_fetches
+from kfm_pipelines.state.keys import Claim, Claims, keys_in_review
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.layout import clear_work
+
+
+class Batch:
+    """The keys of one run, which is the owner of their claims."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str, purpose: Purpose = EVENTS) -> None:
+        self._workshop = workshop
+        self.database = workshop.database
+        self._store = workshop.store
+        self._dataset = dataset
+        self._layout = Layout(dataset.pipeline)
+        self._purpose = purpose
+        self._reproduces = reproduces(workshop.database, dataset.dataset, purpose)
+        declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
+        self._terms = TermsOfKeys(workshop, dataset, declaration)
+        self.claims = Claims(
+            workshop.database,
+            run_id,
+            workshop.settings.lease_seconds,
+            purpose.replay,
+            dataset=dataset.dataset,
+            spares_reviews=self._reproduces,
+        )
+        self._told = WorkTold(workshop, dataset, run_id, purpose, held=self.claims.held)
+        self._outcomes = OutcomesTold(workshop, dataset, run_id, purpose.replay, self._told)
+        self._work = KeyWork(workshop, self._layout, self._told, self._outcomes)
+        self.notes = self._work.notes  # why a key dropped out in this stage
+        self.waiting: set[str] = set()  # keys whose release somebody has to see first
+
+    def compute(self, keys: Sequence[str]) -> HandoffStream:
+        """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
+        fetches = Fetches()
+        with self._under_way():
+            self._told.know(keys)
+            self._told.begin_traces(keys)
+            for key in self._allowed(keys):
+                claim = self._claimed(key)
+                if claim is None:
+                    continue
+                with self._work.on(claim, "compute"):
+                    with part(self._workshop, "extract"):
+                        prepared = self._prepared(claim)
+                    fetches += prepared.fetches
+                    if isinstance(prepared, inputs.Settled):
+                        self.notes[key] = prepared.note
+                        self._told.fruitless()
+                        self._outcomes.skipped(claim)
+                        continue
+                    terms = self._terms.of(key)
+                    with part(self._workshop, "transform"):
+                        made = write_parquet(compute(terms.dataset, prepared.objects))
+                    yield Handoff.of(claim, made)
+                    detail = {**prepared.as_detail(), **terms.as_detail(key)}
+                    transactions.advance(self.database, claim, Step.COMPUTE, detail)
+        count_fetches(self.database, self._dataset.dataset, fetches)
+        self._outcomes.fetched(fetches)
+
+    def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
+        """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
+        with self._under_way():
+            for handoff in handoffs:
+                with self._work.on(handoff.claim, "mask"):
+                    dataset = self._terms.of(handoff.claim.key).dataset
+                    rules = self._terms.of(handoff.claim.key).rules(handoff.claim.key)
+                    outcome = masked(self._workshop, dataset, rules, handoff)
+                    data = write_published(outcome.table, rules.published(dataset))
+                    result = Handoff.of(handoff.claim, data)
+                    yield result
+                    detail = {
+                        "policy": rules.policy.name,
+                        "exemption": rules.exemption.id if rules.exemption else None,
+                        "rows": outcome.table.num_rows,
+                        "measures": dict(outcome.measures),
+                        "content_hash": result.content_hash,
+                    }
+                    audited = masking_entry(dataset, handoff.claim, rules, result.content_hash, outcome)
+                    transactions.advance(self.database, handoff.claim, Step.MASK, detail, audited=audited)
+
+    def validate(self, handoffs: Iterable[Handoff]) -> list[Judgement]:
+        """Let every gate judge every key's table. With a red one among them the green ones are handed back, because
+        the run will be stopped by its blocking check; they come again without the red one."""
+        judgements: list[Judgement] = []
+        with self._under_way():
+            for handoff in handoffs:
+                with self._work.on(handoff.claim, "validate"):
+                    terms = self._terms.of(handoff.claim.key)
+                    rules = terms.rules(handoff.claim.key)
+                    verdicts = judge_table(self._workshop, terms.dataset, rules, terms.approved, handoff)
+                    self._heed(handoff.claim, verdicts, judgements)
+                    detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
+                    transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
+            self._hand_back_if_red(judgements, "validate")
+        return judgements
+
+    def stage(self, keys: Iterable[str]) -> list[Judgement]:
+        """Write each green key's revision, complete, to where no reader looks, and let the release gates judge it."""
+        judgements: list[Judgement] = []
+        with self._under_way():
+            for claim in self._known(keys):
+                with self._work.on(claim, "stage"):
+                    terms = self._terms.of(claim.key)
+                    if self._reproduces:
+                        reproduce.refuse_other_data(self.database, claim)
+                    with part(self._workshop, "stac_write"):
+                        staged = release.stage_candidate(self._workshop, terms.dataset, claim, terms.governance)
+                    transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
+                    rules = terms.rules(claim.key)
+                    verdicts = judge_release(self._workshop, terms.dataset, claim, rules, staged)
+                    self._heed(claim, verdicts, judgements)
+                    write_validation_report(self._workshop, terms.dataset, claim)
+            self._hand_back_if_red(judgements, "stage")
+        return judgements
+
+    def publish(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Publish what is staged and green, key by key; what somebody has to see first waits for that."""
+        published: dict[str, Mapping[str, Any]] = {}
+        keys = self._allowed(list(keys))
+        with self._under_way():
+            for claim in self._known(keys):
+                with self._work.on(claim, "publish"):
+                    if self._reproduces and self._is_there(claim):
+                        continue
+                    if self._waits(claim):
+                        self.waiting.add(claim.key)
+                        continue
+                    terms = self._terms.of(claim.key)
+                    done = release.publish(self._workshop, terms.dataset, claim, terms.governance)
+                    published[claim.key] = done.as_detail()
+                    self._outcomes.applied(claim, published[claim.key])
+        return published
+
+    def care_shown(self, keys: Iterable[str]) -> dict[str, CareShown]:
+        """Drawing takes a while, so the leases are kept alive."""
+        with self._under_way():
+            return self.shown.care(self.held(keys))
+
+    @cached_property
+    def shown(self) -> BatchShown:
+        """What people may see of its keys."""
+        return BatchShown(self._workshop, self._dataset, self._terms)
+
+    def trace_of(self, key: str) -> str:
+        """The trace that all of this is told in."""
+        return self._told.trace_of(key).trace_hex
+
+    def held(self, keys: Iterable[str]) -> list[Claim]:
+        """The claims on those of the keys that are still in this run."""
+        claims = self.claims.held()
+        return [claims[key] for key in keys if key in claims]
+
+    def _known(self, keys: Iterable[str]) -> list[Claim]:
+        """The same, and where they come from, as it is now."""
+        claims = self.held(keys)
+        self._told.know([claim.key for claim in claims])
+        return claims
+
+    def _allowed(self, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that this run may touch; the notes say why not the others."""
+        refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys, self.claims.owner)
+        if self._reproduces:
+            refused |= keys_in_review(self.database, keys)
+        self.notes.update(refused)
+        return [key for key in keys if key not in refused]
+
+    def _claimed(self, key: str) -> Claim | None:
+        """The key, free of what a predecessor left; None when it is not ours to work on, or was only to be finished."""
+        try:
+            CanonicalKey.parse(key)
+            with self.database.transaction() as connection:
+                kill_switch.refuse_if_killed(connection, self._dataset.dataset)
+            claim = self.claims.take(key)
+        except KfmError as error:
+            self.notes[key] = str(error)
+            return None
+        with self._work.on(claim, "compute", "wal_replay"):
+            if claim.epoch > 1:  # somebody has had it before
+                enter_what_was_lost(self._workshop, self._dataset.dataset, key)
+            intent = transactions.close_abandoned(self.database, claim)
+            if intent is not None and release.finish(
+                self._workshop, self._dataset, claim, intent, lambda: self._terms.of(key).governance
+            ):
+                self.notes[key] = "an interrupted publication was completed"
+                self._outcomes.applied(claim, intent.detail, txn=intent.txn)
+                return None
+            clear_work(self._store, self._layout, key)
+            return claim
+        return None
+
+    def _prepared(self, claim: Claim) -> inputs.Prepared | inputs.Settled:
+        if self._reproduces:
+            return reproduce.prepare_again(self._workshop, claim, self._terms)
+        terms = self._terms.of(claim.key)
+        source = inputs.source_of_key(self.database, claim.key)
+        if source is not None:
+            refuse_laxer_policy(self._workshop, terms.dataset, source)
+        config = terms.governance.config_digest(claim.key)
+        return inputs.prepare(self._workshop, terms.dataset, claim, config)
+
+    def _is_there(self, claim: Claim) -> bool:
+        """Whether what was made again is what readers find; then nothing is published."""
+        staged = release.staged_release(self.database, claim)
+        if not reproduce.is_there(self._workshop, self._dataset, staged):
+            return False
+        self.notes[claim.key] = reproduce.REPRODUCED
+        self._work.clear(claim)
+        detail = {"revision": staged.revision, "reason": reproduce.REPRODUCED}
+        transactions.skip(self.database, claim, detail)
+        self._told.fruitless()
+        self._outcomes.skipped(claim)
+        return True
+
+    def _waits(self, claim: Claim) -> bool:
+        """Whether the staged release has to be seen by somebody first; then the key is let go until it has been."""
+        staged = release.staged_release(self.database, claim)
+        governance = self._terms.of(claim.key).governance
+        if is_approved(governance.oversight, claim.key, staged.digest):
+            return False
+        entry = asking_entry(self._dataset, claim, governance.policy, staged.digest)
+        transactions.await_review(self.database, claim, staged.digest, entry)
+        self.notes[claim.key] = "awaiting review"
+        self._told.fruitless()
+        self._outcomes.waits(claim)
+        return True
+
+    def _heed(self, claim: Claim, verdicts: Iterable[Verdict], judgements: list[Judgement]) -> None:
+        """Keep what the gates say. What a red one refused is set aside for a while, for people to look at."""
+        for verdict in verdicts:
+            judgements.append(Judgement(claim.key, verdict))
+            if not verdict.passed:
+                write_validation_report(self._workshop, self._dataset, claim)
+                keep_red(self._workshop, self._dataset, claim)
+                raise refusal_of(claim.key, verdict)
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Leases are kept alive while a stage works; afterwards what it has cost and come to is told."""
+        try:
+            with self.claims.kept_alive():
+                yield
+        finally:
+            self._told.end_stage()
+            self._outcomes.end_stage()
+            self._workshop.telemetry.flush()
+
+    def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
+        if all(judgement.verdict.passed for judgement in judgements):
+            return
+        reason = "another key of the run is red"
+        for claim in self.claims.held().values():
+            with self._work.on(claim, stage):
+                self._work.hand_back(claim, delay=0, reason=reason, count_attempt=False)
+                self.notes[claim.key] = f"handed back: {reason}"

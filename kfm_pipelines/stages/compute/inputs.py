@@ -1,0 +1,227 @@
+"""What goes into a key: its objects as the events promised them, and whether anything changed since it was applied."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import rfc8785
+
+from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.catalog.collections.withdrawals import was_exempted
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.metered_span import part
+from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
+from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
+from kfm_pipelines.inbox.archive import archive_events
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.fetch import Fetched, fetch, is_unchanged
+from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
+from kfm_pipelines.state import transactions, wal
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.ingest_state import Fetches, processed_objects
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.watermarks import late_lane
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything needed to compute the key."""
+
+    objects: tuple[SourceObject, ...]
+    config: str
+    fingerprint: str
+    inputs_hash: str
+    etags: Mapping[str, str]
+    sizes: Mapping[str, int]
+    sha256: Mapping[str, str]
+
+    @property
+    def fetches(self) -> Fetches:
+        return Fetches(misses=len(self.objects))
+
+    def as_detail(self) -> dict[str, object]:
+        return {
+            "config": self.config,
+            "fingerprint": self.fingerprint,
+            "inputs_hash": self.inputs_hash,
+            "etags": dict(self.etags),
+            "sizes": dict(self.sizes),
+            "sha256": dict(self.sha256),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Nothing to compute; the key's transaction has ended."""
+
+    note: str
+    fetches: Fetches
+
+
+def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> Prepared | Settled:
+    """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
+    current = current_revision(workshop.database, claim.key)
+    known = transactions.begin(workshop.database, claim, lambda events: _intent(events, current))
+    archive_events(workshop, claim.key)
+    if claim.attempts > workshop.settings.max_attempts:
+        raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
+    if CanonicalKey.parse(claim.key).transform_version != dataset.key.transform_version:
+        return _of_another_version(workshop, dataset, claim, current)
+    events = newest_per_object(known)
+    promised = fingerprint(events, config)
+    intact = current is not None and _is_intact(workshop, dataset, current)
+    if current is None and not events:
+        return _nothing_left(workshop, claim)
+    if current and intact and current.fingerprint == promised:
+        return _skip(workshop, claim, current, Fetches(hits=len(events)))
+    if current and intact and _unchanged_at_source(workshop, claim, config, current, events):
+        return _skip(workshop, claim, current, Fetches(hits=len(events)))
+    fetched = {event.asset_uri: _fetched(workshop, dataset, claim, event) for event in events}
+    prepared = prepared_from(config, events, fetched)
+    if current and intact and current.inputs_hash == prepared.inputs_hash:
+        return _skip(workshop, claim, current, Fetches(misses=len(events)))
+    return prepared
+
+
+def _fetched(workshop: Workshop, dataset: Dataset, claim: Claim, event: IngestEvent) -> Fetched:
+    try:
+        return fetched_object(workshop, event, dataset.input.max_bytes)
+    except IntegrityBroken as error:
+        held = late_lane.held_of_key(workshop.database, claim.key).get(event.asset_uri)
+        if held is None:
+            raise
+        raise IntegrityBroken(
+            f"{error}; a late event about this object is held, {held[:16]}: see kfm late list"
+        ) from error
+
+
+def fetched_object(workshop: Workshop, event: IngestEvent, max_bytes: int) -> Fetched:
+    with part(workshop, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
+        return fetch(event, max_bytes)
+
+
+def prepared_from(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, Fetched]) -> Prepared:
+    late = {event.asset_uri for event in events if event.late}
+    objects = tuple(SourceObject(uri, one.data, uri in late) for uri, one in fetched.items())
+    return Prepared(
+        objects=objects,
+        config=config,
+        fingerprint=fingerprint(events, config),
+        inputs_hash=inputs_hash(config, objects),
+        etags={uri: one.etag for uri, one in fetched.items()},
+        sizes={uri: len(one.data) for uri, one in fetched.items()},
+        sha256={uri: one.sha256 for uri, one in fetched.items()},
+    )
+
+
+def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
+    """What the events promise: location and ETag of every object, which are late, and the configuration."""
+    promised = [[event.asset_uri, event.etag or event.identity] for event in events]
+    late = [event.asset_uri for event in events if event.late]
+    parts = ["kfm-fingerprint-1", config_digest, promised, *([late] if late else [])]
+    return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+
+def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
+    [row] = database.fetch("SELECT window_start, window_end FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    return row["window_start"], row["window_end"]
+
+
+def source_of_key(database: Database, key: str) -> str | None:
+    """The key of another version whose inputs are also this one's."""
+    [row] = database.fetch("SELECT inputs_from FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    source: str | None = row["inputs_from"]
+    return source
+
+
+def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str, object]:
+    return {
+        "follows": current.revision if current else 0,
+        "inputs": [
+            {
+                "uri": event.asset_uri,
+                "etag": event.etag,
+                "version": event.version_id,
+                "size": event.size,
+                "sequencer": event.sequencer,
+                "event": event.identity,
+                "late": event.late,
+            }
+            for event in newest_per_object(events)
+        ],
+    }
+
+
+def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
+    """Whether readers still find what was applied. If not, the same inputs are worth doing again."""
+    layout, store = Layout(dataset.pipeline), workshop.store
+    return (
+        store.digest(layout.item(current.key)) == current.item_hash
+        and store.exists(layout.content(current.content_hash))
+        and store.exists(layout.processed(current.key))
+        and store.exists(layout.history(current.key))
+        and store.exists(layout.revision(current.key, current.revision))
+    )
+
+
+def _unchanged_at_source(
+    workshop: Workshop, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
+) -> bool:
+    """Whether events that promise no content speak of objects that are still what they were: S3 is asked for their
+    ETags, so nothing is downloaded to find out that nothing is new."""
+    known = processed_objects(workshop.database, claim.key)
+    if {event.asset_uri for event in events} != set(known):
+        return False
+    with workshop.database.transaction() as connection:
+        begun = wal.entry_of(connection, claim.key, current.txn, Step.BEGIN)
+        computed = wal.entry_of(connection, claim.key, current.txn, Step.COMPUTE)
+    if begun is None or computed is None or computed.detail["config"] != config:
+        return False
+    if {one["uri"] for one in begun.detail["inputs"] if one.get("late")} != {e.asset_uri for e in events if e.late}:
+        return False
+    return all(
+        event.etag == known[event.asset_uri].etag
+        if event.etag is not None
+        else is_unchanged(event, known[event.asset_uri].etag)
+        for event in events
+    )
+
+
+def _skip(workshop: Workshop, claim: Claim, current: Revision, fetches: Fetches) -> Settled:
+    note = f"nothing changed since revision {current.revision}"
+    transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
+    return Settled(note, fetches)
+
+
+def _of_another_version(workshop: Workshop, dataset: Dataset, claim: Claim, current: Revision | None) -> Settled:
+    """A key says which version made it. What is declared now is another, and must not pass for it."""
+    now = dataset.key.transform_version
+    if current is None:
+        raise KeyOutdated(
+            f"{claim.key}: {dataset.dataset} is declared with version {now} now; upload its objects again, which makes "
+            "a key of that version"
+        )
+    with workshop.database.transaction() as connection:
+        exempted = was_exempted(connection, claim.key, current.content_hash)
+    if exempted and governance_of(workshop, dataset).of(claim.key).exemption is None:
+        raise PolicyRefused(
+            f"{claim.key}: revision {current.revision} is public unmasked and no exemption covers it any more, but "
+            f"{dataset.dataset} is declared with version {now} now, so it cannot be masked; declare "
+            f"{CanonicalKey.parse(claim.key).transform_version} again until this key is published masked"
+        )
+    note = f"revision {current.revision} stays as it is: {dataset.dataset} is declared with version {now} now"
+    transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
+    return Settled(note, Fetches())
+
+
+def _nothing_left(workshop: Workshop, claim: Claim) -> Settled:
+    held = late_lane.held_of_key(workshop.database, claim.key)
+    note = "every object of this key is gone, and nothing of it is published"
+    if held:
+        note = f"nothing of this key counts yet: late events about {len(held)} objects are held; see kfm late list"
+    transactions.skip(workshop.database, claim, {"reason": note})
+    return Settled(note, Fetches())

@@ -1,0 +1,240 @@
+"""Compute: all objects of a key become one table in the declared form.
+
+What cannot be brought into that form is left as it is, for the schema gate to name; this stage only refuses what is not
+readable at all. The order of the objects and of their rows makes no difference to the result.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import rfc8785
+
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.arrow import declared_schema
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
+from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.parquet.points import points_of
+from kfm_pipelines.stages.compute.transforms import transformed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class SourceObject:
+    """One input, fetched."""
+
+    asset_uri: str
+    data: bytes
+    late: bool = False  # its event was made after the window had closed
+
+
+def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
+    import pyarrow as pa
+
+    if not objects:  # all of them were deleted
+        return declared_schema(dataset.table).empty_table()
+    tables = [_conformed(source, dataset) for source in objects]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
+        kinds = _unlike(tables)
+        raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
+    table = transformed(table, dataset.transform)
+    ordered = _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
+    return _with_points(ordered, dataset.table)
+
+
+def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
+    """What went in: the content of every object, which of them are late, and the configuration."""
+    contents = sorted([source.asset_uri, hashlib.sha256(source.data).hexdigest()] for source in objects)
+    late = sorted(source.asset_uri for source in objects if source.late)
+    # Where nothing is late, the digest is that of before anybody asked.
+    parts = ["kfm-inputs-1", config_digest, contents, *([late] if late else [])]
+    return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+
+def _conformed(source: SourceObject, dataset: Dataset) -> "pa.Table":
+    """Declared columns in declared order and type where that loses nothing, undeclared ones after them."""
+    import pyarrow as pa
+
+    table = _renamed(read_parquet(source.data, source.asset_uri), source, dataset)
+    refuse_unless_wgs84(source.data, source.asset_uri)
+    declared = declared_schema(dataset.table)
+    known = [name for name in declared.names if name in table.column_names]
+    others = sorted(name for name in table.column_names if name not in declared.names)
+    columns = [_cast_if_lossless(table.column(name), declared.field(name).type) for name in known]
+    columns += [table.column(name) for name in others]
+    units = [_stated_unit(table.schema.field(name)) for name in known + others]
+    fields = [
+        pa.field(name, column.type, metadata={"unit": unit} if unit else None)
+        for name, column, unit in zip(known + others, columns, units, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _stated_unit(field: "pa.Field") -> str | None:
+    """What the producer says the numbers are in; there is more than one habit of saying it."""
+    said = {name.lower(): value for name, value in (field.metadata or {}).items()}
+    stated = said.get(b"unit") or said.get(b"units") or b""
+    return stated.decode("utf-8", "replace").strip() or None
+
+
+def _stated_units(tables: "Sequence[pa.Table]") -> dict[str, str]:
+    """For each column what its objects say it is in; most say nothing."""
+    stated: dict[str, set[str]] = {}
+    for table in tables:
+        for field in table.schema:
+            if unit := _stated_unit(field):
+                stated.setdefault(field.name, set()).add(unit)
+    return {name: ", ".join(sorted(units)) for name, units in stated.items()}
+
+
+def _renamed(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.Table":
+    """Columns by their declared names, each there once."""
+    names = {column.source: column.name for column in dataset.table.columns if column.source}
+    for name, count in Counter(table.column_names).items():
+        if count > 1:
+            raise InputUnreadable(f"{source.asset_uri}: the column {name[:80]!r} is in the file more than once")
+    renamed = [names.get(name, name) for name in table.column_names]
+    for original, name in zip(table.column_names, renamed, strict=True):
+        if renamed.count(name) > 1 and original != name:
+            raise InputUnreadable(f"{source.asset_uri}: both {original!r} and {name!r} are in the file, as one column")
+    return table.rename_columns(renamed)
+
+
+def _unlike(tables: "Sequence[pa.Table]") -> str:
+    """Which column has types that do not go together. Arrow's own words may quote metadata, so they are not used."""
+    import pyarrow as pa
+
+    fields = [field.remove_metadata() for table in tables for field in table.schema]
+    for name in sorted({field.name for field in fields}):
+        alike = [field for field in fields if field.name == name]
+        try:
+            pa.unify_schemas([pa.schema([field]) for field in alike], promote_options="permissive")
+        except pa.ArrowException:
+            kinds = " and ".join(sorted({str(field.type)[:80] for field in alike})[:3])
+            return f"the column {name[:80]!r} is {kinds}"
+    return "their columns differ"
+
+
+def _cast_if_lossless(column: "pa.ChunkedArray", wanted: "pa.DataType") -> "pa.ChunkedArray":
+    import pyarrow as pa
+
+    if not pa.types.is_null(column.type) and _is_text(column.type) != pa.types.is_string(wanted):
+        return column  # neither are numbers guessed from text nor is text made of numbers
+    try:
+        return column.cast(wanted, safe=True)
+    except pa.ArrowException:
+        return column
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
+
+
+def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated: Mapping[str, str]) -> "pa.Table":
+    """Put units and descriptions on the columns that have their declared type; where the objects state another unit,
+    theirs, for the gate to name."""
+    import pyarrow as pa
+
+    declared = declared_schema(dataset.table)
+    fields = []
+    for field in table.schema:
+        as_declared = declared.field(field.name) if field.name in declared.names else None
+        if as_declared is None or as_declared.type != field.type:
+            fields.append(field.remove_metadata())
+        else:
+            has_nulls = table.column(field.name).null_count > 0
+            as_found = as_declared.with_nullable(as_declared.nullable or has_nulls)
+            unit = {b"unit": stated[field.name].encode()} if field.name in stated else {}
+            fields.append(as_found.with_metadata({**as_declared.metadata, **unit}))
+    order = [name for name in declared.names if name in table.column_names]
+    arranged = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
+    return arranged.select(order + sorted(name for name in table.column_names if name not in order))
+
+
+def _ordered(table: "pa.Table", declaration: Table) -> "pa.Table":
+    """Rows about the same thing together and in the order of time, then by all other columns from the left; each row
+    once. A table with a column that is not as declared stays as it came: not every type can be compared, and the gate
+    will refuse it anyway."""
+    declared = declared_schema(declaration)
+    as_declared = all(
+        field.name in declared.names and declared.field(field.name).type == field.type for field in table.schema
+    )
+    if not as_declared or table.num_rows == 0:
+        return table
+    things = [name for name in declaration.primary_key if name != declaration.time_column]
+    times = [declaration.time_column] if declaration.time_column in declaration.primary_key else []
+    order = dict.fromkeys(name for name in (*things, *times, *table.column_names) if name in table.column_names)
+    return _distinct(_with_one_zero(table).sort_by([(name, "ascending") for name in order]))
+
+
+def _with_one_zero(table: "pa.Table") -> "pa.Table":
+    """One zero and one NaN: what compares alike is the same bits, so it makes no difference which row comes first."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            without_minus = pc.add(table.column(place), 0.0)
+            table = table.set_column(place, field, pc.if_else(pc.is_nan(without_minus), float("nan"), without_minus))
+    return table
+
+
+def _distinct(ordered: "pa.Table") -> "pa.Table":
+    """Drop a row that equals the one before it; only neighbours can be equal in a sorted table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if ordered.num_rows < 2:
+        return ordered
+    differs: pa.Array | None = None
+    for column in ordered.columns:
+        values = column.combine_chunks()
+        above, below = values.slice(0, len(values) - 1), values.slice(1)
+        unequal = pc.fill_null(pc.not_equal(above, below), False)
+        if pa.types.is_floating(values.type):
+            both_nan = pc.and_(pc.is_nan(above), pc.is_nan(below))
+            unequal = pc.and_not(unequal, pc.fill_null(both_nan, False))
+        one_null = pc.not_equal(pc.is_null(above), pc.is_null(below))
+        changed = pc.or_(unequal, one_null)
+        differs = changed if differs is None else pc.or_(differs, changed)
+    keep = pa.concat_arrays([pa.array([True]), differs])
+    return ordered.filter(keep)
+
+
+def _with_points(table: "pa.Table", declaration: Table) -> "pa.Table":
+    """The derived column in its declared place. It comes last because it makes no row differ from another. Where the
+    coordinates are not as declared it is there without values: the gate names what it lacks, not this."""
+    import pyarrow as pa
+
+    derived = declaration.derived_column
+    if derived is None:
+        return table
+    if derived.name in table.column_names:
+        raise InputUnreadable(f"the objects of this key have a column {derived.name!r}, which is made of coordinates")
+    declared = declared_schema(declaration)
+    pair = [table.column(name) for name in _degrees(table, declaration)]
+    points = points_of(*pair) if pair else pa.nulls(table.num_rows, pa.binary())
+    field = declared.field(derived.name)
+    place = sum(name in table.column_names for name in declared.names[: declared.get_field_index(derived.name)])
+    return table.add_column(place, field.with_nullable(field.nullable or points.null_count > 0), points)
+
+
+def _degrees(table: "pa.Table", declaration: Table) -> list[str]:
+    """The columns with longitude and latitude; none unless both are there and hold numbers."""
+    import pyarrow as pa
+
+    names = [name for name in (declaration.longitude_column, declaration.latitude_column) if name]
+    good = all(name in table.column_names and table.schema.field(name).type == pa.float64() for name in names)
+    return names if good else []

@@ -1,0 +1,85 @@
+"""What of the configuration is not as it was when a key was made: declaration, policy, exemption, software, store.
+
+For many keys at once: they mostly share what made them, so each document is compared once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from kfm_pipelines.care.governance import Governance, governance_of
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.config.snapshot import (
+    DECLARATION,
+    ENVIRONMENT,
+    declaration_changes,
+    declaration_of_then,
+    environment_changes,
+    environment_document,
+)
+from kfm_pipelines.state.config_snapshots import thawed
+from kfm_pipelines.state.last_transaction import Configured, configured_of
+
+UNPUBLISHED = "nothing of it is published, so there is nothing to reproduce"
+UNKEPT = "it was published before configurations were kept"
+
+
+def configuration_changes(workshop: Workshop, dataset: Dataset, keys: Sequence[str]) -> dict[str, list[str]]:
+    """For each of the keys why it cannot be reproduced now, one phrase each; none when its configuration is as it was.
+    `dataset` is as declared now."""
+    known = configured_of(workshop.database, keys)
+    comparison = _Comparison(workshop, dataset)
+    return {key: comparison.of(known[key]) if key in known else [UNPUBLISHED] for key in keys}
+
+
+class _Comparison:
+    """Then and now."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset) -> None:
+        self._workshop = workshop
+        self._dataset = dataset
+        self._known: dict[str, list[str]] = {}  # by digest of the document of then
+
+    def of(self, then: Configured) -> list[str]:
+        if then.frozen is None or then.policy is None:
+            return [UNKEPT]
+        return [
+            *self._declaration(then.frozen[DECLARATION]),
+            *self._governed(then.key, then.policy, then.exemption),
+            *self._environment(then.frozen[ENVIRONMENT]),
+            *self._signed(then.signed_by),
+        ]
+
+    def _declaration(self, digest: str) -> list[str]:
+        if digest not in self._known:
+            then = declaration_of_then(self._workshop, digest)
+            self._known[digest] = declaration_changes(then, self._dataset)
+        return self._known[digest]
+
+    def _environment(self, digest: str) -> list[str]:
+        if digest not in self._known:
+            now = environment_document(self._workshop.settings.store_url)
+            self._known[digest] = environment_changes(thawed(self._workshop.database, digest), now)
+        return self._known[digest]
+
+    def _governed(self, key: str, then: Mapping[str, str], exempted: str | None) -> Iterator[str]:
+        now, exemption = self._governance.policy, self._governance.exemption_of(key)
+        if then["name"] != now.name:
+            yield f"the policy was {then['name']} and is {now.name}"
+        elif then["sha256"] != now.digest:
+            yield f"policy {now.name} is not what it was"
+        if exempted != (exemption.id if exemption else None):
+            yield f"it was made under {_named(exempted)} and is under {_named(exemption.id if exemption else None)}"
+
+    def _signed(self, then: str) -> Iterator[str]:
+        now = self._workshop.signer.public.key_id
+        if then != now:
+            yield f"it was signed with key {then[:12]}, and releases are signed with {now[:12]} now"
+
+    @cached_property
+    def _governance(self) -> Governance:
+        return governance_of(self._workshop, self._dataset)
+
+
+def _named(exemption: str | None) -> str:
+    return f"exemption {exemption}" if exemption else "no exemption"

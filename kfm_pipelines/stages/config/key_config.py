@@ -1,0 +1,81 @@
+"""Under what terms a key is worked on: the declaration it goes by, what governs it, and the promised schema.
+
+Everything is today's, but for keys that are to be reproduced: those go by the declaration of then. Policies, gates and
+secrets are always today's.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from kfm_pipelines.care.governance import Governance, Rules, governance_of
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.gates import ApprovedSchema
+from kfm_pipelines.gates.schema_approval import approved_schema
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.config.snapshot import (
+    DECLARATION,
+    ENVIRONMENT,
+    declaration_of_then,
+    freeze_declaration,
+    freeze_environment,
+)
+
+
+class KeyTerms:
+    """Read when a stage first needs them, so that what is amiss with them is each key's failure."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset, declaration: str | None = None) -> None:
+        self._workshop = workshop
+        self.dataset = dataset
+        self._declaration = declaration  # digest of what is kept already
+
+    @cached_property
+    def governance(self) -> Governance:
+        return governance_of(self._workshop, self.dataset)
+
+    @cached_property
+    def approved(self) -> ApprovedSchema:
+        return approved_schema(self._workshop, self.dataset)
+
+    def rules(self, key: str) -> Rules:
+        return self.governance.of(key)
+
+    def as_detail(self, key: str) -> Mapping[str, Any]:
+        """What the log keeps of them, so that they can be compared and had again."""
+        rules = self.rules(key)
+        return {
+            "frozen": self._frozen,
+            "policy": {"name": rules.policy.name, "sha256": rules.policy.digest},
+            "exemption": rules.exemption.id if rules.exemption else None,
+        }
+
+    @cached_property
+    def _frozen(self) -> Mapping[str, str]:
+        declaration = self._declaration or freeze_declaration(self._workshop, self.dataset)
+        return {DECLARATION: declaration, ENVIRONMENT: freeze_environment(self._workshop)}
+
+
+class TermsOfKeys:
+    """The terms of each key of a run: all the same, or by the digest of the declaration that made what is published."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset, declaration_of: Callable[[str], str] | None) -> None:
+        self._workshop = workshop
+        self._today = KeyTerms(workshop, dataset)
+        self._declaration_of = declaration_of
+        self._of_then: dict[str, KeyTerms] = {}
+
+    def of(self, key: str) -> KeyTerms:
+        if self._declaration_of is None:
+            return self._today
+        digest = self._declaration_of(key)
+        if digest not in self._of_then:
+            self._of_then[digest] = KeyTerms(self._workshop, self._judged_as_today(digest), digest)
+        return self._of_then[digest]
+
+    def _judged_as_today(self, digest: str) -> Dataset:
+        """Who has to see a release first, and how good it has to be, is no part of what made it. Thresholds name
+        columns, so those of another version would be about another table."""
+        then, now = declaration_of_then(self._workshop, digest), self._today.dataset
+        same = then.key.transform_version == now.key.transform_version
+        return then.model_copy(update={"review": now.review} | ({"quality": now.quality} if same else {}))

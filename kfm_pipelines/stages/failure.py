@@ -1,0 +1,119 @@
+"""Work on one key of a run: whatever goes wrong is that key's alone, and what happens to it is told.
+
+What a failure does to its key depends on its class. A key of a replay is not made due by it, since its replay asks
+again, unless its publication has begun: that has to be completed, whatever becomes of the replay.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kfm_pipelines.errors import (
+    AttemptsExhausted,
+    DatasetKilled,
+    KfmError,
+    OwnershipLost,
+    ReplayRefused,
+    Retryable,
+    Terminal,
+)
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.telemetry.outcomes import OutcomesTold
+from kfm_pipelines.stages.telemetry.spans import WorkTold
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs.frames import trace_of
+
+log = logging.getLogger(__name__)
+
+
+class KeyWork:
+    """The keys that one stage of a run works on, one after the other."""
+
+    def __init__(self, workshop: Workshop, layout: Layout, told: WorkTold, outcomes: OutcomesTold) -> None:
+        self._workshop = workshop
+        self._layout = layout
+        self._told = told
+        self._outcomes = outcomes
+        self.notes: dict[str, str] = {}  # why a key dropped out
+
+    @contextmanager
+    def on(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
+        """That the key was lost may show only when its failure is written."""
+        with self._told.work(claim, stage, span):
+            try:
+                with self._answering(claim, stage):
+                    yield
+            except OwnershipLost as error:
+                self._told.failed(error)
+                self.notes[claim.key] = str(error)
+                self.clear(claim)
+
+    def hand_back(self, claim: Claim, *, delay: float, reason: str, count_attempt: bool) -> None:
+        self.clear(claim)
+        transactions.hand_back(self._workshop.database, claim, delay=delay, reason=reason, count_attempt=count_attempt)
+
+    def clear(self, claim: Claim) -> None:
+        """Remove what this claim wrote, unless it has to be kept to finish a publication. Done before the key is let
+        go: afterwards perhaps nobody looks at it again."""
+        if not transactions.publish_intent(self._workshop.database, claim.key):
+            for folder in self._layout.work_of(claim.key):
+                self._workshop.store.remove(f"{folder}/{claim.epoch}")
+
+    @contextmanager
+    def _answering(self, claim: Claim, stage: str) -> Iterator[None]:
+        try:
+            yield
+        except OwnershipLost:
+            raise
+        except DatasetKilled as error:
+            self._told.failed(error)
+            self.notes[claim.key] = str(error)
+            self.hand_back(claim, delay=0, reason=str(error), count_attempt=False)
+        except ReplayRefused as error:
+            self._told.failed(error)
+            self._refuse(claim, error)
+        except Terminal as error:
+            self._fail(claim, stage, error)
+        except Retryable as error:
+            self._again(claim, stage, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure
+            # Where it came from, not what it says: an exception may quote the data it was about.
+            log.error("unexpected failure of %s in %s: %s\n%s", claim.key, stage, type(error).__name__, trace_of(error))
+            unnamed = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
+            self._again(claim, stage, unnamed.with_traceback(error.__traceback__))
+
+    def _again(self, claim: Claim, stage: str, error: Retryable) -> None:
+        if self._workshop.retries.exhausted(claim.attempts):
+            exhausted = AttemptsExhausted(f"{claim.attempts} attempts, the last one: {error}")
+            self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
+            return
+        delay = self._workshop.retries.delay(claim.attempts, self._workshop.random)
+        left = claim.replay and not transactions.publish_intent(self._workshop.database, claim.key)
+        when = "its replay asks again" if left else f"comes again in {delay:.0f} s"
+        self._told.failed(error)
+        self.notes[claim.key] = f"{when}: {error}"
+        self.hand_back(claim, delay=delay, reason=str(error), count_attempt=True)
+        self._outcomes.again(error)
+
+    def _refuse(self, claim: Claim, error: ReplayRefused) -> None:
+        """What is published stays as it is and nothing is wrong with it, so there is no dead letter."""
+        self.notes[claim.key] = str(error)
+        self.clear(claim)
+        transactions.hand_back(
+            self._workshop.database, claim, delay=0, reason=str(error), count_attempt=False, refused=True
+        )
+
+    def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
+        self._told.failed(error)
+        self.notes[claim.key] = str(error)
+        self.clear(claim)
+        again_in = self._workshop.retries.cap_seconds
+        for_good = transactions.fail(
+            self._workshop.database, claim, stage, error, again_in=again_in, trace=trace_of(error)
+        )
+        if for_good:
+            self._outcomes.failed(claim, stage, error)
+        else:
+            self._outcomes.again(error)

@@ -1,0 +1,88 @@
+"""Mask: what the dataset's policy asks for, done to every row before anything leaves the restricted tier."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.governance import Rules
+from kfm_pipelines.care.masks import mask_table
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.declarations.arrow import declared_schema
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import PolicyRefused
+from kfm_pipelines.parquet.parquet import read_parquet, write_parquet
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.handoff import Handoff
+from kfm_pipelines.stages.validate.table_gates import judge_before_masking
+from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.stores import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The table that may be published, and which unmasked row went where: None when nothing was masked."""
+
+    table: "pa.Table"
+    crosswalk: "pa.Table | None" = None
+    measures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> Outcome:
+    """Apply the policy. Whatever goes wrong, the sentence that says so has no value of the data in it."""
+    if policy.is_open:
+        return Outcome(table)
+    try:
+        masked = mask_table(table, dataset, policy, secret)
+    except PolicyRefused:
+        raise
+    except Exception as error:  # noqa: BLE001 - a masker that fails lets nothing out, nor what its error says
+        raise PolicyRefused(f"masking failed: {type(error).__name__}; nothing is published") from None
+    declared = declared_schema(published_table(dataset, policy))
+    return Outcome(masked.table.cast(declared), masked.crosswalk, masked.measures.as_dict())
+
+
+def masking_entry(dataset: Dataset, claim: Claim, rules: Rules, content_hash: str, outcome: Outcome) -> AuditEntry:
+    action, detail = Action.MASKED, dict(outcome.measures)
+    if rules.exemption is not None:
+        action, detail = Action.EXEMPTED, {"exemption": rules.exemption.id, "by": rules.exemption.signed.holder}
+    elif not rules.masks:
+        action = Action.LEFT_OPEN
+    return AuditEntry(
+        action,
+        f"run {claim.owner}",
+        dataset.dataset,
+        rules.policy.name,
+        key=claim.key,
+        txn=claim.epoch,
+        digest=content_hash,
+        detail=detail,
+    )
+
+
+def asking_entry(dataset: Dataset, claim: Claim, policy: Policy, release_digest: str) -> AuditEntry:
+    return AuditEntry(
+        Action.REVIEW_ASKED,
+        f"run {claim.owner}",
+        dataset.dataset,
+        policy.name,
+        key=claim.key,
+        txn=claim.epoch,
+        digest=release_digest,
+    )
+
+
+def masked(workshop: Workshop, dataset: Dataset, rules: Rules, handoff: Handoff) -> Outcome:
+    table = read_parquet(handoff.data, handoff.claim.key)
+    if not rules.masks:
+        return Outcome(table)
+    judge_before_masking(workshop, dataset, handoff, table)
+    outcome = mask(table, dataset, rules.policy, rules.secret)
+    if outcome.crosswalk is not None:
+        path = Layout(dataset.pipeline).crosswalk(handoff.claim.key, handoff.claim.epoch)
+        workshop.store.write(path, write_parquet(outcome.crosswalk))
+    return outcome

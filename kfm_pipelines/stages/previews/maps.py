@@ -1,0 +1,105 @@
+"""Small maps of what has just been published, read back as readers get it.
+
+Drawing is dear and its result small, so what lies in the same places has the same picture: the gauges of a state are
+drawn once for all hours of a run, and for the next runs of a process.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.review.page.outlines import load_outline
+from kfm_pipelines.care.review.page.places import MapPlaces
+from kfm_pipelines.declarations import Extent
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.logs.configure import of_error
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+WIDTH = 480  # pixels; some 20 kB, and a third more in the event log
+DRAWN = 5  # different pictures a run, each a tenth of a second after the first
+KEPT = 16  # pictures a process keeps for its next runs
+LARGEST = 4 * 1024 * 1024  # bytes of a file that is read again only to be drawn
+
+_kept: dict[object, bytes] = {}  # by all that a picture shows; used last, comes last
+
+
+def published_maps(workshop: Workshop, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """PNG by key. None for a key whose rows have no place, that is too large or comes after too many others, or that
+    cannot be drawn: a picture is no reason to stop."""
+    pictures: dict[bytes, bytes] = {}
+    maps: dict[str, bytes] = {}
+    for key, release in releases.items():
+        if release["bbox"] is None or release["bytes"] > LARGEST:
+            continue
+        try:
+            places = _places(workshop, dataset, key, release["content_hash"])
+            sight = _sight(places)
+            if sight not in pictures and len(pictures) < DRAWN:
+                pictures[sight] = _drawn(workshop, dataset, sight, places)
+            if sight in pictures:
+                maps[key] = pictures[sight]
+        except Exception as error:  # noqa: BLE001 - what it is may quote the data
+            log.warning("no map of %s", key, extra={"idempotency_key": key, **of_error(error)})
+    return maps
+
+
+def _places(workshop: Workshop, dataset: Dataset, key: str, content_hash: str) -> MapPlaces:
+    from kfm_pipelines.care.review.page.view import places_after
+
+    table = read_parquet(workshop.store.read(Layout(dataset.pipeline).content(content_hash)), key)
+    name = workshop.policy(dataset).class_column
+    return places_after(table, dataset, name if name in table.column_names else None)
+
+
+def _sight(places: MapPlaces) -> bytes:
+    """What two maps that look the same have in common, in few bytes: pictures are kept longer than their places."""
+    digest = hashlib.sha256(repr((places.cells, places.without_place)).encode())
+    for one in places.points:
+        digest.update(repr((one.name, len(one))).encode())
+        for column in (one.longitude, one.latitude, one.uncertainty_m):
+            digest.update(column.tobytes())
+    return digest.digest()
+
+
+def _drawn(workshop: Workshop, dataset: Dataset, sight: bytes, places: MapPlaces) -> bytes:
+    from kfm_pipelines.care.review.page.maps import draw_map
+
+    outline = load_outline(workshop.settings.resources, dataset.key.aoi)
+    frame = dataset.extent or _around(outline, places)
+    shown = (sight, frame, dataset.title, outline)
+    picture = _kept.pop(shown, None) or draw_map(places, frame, title=dataset.title, outline=outline, width_px=WIDTH)
+    _kept[shown] = picture
+    if len(_kept) > KEPT:
+        del _kept[next(iter(_kept))]
+    return picture
+
+
+def _around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Extent:
+    """The area of interest, or where nobody has drawn that, the places themselves."""
+    if outline:
+        longitudes, latitudes = zip(*outline, strict=True)
+        return _frame(longitudes, latitudes)
+    return _frame(_all(points.longitude for points in places.points), _all(points.latitude for points in places.points))
+
+
+def _all(parts: "Iterable[NDArray[np.float64]]") -> list[float]:
+    return [float(degree) for part in parts for degree in part]
+
+
+def _frame(longitudes: Sequence[float], latitudes: Sequence[float]) -> Extent:
+    """With a little room, for a single point too."""
+    return Extent(
+        west=max(min(longitudes) - 0.1, -180.0),
+        south=max(min(latitudes) - 0.1, -90.0),
+        east=min(max(longitudes) + 0.1, 180.0),
+        north=min(max(latitudes) + 0.1, 90.0),
+    )

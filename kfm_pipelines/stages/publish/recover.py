@@ -1,0 +1,53 @@
+"""Completes publications of killed datasets that were interrupted after their swap."""
+
+from functools import partial
+from uuid import uuid4
+
+from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import KfmError, OwnershipLost
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.publish import release
+from kfm_pipelines.state import kill_switch, transactions, wal
+from kfm_pipelines.state.keys import Claims
+from kfm_pipelines.state.wal import Step
+
+COMPLETED_AT_ONCE = 50
+
+
+def complete_seen(workshop: Workshop) -> list[str]:
+    """Complete the publications of killed datasets that were interrupted after their swap: readers see them, so the log
+    has to say so. One that was interrupted before it stays as it is until the dataset is released. Return what could
+    not be completed and why."""
+    problems = []
+    for name, key in kill_switch.interrupted(workshop.database, COMPLETED_AT_ONCE):
+        try:
+            if name in workshop.datasets:
+                _complete_if_seen(workshop, workshop.datasets[name], key)
+        except OwnershipLost:
+            continue  # somebody else is at it
+        except KfmError as error:
+            problems.append(f"publication of {key}: {error}")
+    return problems
+
+
+def _complete_if_seen(workshop: Workshop, dataset: Dataset, key: str) -> None:
+    with workshop.database.transaction() as connection:
+        intent = wal.last_entry(connection, key)
+    if intent is None or intent.step is not Step.PUBLISH or not release.is_seen(workshop, dataset, intent):
+        return
+    owner = f"completion-{uuid4()}"
+    claims = Claims(workshop.database, owner, workshop.settings.lease_seconds, dataset=dataset.dataset)
+    claim = claims.take(key)
+    done = False
+    try:
+        with claims.kept_alive():
+            # Read again now that the key is ours: somebody may have been quicker.
+            intent = transactions.close_abandoned(workshop.database, claim)
+            governance = partial(governance_of, workshop, dataset)
+            done = intent is not None and release.finish(workshop, dataset, claim, intent, governance)
+    finally:
+        if not done:
+            delay = workshop.retries.delay(claim.attempts, workshop.random)
+            reason = "its publication could not be completed"
+            transactions.hand_back(workshop.database, claim, delay=delay, reason=reason, count_attempt=False)

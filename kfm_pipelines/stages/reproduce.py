@@ -1,0 +1,168 @@
+"""Reproducing what is published: the same inputs under the declaration of then, which must give the same bytes.
+
+Whatever is not as it was is named and nothing is published: the old bytes must not come back under a policy that has
+changed, and bytes that came about otherwise are not the same release. What the store has lost is put back.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kfm_pipelines.catalog.stac.pages import page_of
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing, ReplayRefused
+from kfm_pipelines.events import IngestEvent, newest_per_object
+from kfm_pipelines.inbox.archive import archive_events
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.fetch import Fetched
+from kfm_pipelines.stages.compute.inputs import Prepared, fetched_object, prepared_from
+from kfm_pipelines.stages.config.changes import UNKEPT, UNPUBLISHED, configuration_changes
+from kfm_pipelines.stages.config.key_config import TermsOfKeys
+from kfm_pipelines.stages.config.snapshot import DECLARATION
+from kfm_pipelines.stages.publish.release import detail_of
+from kfm_pipelines.stages.publish.stage import Release
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.last_transaction import Making, making_of
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores import Layout, Store
+
+REPRODUCED = "reproduced byte for byte"
+
+
+def what_changed(workshop: Workshop, key: str) -> list[str]:
+    """What is not as it was when what is published of the key was made, one phrase each. Whether its objects still have
+    the same content shows when they are fetched."""
+    making = making_of(workshop.database, key)
+    if making is None:
+        return [UNPUBLISHED]
+    [row] = workshop.database.fetch("SELECT dataset FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    with workshop.database.transaction() as connection:
+        known = events_of(connection, key)
+    configured = configuration_changes(workshop, workshop.datasets[row["dataset"]], [key])[key]
+    return [*configured, *_changed_events(making, newest_per_object(known))]
+
+
+def declaration_of(database: Database, key: str) -> str:
+    """Digest of the declaration that made what is published of the key."""
+    return str(_made(database, key).computed["frozen"][DECLARATION])
+
+
+def prepare_again(workshop: Workshop, claim: Claim, terms: TermsOfKeys) -> Prepared:
+    """Begin over the very inputs of what is published, and fetch them; ReplayRefused when anything has changed. Events
+    that wait are not taken: what they ask for is something else."""
+    making = making_of(workshop.database, claim.key)
+    intent = {"follows": making.revision, "inputs": making.inputs} if making else {"follows": 0, "inputs": []}
+    known = transactions.begin(workshop.database, claim, lambda _: intent, taking=False)
+    archive_events(workshop, claim.key, again=True)
+    _refuse(claim.key, what_changed(workshop, claim.key))
+    making, of_then = _made(workshop.database, claim.key), terms.of(claim.key)
+    events = _events_of_then(making, known)
+    fetched = _fetched(workshop, making, events, of_then.dataset)
+    prepared = prepared_from(of_then.governance.config_digest(claim.key), events, fetched)
+    if prepared.inputs_hash != making.computed["inputs_hash"]:
+        _refuse(claim.key, ["its inputs come out as others, though nothing that is kept of them has changed"])
+    return replace(prepared, fingerprint=making.computed["fingerprint"])
+
+
+def refuse_other_data(database: Database, claim: Claim) -> None:
+    """Before anything is staged."""
+    now, then = detail_of(database, claim, Step.MASK)["content_hash"], _made(database, claim.key).published
+    if now != then["content_hash"]:
+        was = then["content_hash"][:12]
+        _refuse(claim.key, [f"its data comes out as {now[:12]} and was {was}, under the same configuration"])
+
+
+def is_there(workshop: Workshop, dataset: Dataset, release: Release) -> bool:
+    """Whether readers find all of the release that was made again. ReplayRefused when it is not the one published."""
+    then = Release.from_detail(dict(_made(workshop.database, release.key).published))
+    _refuse(release.key, [f"its {part} comes out otherwise" for part in _differing(then, release)])
+    return _is_whole(workshop.store, Layout(dataset.pipeline), release)
+
+
+def _made(database: Database, key: str) -> Making:
+    making = making_of(database, key)
+    if making is None or "frozen" not in making.computed:
+        raise ReplayRefused(f"{key}: {UNPUBLISHED if making is None else UNKEPT}")
+    return making
+
+
+def _refuse(key: str, changes: Sequence[str]) -> None:
+    if changes:
+        raise ReplayRefused(f"{key}: cannot be reproduced: {'; '.join(changes)}")
+
+
+def _changed_events(making: Making, now: Sequence[IngestEvent]) -> Iterator[str]:
+    """Objects that came, went or were written again since. An event that promises no content says nothing of it."""
+    then = {str(one["uri"]): one for one in making.inputs}
+    for uri in sorted(then.keys() - {event.asset_uri for event in now}):
+        yield f"{uri} is no input any more"
+    for event in now:
+        one = then.get(event.asset_uri)
+        if one is None:
+            yield f"{event.asset_uri} came after revision {making.revision}"
+            continue
+        etag = making.computed["etags"][event.asset_uri]
+        if event.etag not in (None, etag):
+            yield f"{event.asset_uri} had ETag {etag} and was written again with {event.etag}"
+        if event.late != one.get("late", False):
+            yield f"{event.asset_uri} is {'late' if event.late else 'not late any more'}"
+
+
+def _events_of_then(making: Making, known: Sequence[IngestEvent]) -> list[IngestEvent]:
+    """The inputs as events that promise exactly what was found then."""
+    by_identity = {event.identity: event for event in known}
+    by_object = {event.asset_uri: event for event in known}
+    return [
+        replace(
+            by_identity.get(one["event"], by_object[one["uri"]]),
+            identity=one["event"],
+            version_id=one["version"],
+            etag=making.computed["etags"][one["uri"]],
+            size=making.computed["sizes"][one["uri"]],
+            late=one.get("late", False),
+        )
+        for one in making.inputs
+    ]
+
+
+def _fetched(workshop: Workshop, making: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
+    fetched, changes = {}, []
+    for event in events:
+        try:
+            fetched[event.asset_uri] = fetched_object(workshop, event, dataset.input.max_bytes)
+        except (IntegrityBroken, ObjectMissing, ObjectForbidden) as error:
+            changes.append(str(error))
+            continue
+        then, now = making.computed["sha256"][event.asset_uri], fetched[event.asset_uri].sha256
+        if now != then:
+            changes.append(f"{event.asset_uri} had SHA-256 {then[:12]} and has {now[:12]}")
+    _refuse(making.key, changes)
+    return fetched
+
+
+def _differing(then: Release, now: Release) -> Iterator[str]:
+    if now.content_hash != then.content_hash:
+        yield "data"
+    if now.item_hash != then.item_hash:
+        yield "Item"
+    before, after = ({**one.documents, **one.records, **one.shared} for one in (then, now))
+    yield from sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def _is_whole(store: Store, layout: Layout, release: Release) -> bool:
+    digests = {
+        layout.item(release.key): release.item_hash,
+        layout.processed(release.key): release.content_hash,
+        layout.content(release.content_hash): release.content_hash,
+        **{layout.document(digest): digest for digest in (*release.documents.values(), *release.records.values())},
+    }
+    there = [
+        layout.history(release.key),
+        layout.revision(release.key, release.revision),
+        layout.page(page_of(release.key)),
+        layout.collection(),
+        *release.shared_paths(layout).values(),
+    ]
+    return all(store.digest(path) == digest for path, digest in digests.items()) and all(map(store.exists, there))

@@ -1,0 +1,204 @@
+"""What is told of a key when something has come of it: it was published, changed nothing, failed, or has to wait."""
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.estimate import Energy
+from kfm_pipelines.energy.ledger import energy_in_all, spent_by_key_of_run
+from kfm_pipelines.errors import AttemptsExhausted, CareRefused, KfmError, PolicyRefused
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.telemetry.key_origin import Answered, Origin, answered_by, rows_before
+from kfm_pipelines.stages.telemetry.spans import WorkTold
+from kfm_pipelines.state.ingest_state import Fetches
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.verdicts import passed_of_keys
+from kfm_pipelines.telemetry.best_effort import excused
+
+APPLIED, SKIPPED, FAILED, AWAITING = "APPLIED", "SKIPPED", "FAILED", "AWAITING"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """One key, as it is told when its stage has ended."""
+
+    claim: Claim
+    outcome: str
+    at: datetime
+    txn: int
+    release: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the tables know of a key when its stage has ended."""
+
+    cost: Energy
+    gates: Mapping[str, bool]
+    answered: Answered
+    row_delta: float | None
+
+
+class OutcomesTold:
+    """Of the keys of one run."""
+
+    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str, replay: str | None, work: WorkTold) -> None:
+        self._workshop = workshop
+        self._dataset = dataset
+        self._run_id = run_id
+        self._replay = replay
+        self._work = work
+        self._settled: list[_Settled] = []
+
+    def applied(self, claim: Claim, release: Mapping[str, Any], txn: int | None = None) -> None:
+        """`txn` is another transaction than the claim's own where that was only completed."""
+        with self._excused():
+            now = datetime.now(UTC)
+            self._note(_Settled(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
+            metrics, dataset = self._workshop.telemetry.metrics, self._dataset.dataset
+            metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
+            fresh = _freshness(self._work.origin(claim.key), now)
+            if fresh is not None:
+                metrics.set("freshness_min", fresh, dataset=dataset)
+            log.info("revision %s published", release.get("revision"))
+
+    def skipped(self, claim: Claim) -> None:
+        with self._excused():
+            self._note(_Settled(claim, SKIPPED, datetime.now(UTC), claim.epoch))
+
+    def waits(self, claim: Claim) -> None:
+        with self._excused():
+            self._note(_Settled(claim, AWAITING, datetime.now(UTC), claim.epoch))
+
+    def again(self, error: Exception) -> None:
+        """It is tried again, which is no outcome."""
+        with self._excused():
+            reason = type(error).__name__
+            self._workshop.telemetry.metrics.count("retry_attempts_total", reason=reason)
+            log.warning("tried again: %s", reason)
+
+    def failed(self, claim: Claim, stage: str, error: KfmError) -> None:
+        with self._excused():
+            metrics, dataset, reason = self._workshop.telemetry.metrics, self._dataset.dataset, type(error).__name__
+            self._note(_Settled(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
+            metrics.count("event_dlq_count")
+            if isinstance(error, AttemptsExhausted):  # which says nothing of the data
+                metrics.count("retry_exhausted_total", dataset=dataset)
+            elif stage == "mask" or isinstance(error, CareRefused | PolicyRefused):
+                metrics.count("masking_failures_total", dataset=dataset)
+            log.error("failed in %s: %s", stage, reason)
+
+    def fetched(self, fetches: Fetches) -> None:
+        """How many objects S3 did not have to be asked for, of all keys."""
+        with self._excused():
+            dataset, metrics = self._dataset.dataset, self._workshop.telemetry.metrics
+            log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
+            metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
+            metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
+
+    def end_stage(self) -> None:
+        """Tell of the keys that were settled since the last time; what they cost is in the ledger by now."""
+        settled, self._settled = self._settled, []
+        if not settled:
+            return
+        with self._excused():
+            database = self._workshop.database
+            costs = spent_by_key_of_run(database, self._run_id)
+            gates = passed_of_keys(database, {one.claim.key: one.txn for one in settled})
+            ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
+            answered = answered_by(database, ended)
+            made = {one.claim.key: one.release["revision"] for one in settled if one.outcome == APPLIED}
+            before = rows_before(database, made)
+            for one in settled:
+                key = one.claim.key
+                facts = _Facts(
+                    cost=energy_in_all(costs.get(key, ())),
+                    gates=gates.get(key, {}),
+                    answered=answered.get(key, Answered()),
+                    row_delta=_row_delta(one, before.get(key)),
+                )
+                self._tell_rows(facts.row_delta)
+                self._tell_answered(facts.answered)
+                self._tell(one, facts)
+
+    def _excused(self) -> AbstractContextManager[None]:
+        return excused(self._workshop.telemetry, "what came of a key")
+
+    def _note(self, one: _Settled) -> None:
+        self._settled.append(one)
+        self._workshop.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
+
+    def _tell_answered(self, answered: Answered) -> None:
+        metrics = self._workshop.telemetry.metrics
+        metrics.count("event_success_total", answered.events)
+        for seconds in answered.seconds:
+            metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
+
+    def _tell_rows(self, percent: float | None) -> None:
+        if percent is not None:
+            self._workshop.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
+
+    def _tell(self, one: _Settled, facts: _Facts) -> None:
+        records, origin = self._workshop.telemetry.records, self._work.origin(one.claim.key)
+        longest = max(facts.answered.seconds, default=None)
+        common = {
+            "at": one.at.isoformat(),
+            "dataset": self._dataset.dataset,
+            "key": one.claim.key,
+            "run_id": self._run_id,
+            "trace_id": self._work.trace_of(one.claim.key).trace_hex,
+            "replay_id": self._replay,
+            "outcome": one.outcome,
+            "error": one.error,
+        }
+        records.tell(
+            "auto-update-v1",
+            {
+                **common,
+                "idempotency": "hit" if one.outcome == SKIPPED else "miss",
+                "revision": one.release.get("revision"),
+                "events": facts.answered.events,
+                "latency_ms": None if longest is None else longest * 1000,
+            },
+        )
+        records.tell(
+            "pattern-idempotent-safety-governance-v3",
+            {
+                **common,
+                "pipeline": self._dataset.pipeline,
+                "transform_version": CanonicalKey.parse(one.claim.key).transform_version,
+                "policy": self._dataset.policy,
+                "pipeline_success": int(one.outcome != FAILED),
+                "freshness_min": _freshness(origin, one.at) if one.outcome == APPLIED else None,
+                "row_delta_pct": facts.row_delta,
+                "checksum": one.release.get("content_hash"),
+                "gates": dict(facts.gates),
+                **_cost(facts.cost),
+            },
+        )
+
+
+def _row_delta(one: _Settled, before: int | None) -> float | None:
+    return (one.release["rows"] - before) / before * 100 if before and one.outcome == APPLIED else None
+
+
+def _freshness(origin: Origin, now: datetime) -> float | None:
+    """Minutes since the source spoke of it last."""
+    return None if origin.made_at is None else max(0.0, (now - origin.made_at).total_seconds() / 60)
+
+
+def _cost(cost: Energy) -> dict[str, Any]:
+    return {
+        "energy_kwh": cost.energy_kwh,
+        "co2e_kg": cost.co2e_kg,
+        "cost_usd": cost.cost_usd,
+        "energy_method": cost.method,
+    }

@@ -1,0 +1,169 @@
+"""What is told of work on the keys of a run: a span for each stage of each key, how long it took and what it cost.
+
+Belongs here: telling while it goes on. Does not: what came of a key (`outcomes_told`), or the work itself, which goes
+on whatever becomes of this.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
+from kfm_pipelines.energy.meter import Meter, Usage
+from kfm_pipelines.energy.metered_span import INPUTS, OUTPUTS, say_cost
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.telemetry.key_origin import Origin, origins_of
+from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.telemetry.best_effort import excused
+from kfm_pipelines.telemetry.logs.context import joined
+from kfm_pipelines.telemetry.traces.context import TraceContext
+from kfm_pipelines.telemetry.traces.spans import Value, mark_failed, open_span
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+
+class WorkTold:
+    """The telling of one stage of a run, or of several one after the other."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        dataset: Dataset,
+        run_id: str,
+        purpose: Purpose,
+        held: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """`held` are the keys that the run has now: asked for one, all of them are looked up."""
+        self._workshop = workshop
+        self._dataset = dataset
+        self._layout = Layout(dataset.pipeline)
+        self._run_id = run_id
+        self._purpose = purpose
+        self._held = held
+        self._origins: dict[str, Origin] = {}
+        self._used: dict[Work, Usage] = {}
+        self._is_fruitless = False
+
+    def know(self, keys: Sequence[str]) -> None:
+        """Read where all these keys come from at once, as it is now."""
+        with excused(self._workshop.telemetry, "where keys come from", "span"):
+            self._origins |= origins_of(self._workshop.database, keys)
+
+    def begin_traces(self, keys: Sequence[str]) -> None:
+        """Where nobody has sent anything in the trace that a key is told in, this is its beginning."""
+        now = datetime.now(UTC)
+        for key in keys:
+            origin = self.origin(key)
+            if self._purpose.replay or TraceContext.parse(origin.trace) is None:
+                name = "replay" if self._purpose.replay else "run"
+                about: dict[str, Value] = {"kfm.dataset": self._dataset.dataset, "kfm.key": key}
+                about |= {"kfm.run_id": self._run_id, "kfm.event_id": list(origin.events)}
+                about |= {"kfm.replay_id": self._purpose.replay} if self._purpose.replay else {}
+                self._workshop.telemetry.spans.origin(name, self.trace_of(key), now, now, about)
+
+    def origin(self, key: str) -> Origin:
+        if key not in self._origins:
+            self.know([key, *self._held()])
+        return self._origins.setdefault(key, Origin())
+
+    def trace_of(self, key: str) -> TraceContext:
+        """The trace that its newest event came in. A replay has one of its own for each key: it may be years later."""
+        if self._purpose.replay:
+            return TraceContext.of_event(f"{self._purpose.replay}:{key}")
+        return TraceContext.parse(self.origin(key).trace) or TraceContext.of_event(f"{self._run_id}:{key}")
+
+    @contextmanager
+    def work(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
+        """Work on a key in a stage, as a span in the key's trace; everything logged meanwhile says of what it is."""
+        origin, trace = self.origin(claim.key), self.trace_of(claim.key)
+        meter = Meter()
+        self._is_fruitless = False
+        with (
+            joined(
+                run_id=self._run_id,
+                dataset=self._dataset.dataset,
+                idempotency_key=claim.key,
+                trace_id=trace.trace_hex,
+                event_id=origin.events[0] if origin.events else None,
+                object_key=origin.objects[0] if origin.objects else None,
+                replay_id=self._purpose.replay,
+                stage=stage,
+            ),
+            self._workshop.telemetry.spans.span(
+                span or stage, self._attributes(claim, stage, origin), under=trace, links=self._links(origin)
+            ) as opened,
+        ):
+            try:
+                yield
+            finally:
+                usage = meter.read()
+                self._end(opened, claim, stage, usage)
+
+    def _end(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
+        say_cost(span, self._workshop.energy_of(usage))
+        if span is not None and not self._is_fruitless:
+            span.set_attribute(OUTPUTS, self._outputs(claim, stage))
+        work = Work(stage, claim.key, claim.epoch)
+        self._used[work] = self._used[work] + usage if work in self._used else usage
+
+    def failed(self, error: Exception) -> None:
+        """The work at hand failed; the exception itself goes no further."""
+        self.fruitless()
+        mark_failed(open_span(), type(error).__name__)
+
+    def fruitless(self) -> None:
+        """Nothing comes of the work at hand, rightly or not."""
+        self._is_fruitless = True
+
+    def end_stage(self) -> None:
+        """Enter into the ledger what was used since the last time."""
+        with excused(self._workshop.telemetry, "what a stage cost", "energy"):
+            self._end_stage()
+
+    def _end_stage(self) -> None:
+        used, self._used = self._used, {}
+        run = self._workshop.runs.get(self._run_id)
+        for work, usage in used.items():
+            if run is not None:
+                run.add(usage)
+            seconds = usage.wall_seconds or 0.0
+            self._workshop.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
+        dataset, replay = self._dataset.dataset, self._purpose.replay
+        tell_costs(self._workshop, enter_used(self._workshop, self._run_id, used, dataset=dataset, replay=replay))
+
+    def _attributes(self, claim: Claim, stage: str, origin: Origin) -> dict[str, Value]:
+        attributes: dict[str, Value] = {
+            "kfm.pipeline": self._dataset.pipeline,
+            "kfm.dataset": self._dataset.dataset,
+            "kfm.key": claim.key,
+            "kfm.stage": stage,
+            "kfm.version": CanonicalKey.parse(claim.key).transform_version,
+            "kfm.run_id": self._run_id,
+            "kfm.attempt": claim.attempts,
+            "kfm.event_id": list(origin.events),
+            INPUTS: list(origin.objects),
+            OUTPUTS: [],
+        }
+        return attributes | ({"kfm.replay_id": self._purpose.replay} if self._purpose.replay else {})
+
+    def _outputs(self, claim: Claim, stage: str) -> list[str]:
+        """Where a stage leaves what it makes."""
+        layout, place = self._layout, (claim.key, claim.epoch)
+        if stage == "compute":
+            return [layout.computed(*place)]
+        if stage in ("mask", "validate"):
+            return [layout.masked(*place)]
+        if stage == "stage":
+            return [layout.staged_data(*place), layout.staged_item(*place)]
+        return [layout.processed(claim.key), layout.item(claim.key)]
+
+    def _links(self, origin: Origin) -> list[TraceContext]:
+        """From a replay to the trace that the events came in."""
+        came = TraceContext.parse(origin.trace)
+        return [came] if came and self._purpose.replay else []

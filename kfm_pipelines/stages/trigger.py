@@ -1,0 +1,81 @@
+"""Why a run works on its keys: because events made them due, because somebody chose them, or for a replay.
+
+Only the dispatcher and the worker ask for what events made due, and say so by a tag. Every other run was started by
+somebody, who may have chosen any key: Dagster puts a tag on the runs of a backfill, and none on the run of a single
+partition. So a run without our tag is bounded as well. It may still take a key of an open window that is due at this
+moment: then it does what the dispatcher would have done. A backfill and a replay may not.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kfm_pipelines.errors import AboveWatermark, ReplayRefused
+from kfm_pipelines.orchestration.tags import BACKFILL_TAG, REPLAY_TAG
+from kfm_pipelines.state import replays
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import due_or_held, keys_of_others
+from kfm_pipelines.watermarks.checkpoints import closed_until, ends_beyond
+
+# What it puts on a run that somebody starts again; all other tags of the first one are copied.
+AGAIN_TAG = "dagster/parent_run_id"
+# On every run that is asked for because keys are due.
+ASKED_BY_EVENTS = {"kfm/asked-by": "events"}
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a run is for."""
+
+    replay: str | None = None
+    backfill: bool = False
+    by_hand: bool = False  # somebody started it in some other way
+
+    @classmethod
+    def of(cls, tags: Mapping[str, str]) -> "Purpose":
+        replay, backfill = tags.get(REPLAY_TAG), BACKFILL_TAG in tags
+        asked = ASKED_BY_EVENTS.items() <= tags.items() and AGAIN_TAG not in tags
+        return cls(replay, backfill, by_hand=not (asked or backfill or replay))
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether only closed windows may be touched. What events ask for may be done at any time."""
+        return self.backfill or self.by_hand or self.replay is not None
+
+
+EVENTS = Purpose()
+
+
+def refused_keys(
+    database: Database, dataset: str, purpose: Purpose, keys: Sequence[str], run_id: str
+) -> dict[str, str]:
+    """Why some of the keys are not for this run: they are another dataset's, or their windows are not closed yet, so
+    they may still change."""
+    above = _above_watermark(database, dataset, keys) if purpose.is_bounded else {}
+    allowed = due_or_held(database, list(above), run_id) if purpose.by_hand else set()
+    strangers = keys_of_others(database, dataset, keys)
+    return {key: reason for key, reason in above.items() if key not in allowed} | strangers
+
+
+def reproduces(database: Database, dataset: str, purpose: Purpose) -> bool:
+    """Whether the run has to give the very bytes that are published. ReplayRefused when it belongs to no replay of the
+    dataset, though it says so."""
+    if purpose.replay is None:
+        return False
+    replay = replays.read(database, purpose.replay)
+    if replay.dataset != dataset:
+        raise ReplayRefused(f"replay {replay.id} is of {replay.dataset}, not of {dataset}")
+    return replay.mode == "reproduce"
+
+
+def _above_watermark(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
+    until = closed_until(database, dataset)
+    stands = f"the watermark of {dataset} stands at {_told(until)}" if until else f"{dataset} has no watermark yet"
+    return {
+        key: str(AboveWatermark(f"{key}: its window ends at {_told(end)} and is not closed: {stands}"))
+        for key, end in ends_beyond(database, keys, until).items()
+    }
+
+
+def _told(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,100 @@
+"""Bytes that a gate refused, kept in the restricted tier for a while, so that somebody can see what was wrong."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.layout import MASKED, STAGED
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    key: str
+    txn: int
+    folder: str
+    until: datetime
+
+
+def note_kept(database: Database, claim: Claim, folder: str, days: int) -> None:
+    """To be written before the bytes are: what is not noted is never removed."""
+    database.execute(
+        """
+        INSERT INTO kfm.inspections (key, txn, folder, until)
+        VALUES (%(key)s, %(txn)s, %(folder)s, clock_timestamp() + make_interval(days => %(days)s))
+        """,
+        {"key": claim.key, "txn": claim.epoch, "folder": folder, "days": days},
+    )
+
+
+def note_removed(database: Database, inspection: Inspection) -> None:
+    database.execute(
+        "UPDATE kfm.inspections SET removed_at = clock_timestamp() WHERE key = %(key)s AND txn = %(txn)s",
+        {"key": inspection.key, "txn": inspection.txn},
+    )
+
+
+def kept_of(database: Database, key: str) -> list[Inspection]:
+    """What is kept of one key, oldest first."""
+    return _found(database, "i.key = %(key)s", key)
+
+
+def outdated(database: Database) -> list[Inspection]:
+    """What nobody needs to look at any more: its time is over, or the key was published since."""
+    return _found(
+        database,
+        "i.until < clock_timestamp() OR EXISTS (SELECT FROM kfm.revisions r WHERE r.key = i.key AND r.txn > i.txn)",
+    )
+
+
+def _found(database: Database, which: str, key: str = "") -> list[Inspection]:
+    rows = database.fetch(
+        f"""
+        SELECT i.key, i.txn, i.folder, i.until FROM kfm.inspections i
+        WHERE i.removed_at IS NULL AND ({which}) ORDER BY i.key, i.txn
+        """,  # noqa: S608 - both conditions are written above
+        {"key": key},
+    )
+    return [Inspection(**row) for row in rows]
+
+
+def keep_red(workshop: Workshop, dataset: Dataset, claim: Claim) -> None:
+    """Set aside what this claim has masked and staged. What it was made from is not kept: that is where it came from.
+    Noted before it is written, so that nothing is left that nobody knows of."""
+    store, folder = workshop.store, Layout(dataset.pipeline).red(claim.key, claim.epoch)
+    note_kept(workshop.database, claim, folder, workshop.settings.red_days)
+    place = f"{dataset.pipeline}/{claim.key}/{claim.epoch}"
+    # What is staged holds what is masked, so that alone is enough once it is there.
+    for path in store.paths(f"{STAGED}/{place}") or store.paths(f"{MASKED}/{place}"):
+        store.write(f"{folder}/{path.rsplit('/', 1)[1]}", store.read(path))
+
+
+def where_kept(workshop: Workshop, key: str) -> list[dict[str, object]]:
+    """For whoever wants to look: where, and until when."""
+    return [
+        {"txn": kept.txn, "folder": f"{workshop.store.url}/{kept.folder}", "until": kept.until}
+        for kept in kept_of(workshop.database, key)
+    ]
+
+
+def remove_outdated(workshop: Workshop) -> int:
+    return _remove(workshop, outdated(workshop.database))
+
+
+def remove_replaced(workshop: Workshop, key: str, published: int) -> int:
+    """The key is published by this transaction: nobody has to look at what came before it."""
+    kept = kept_of(workshop.database, key)
+    return _remove(workshop, (one for one in kept if one.txn < published))
+
+
+def _remove(workshop: Workshop, kept: Iterable[Inspection]) -> int:
+    removed = 0
+    for one in kept:
+        workshop.store.remove(one.folder)
+        note_removed(workshop.database, one)
+        removed += 1
+    return removed

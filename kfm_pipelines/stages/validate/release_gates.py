@@ -1,0 +1,116 @@
+"""The release gates look at the staged bytes themselves, next to what they were made from and what was promised."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import partial
+
+from kfm_pipelines.care.governance import Rules
+from kfm_pipelines.care.verifier import Evidence, digest_of
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import CareRefused, KfmError
+from kfm_pipelines.gates import (
+    Finding,
+    Promised,
+    ReleaseSubject,
+    Severity,
+    Verdict,
+    judge_care,
+    judge_governance,
+    judge_integrity,
+)
+from kfm_pipelines.gates.integrity import DATA, ITEM
+from kfm_pipelines.parquet.parquet import rewrite_parquet
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.publish.stage import Release
+from kfm_pipelines.stages.telemetry.gates import told
+from kfm_pipelines.state import wal
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.verdicts import Judged, record_verdict, verdicts_of
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores import Layout
+
+
+def judge_release(
+    workshop: Workshop, dataset: Dataset, claim: Claim, rules: Rules, release: Release
+) -> Iterator[Verdict]:
+    """Verdicts that name the digest they are about, one after the other; the last one to come is the first red one. A
+    gate that cannot finish is a refusal."""
+    evidence = _evidence(workshop, Layout(dataset.pipeline), claim, rules, release)
+    digest = digest_of(evidence)
+    subject = ReleaseSubject(
+        dataset=dataset,
+        key=claim.key,
+        inputs=_inputs(workshop, claim),
+        judged=release.content_hash,
+        digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents, **release.records},
+        staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents, **evidence.records},
+        policy=rules.policy.name,
+        care=rules.came_to,
+        verified=None,
+        digest=digest,
+    )
+    gates: dict[str, Callable[[], Verdict]] = {
+        "integrity": lambda: judge_integrity(subject),
+        "care": lambda: _exempted(rules) or judge_care(rules.policy, dataset, evidence),
+        "governance": lambda: judge_governance(replace(subject, verified=_verified(workshop, claim))),
+    }
+    for name, gate in gates.items():
+        verdict = told(workshop, name, partial(_given, claim, name, gate))
+        findings = tuple(asdict(finding) for finding in verdict.findings)
+        judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules)
+        record_verdict(workshop.database, claim, dataset.dataset, judged)
+        yield verdict
+        if not verdict.passed:
+            return
+
+
+def _verified(workshop: Workshop, claim: Claim) -> str | None:
+    """What the care gate is on record to have passed in this transaction; `publish` will go by the same record."""
+    judged = verdicts_of(workshop.database, claim.key, claim.epoch)
+    return next((one.digest for one in judged if one.gate == "care" and one.passed), None)
+
+
+def _given(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Verdict:
+    try:
+        return gate()
+    except KfmError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a gate that cannot judge refuses
+        raise CareRefused(
+            f"{claim.key}: the {name} gate failed: {type(error).__name__}; nothing is published"
+        ) from None
+
+
+def _evidence(workshop: Workshop, layout: Layout, claim: Claim, rules: Rules, release: Release) -> Evidence:
+    store, place = workshop.store, (claim.key, claim.epoch)
+    data = store.read(layout.staged_data(*place))
+    return Evidence(
+        data=data,
+        rewritten=rewrite_parquet(data, claim.key) if rules.masks else data,
+        item=store.read(layout.staged_item(*place)),
+        documents={name: store.read(layout.staged_document(*place, name)) for name in release.documents},
+        records={name: store.read(layout.staged_document(*place, name)) for name in release.records},
+        original=store.read(layout.computed(*place)) if rules.masks else b"",
+        crosswalk=store.read(layout.crosswalk(*place)) if rules.masks else b"",
+    )
+
+
+def _inputs(workshop: Workshop, claim: Claim) -> tuple[Promised, ...]:
+    """What the log says was promised, and what it says was found."""
+    with workshop.database.transaction() as connection:
+        begun = wal.entry_of(connection, claim.key, claim.epoch, Step.BEGIN)
+        computed = wal.entry_of(connection, claim.key, claim.epoch, Step.COMPUTE)
+    promised = begun.detail["inputs"] if begun else []
+    etags, sizes = (computed.detail.get(name, {}) if computed else {} for name in ("etags", "sizes"))
+    return tuple(
+        Promised(one["uri"], one["etag"], one.get("size"), etags.get(one["uri"]), sizes.get(one["uri"]))
+        for one in promised
+    )
+
+
+def _exempted(rules: Rules) -> Verdict | None:
+    """An exemption has been checked where the rules were made; the verdict says whose word it rests on."""
+    if rules.exemption is None:
+        return None
+    measured = f"exempted by {rules.exemption.signed.holder} until {rules.exemption.until} ({rules.exemption.id})"
+    return Verdict("care", (Finding("masked", Severity.WARN, "release", f"policy {rules.policy.name}", measured),))

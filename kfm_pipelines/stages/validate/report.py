@@ -1,0 +1,35 @@
+"""The validation report of a key: what every gate looked at in one transaction, and what it found."""
+
+from kfm_pipelines.catalog.documents import document_bytes
+from kfm_pipelines.catalog.trust.signer import write_sealed
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.verdicts import Judged, verdicts_of
+from kfm_pipelines.stores import Layout
+
+
+def write_validation_report(workshop: Workshop, dataset: Dataset, claim: Claim) -> None:
+    """Written when the last gate has spoken, from what the gates have put on record."""
+    verdicts = verdicts_of(workshop.database, claim.key, claim.epoch)
+    document = {
+        "key": claim.key,
+        "dataset": dataset.dataset,
+        "transaction": claim.epoch,
+        "run": claim.owner,
+        "passed": all(judged.passed for judged in verdicts),
+        "gates": [_described(judged) for judged in verdicts],
+    }
+    path = Layout(dataset.pipeline).validation_report(claim.key, claim.epoch)
+    write_sealed(workshop, path, document_bytes(document))
+
+
+def _described(judged: Judged) -> dict[str, object]:
+    described: dict[str, object] = {
+        "gate": judged.gate,
+        "digest": judged.digest,
+        "passed": judged.passed,
+        "rules": list(judged.rules),
+        "findings": [dict(finding) for finding in judged.findings],
+    }
+    return described if judged.report is None else {**described, "suite": dict(judged.report)}

@@ -1,0 +1,148 @@
+"""The table gates judge each key's table as it would be published, and what they say is kept with the digest."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.governance import Rules
+from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
+from kfm_pipelines.gates import ApprovedSchema, Finding, TableSubject, Verdict, judge_quality, judge_schema
+from kfm_pipelines.gates.expectations import judge_suite
+from kfm_pipelines.gates.quality.rows import PRIMARY_KEY_UNIQUE
+from kfm_pipelines.gates.verdict import error, judge
+from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages.compute.inputs import window_of_key
+from kfm_pipelines.stages.handoff import Handoff
+from kfm_pipelines.stages.telemetry.gates import told
+from kfm_pipelines.stages.validate.baselines import precedents_of
+from kfm_pipelines.stages.validate.report import write_validation_report
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.verdicts import Judged, record_verdict
+from kfm_pipelines.telemetry.logs.frames import trace_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+BEFORE_MASKING = "before masking"  # in the place of a digest
+Report = dict[str, Any] | None
+REFUSALS: dict[str, type[GateRefused]] = {
+    "qa": QualityRefused,
+    "integrity": IntegrityRefused,
+    "care": CareRefused,
+    "governance": CareRefused,
+}
+
+
+def judge_table(
+    workshop: Workshop, dataset: Dataset, rules: Rules, approved: ApprovedSchema, handoff: Handoff
+) -> list[Verdict]:
+    """Every verdict is kept with the digest of what it is about."""
+    claim = handoff.claim
+    table = read_parquet(handoff.data, claim.key)
+    subject = TableSubject(
+        dataset=dataset,
+        published=rules.published(dataset),
+        table=table,
+        data=handoff.data,
+        content_hash=handoff.content_hash,
+        window=window_of_key(workshop.database, claim.key),
+        # What somebody has to see first, nobody else sees before.
+        may_show=rules.policy.is_open and dataset.review == "none",
+        precedents=precedents_of(workshop, dataset, claim, table, unmasked=rules.policy.is_open),
+        approved=approved,
+    )
+    verdicts = []
+    for verdict, report in table_verdicts(workshop, subject):
+        _record(workshop, dataset, claim, subject.content_hash, verdict, report)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def table_verdicts(workshop: Workshop, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
+    """What is in a table is looked at only when its schema is right. A gate that cannot judge refuses."""
+    schema = told(workshop, "schema", lambda: _given("schema", judge_schema, subject))
+    yield schema, None
+    if schema.passed:
+        reports: list[Report] = []
+        yield told(workshop, "qa", lambda: _quality(workshop, subject, reports)), reports[0]
+
+
+def _quality(workshop: Workshop, subject: TableSubject, reports: list[Report]) -> Verdict:
+    """By the declared thresholds, and by the suite of Great Expectations where the dataset has one; its report is left
+    in `reports`, or None."""
+    verdict = _given("qa", judge_quality, subject)
+    name, dataset = subject.dataset.quality.suite, subject.dataset
+    if name is None:
+        reports.append(None)
+        return verdict
+    suite = workshop.suite(name, published_table(dataset, workshop.policy(dataset)))
+    try:
+        judged = judge_suite(suite, subject)
+    except MemoryError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - what it is may quote the data
+        reports.append(None)
+        return Verdict(verdict.gate, (*verdict.findings, _failed("qa", failure)), verdict.rules)
+    reports.append(judged.report)
+    return Verdict(verdict.gate, (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules))
+
+
+def _given(gate: str, judged: Callable[[TableSubject], Verdict], subject: TableSubject) -> Verdict:
+    try:
+        return judged(subject)
+    except MemoryError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - what it is may quote the data
+        return Verdict(gate, (_failed(gate, failure),))
+
+
+def _failed(gate: str, failure: Exception) -> Finding:
+    """The same table would fail it again, so this is an answer, not a reason to try again."""
+    log.error("the %s gate failed: %s\n%s", gate, type(failure).__name__, trace_of(failure))
+    return error("judged", "table", "a verdict", f"{type(failure).__name__} while judging")
+
+
+def fitness_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> Verdict:
+    """Masking counts on the schema: what is not as declared is refused before anything is made of it."""
+    window = window_of_key(workshop.database, key)
+    subject = TableSubject(dataset, dataset.table, table, data, hashlib.sha256(data).hexdigest(), window)
+    schema = _given("schema", judge_schema, subject)
+    return judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema
+
+
+def judge_before_masking(workshop: Workshop, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
+    """A refusal is on record like any other; the bytes are not masked, so neither they nor their digest are kept."""
+    key, data = handoff.claim.key, handoff.data
+    verdict = told(workshop, "schema", lambda: fitness_to_mask(workshop, dataset, key, table, data))
+    if not verdict.passed:
+        _record(workshop, dataset, handoff.claim, BEFORE_MASKING, verdict)
+        write_validation_report(workshop, dataset, handoff.claim)
+        raise unfit_to_mask(handoff.claim.key, verdict)
+
+
+def unfit_to_mask(key: str, verdict: Verdict) -> GateRefused:
+    return GateRefused(f"{key}: schema gate, before masking: {verdict.reason}")
+
+
+def refusal_of(key: str, verdict: Verdict) -> GateRefused:
+    return REFUSALS.get(verdict.gate, GateRefused)(f"{key}: {verdict.gate} gate: {verdict.reason}")
+
+
+def _record(
+    workshop: Workshop,
+    dataset: Dataset,
+    claim: Claim,
+    digest: str,
+    verdict: Verdict,
+    report: Report = None,
+) -> None:
+    findings = tuple(asdict(finding) for finding in verdict.findings)
+    judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules, report)
+    record_verdict(workshop.database, claim, dataset.dataset, judged)

@@ -1,0 +1,94 @@
+"""Takes out of text what a log must not tell: places, passwords, keys, signatures.
+
+What it is about stays readable: keys, identities, names of objects, times, digests.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kfm_pipelines.text import WITHHELD, printable, without_places
+
+LONGEST = 2000
+# No more than this is looked at. What is longer loses its end, where a secret may be cut in two and go unnoticed.
+WINDOW = 16_000
+_UNSURE = 4000
+# A shorter secret would be found in half of all words.
+_SHORTEST_SECRET = 10
+
+_RULES = (
+    # Private keys, whole or cut off.
+    (re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.S), WITHHELD),
+    # Headers, as sent or as Python shows them.
+    (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*(?:b(?=[\"']))?[\"']?)[^\r\n\"']+"), rf"\1{WITHHELD}"),
+    (re.compile(r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{16,}"), f"Bearer {WITHHELD}"),
+    # Passwords in addresses; one of Postgres may contain anything. Lengths are bounded so that no text takes long.
+    (re.compile(r"(?i)\b(postgres(?:ql)?(?:\+\w+)?://[^\s:@/]{0,100}):\S{0,500}@"), rf"\1:{WITHHELD}@"),
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://[^\s:@/?#]{0,100}):[^\s@/]{1,500}@"), rf"\1:{WITHHELD}@"),
+    # Presigned addresses.
+    (
+        re.compile(
+            r"(?i)\b(X-Amz-(?:Signature|Credential|Security-Token)|Signature|AWSAccessKeyId)(=|%3D)[^&\s\"'<>]+"
+        ),
+        rf"\1\2{WITHHELD}",
+    ),
+    # Named secrets: password=…, "aws_secret_access_key": "…".
+    (
+        re.compile(
+            r"(?i)((?:password|passwd|pwd|secret(?:_?access)?_?key|session_?token|api_?key|KFM_CARE_KEY_\w{1,60})"
+            r"[\"']?\s*[:=]\s*(?:b(?=[\"']))?)(?:\"[^\"]*\"?|'[^']*'?|[^\s\"',;&]+)"
+        ),
+        rf"\1{WITHHELD}",
+    ),
+    # AWS: ids of access keys, session tokens, and secrets: forty characters with capitals, small letters and digits.
+    (re.compile(r"(?<![A-Za-z0-9])A(?:KIA|SIA|ROA|IDA)[A-Z0-9]{12,}(?![A-Za-z0-9])"), WITHHELD),
+    (re.compile(r"(?<![A-Za-z0-9/+])(?:FwoG|FQoG|IQoJ)[A-Za-z0-9/+=]{50,}"), WITHHELD),
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9/+=])(?=[^\s]{0,39}[A-Z])(?=[^\s]{0,39}[a-z])(?=[^\s]{0,39}\d)"
+            r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
+        ),
+        WITHHELD,
+    ),
+)
+LONGEST_REMEMBERED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What is withheld everywhere, and the secrets of this installation."""
+
+    secrets: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, secrets: Iterable[str]) -> "Masking":
+        """The longest first: one may be the beginning of another."""
+        return cls(tuple(sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)))
+
+    def masked(self, text: str) -> str:
+        """On one line, without anything that is nobody's business, cut with a mark where it is endless."""
+        # Ids, keys and names come again and again: looking for secrets in them took half of the time of a line.
+        return _remembered(self, text) if len(text) <= LONGEST_REMEMBERED else self._masked(text)
+
+    def _masked(self, text: str) -> str:
+        if len(text) <= WINDOW:
+            shown = printable(self._without_secrets(text))
+            return shown if len(shown) <= LONGEST else _cut(shown, len(text))
+        return _cut(printable(self._without_secrets(text[:WINDOW])[:-_UNSURE]), len(text))
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, WITHHELD)
+        for pattern, instead in _RULES:
+            text = pattern.sub(instead, text)
+        return without_places(text)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(masking: Masking, text: str) -> str:
+    return masking._masked(text)
+
+
+def _cut(shown: str, length: int) -> str:
+    return f"{shown[:LONGEST]}… (cut, {length} characters)"

@@ -1,0 +1,91 @@
+"""`kfm watermark`: how far datasets are complete, and which of their streams holds them back."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from kfm_pipelines.cli.session import opened_workshop
+from kfm_pipelines.console.options import Words
+from kfm_pipelines.console.output import console, json_option, print_json, shown_time
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.watermarks.queries import Standing, standing
+
+ONE_STREAM = "(the only one)"
+
+
+@click.group()
+def watermark() -> None:
+    """How far datasets are complete."""
+
+
+@watermark.command()
+@click.argument("dataset", type=Words(), required=False)
+@json_option
+def show(dataset: str | None, as_json: bool) -> None:
+    """Show the watermark of all datasets or of one DATASET, and each stream it follows from."""
+    with opened_workshop() as workshop:
+        found = _standings(workshop, dataset)
+    if as_json:
+        print_json({"datasets": {one.dataset: _document(one) for one in found}})
+        return
+    for one in found:
+        _show(one)
+
+
+def _standings(workshop: Workshop, dataset: str | None) -> list[Standing]:
+    chosen = workshop.datasets.values() if dataset is None else [workshop.datasets[dataset]]
+    return [standing(workshop.database, one) for one in chosen]
+
+
+def _document(one: Standing) -> dict[str, Any]:
+    return {
+        "watermark": one.watermark,
+        "lag_seconds": None if one.lag is None else round(one.lag.total_seconds()),
+        "held_back_by": one.held_back_by,
+        "partitions": [
+            {
+                "partition": stream.partition,
+                "watermark": stream.watermark,
+                "reached": stream.reached,
+                "advanced_at": stream.advanced_at,
+                "state": "active" if stream.active else "idle",
+            }
+            for stream in one.streams
+        ],
+    }
+
+
+def _show(one: Standing) -> None:
+    console.print(one.dataset, style="bold")
+    if one.watermark is None or one.lag is None:
+        console.print("  watermark  none: " + ("no stream is far enough" if one.streams else "no event has come"))
+    else:
+        console.print(f"  watermark  {shown_time(one.watermark)}, {_length(one.lag)} behind the clock")
+    if not one.streams:
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("stream", "watermark", "reached", "advanced at", "state"):
+        table.add_column(column, overflow="fold")
+    for stream in one.streams:
+        held = stream.partition == one.held_back_by and len(one.streams) > 1
+        state = ("active" if stream.active else "idle") + (", holds back the others" if held else "")
+        table.add_row(
+            stream.partition or ONE_STREAM,
+            shown_time(stream.watermark),
+            shown_time(stream.reached),
+            shown_time(stream.advanced_at),
+            state,
+        )
+    console.print(table)
+
+
+def _length(lag: timedelta) -> str:
+    """In the largest unit that says something; a watermark may also be ahead of a clock that is wrong."""
+    seconds = int(lag.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

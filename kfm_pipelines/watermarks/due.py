@@ -1,0 +1,176 @@
+"""When keys are due: at once, when enough events wait, when their window closes, or when they have waited long enough.
+
+An event says when it wants its key worked on (`ready_at`): null is at once, infinity not before somebody releases it
+or, if it was only found in a bucket, asks for its key.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.declarations.dataset import Dataset, Datasets
+from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import LOCK_FREE, PRIORITIES
+from kfm_pipelines.watermarks.checkpoints import WHOLE
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+KEYS_AT_ONCE = 1000
+
+
+def make_due(
+    connection: "Connection[dict[str, Any]]",
+    datasets: Datasets,
+    fresh: Sequence[IngestEvent],
+    moved: Sequence[IngestEvent],
+    now: datetime | None,
+) -> None:
+    """Make the keys of new events due when their declaration says so, and those of known events that moved at once;
+    unless the event is held, or waits already."""
+    unready = _unready(connection, [*fresh, *moved])
+    wanted = [event for event in fresh if event.identity not in unready]
+    changed = [event for event in moved if event.identity not in unready]
+    waiting = _let_wait(connection, datasets, wanted, now)
+    urgency: dict[str, int] = {}
+    for event in [*wanted, *changed]:
+        urgency[event.key] = max(urgency.get(event.key, 0), PRIORITIES[event.priority])
+    at_once = {event.key for event in changed} | {event.key for event in wanted if event.identity not in waiting}
+    connection.execute(
+        """
+        UPDATE kfm.keys k SET priority = greatest(k.priority, n.priority), due_at = least(k.due_at,
+            CASE WHEN n.at_once THEN clock_timestamp() ELSE (
+                SELECT min(coalesce(i.ready_at, clock_timestamp())) FROM kfm.inbox i
+                WHERE i.key = k.key AND i.state = 'received' AND i.ready_at IS DISTINCT FROM 'infinity') END)
+        FROM unnest(%(keys)s::text[], %(priorities)s::smallint[], %(at_once)s::boolean[]) AS n (key, priority, at_once)
+        WHERE k.key = n.key
+        """,
+        {
+            "keys": list(urgency),
+            "priorities": list(urgency.values()),
+            "at_once": [key in at_once for key in urgency],
+        },
+    )
+    make_keys_due(connection, [event.key for event in changed])
+
+
+def make_keys_due(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> None:
+    """At once, for another reason than a new event; with those that take their inputs from one of them."""
+    if keys:
+        connection.execute(
+            """
+            UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
+            WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s)
+            """,
+            {"keys": list(keys)},
+        )
+
+
+def close_windows(database: Database, datasets: Datasets) -> int:
+    """Make the keys due that wait for a watermark which has passed the end of their window; how many. One that somebody
+    has locked is due another time."""
+    return sum(_close(database, dataset) for dataset in datasets.values() if dataset.due.when == "on_close")
+
+
+def _close(database: Database, dataset: Dataset) -> int:
+    parameters = {"dataset": dataset.dataset, "whole": WHOLE, "limit": KEYS_AT_ONCE}
+    count = 0
+    while True:
+        with database.transaction() as connection:
+            rows = connection.execute(
+                """
+                SELECT DISTINCT i.key
+                FROM kfm.inbox i JOIN kfm.keys k ON k.key = i.key
+                JOIN kfm.checkpoints c ON c.dataset = i.dataset AND c.partition = %(whole)s
+                WHERE i.dataset = %(dataset)s AND i.state = 'received' AND i.ready_at < 'infinity'
+                  AND k.window_end <= c.watermark
+                LIMIT %(limit)s
+                """,
+                parameters,
+            ).fetchall()
+            closed = [row["key"] for row in rows]
+            keys = [row["key"] for row in connection.execute(LOCK_FREE, {"keys": closed})]
+            _ready_now(connection, keys)
+            connection.execute(
+                """
+                UPDATE kfm.keys k SET due_at = least(due_at, clock_timestamp()) WHERE key = ANY(%(keys)s) AND EXISTS (
+                    SELECT FROM kfm.inbox i WHERE i.key = k.key AND i.state = 'received' AND i.ready_at IS NULL)
+                """,
+                {"keys": keys},
+            )
+        count += len(keys)
+        if len(closed) < KEYS_AT_ONCE or not keys:
+            return count
+
+
+def _unready(connection: "Connection[dict[str, Any]]", events: Sequence[IngestEvent]) -> set[str]:
+    rows = connection.execute(
+        "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
+        {"identities": [event.identity for event in events]},
+    )
+    return {row["identity"] for row in rows}
+
+
+def _let_wait(
+    connection: "Connection[dict[str, Any]]", datasets: Datasets, fresh: Sequence[IngestEvent], now: datetime | None
+) -> set[str]:
+    """Say of new events how long they wait; identities of those that do, or whose key does."""
+    patient: defaultdict[str, list[IngestEvent]] = defaultdict(list)
+    for event in fresh:
+        due = datasets[event.dataset].due
+        if due.wait is not None and (due.when == "on_close" or event.priority != "high"):
+            patient[event.dataset].append(event)
+    for dataset, events in patient.items():
+        _wait_until(connection, datasets[dataset], events, now)
+        if datasets[dataset].due.when == "eager":
+            _ready_now(connection, _with_enough(connection, datasets[dataset], events))
+    return {event.identity for events in patient.values() for event in events}
+
+
+def _wait_until(
+    connection: "Connection[dict[str, Any]]", dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None
+) -> None:
+    """The longest wait, unless it is for a window that has closed already."""
+    connection.execute(
+        """
+        UPDATE kfm.inbox i SET ready_at = coalesce(%(now)s::timestamptz, i.received_at) + %(wait)s
+        FROM kfm.keys k
+        WHERE i.identity = ANY(%(identities)s) AND k.key = i.key AND NOT (%(on_close)s AND k.window_end <= coalesce(
+            (SELECT watermark FROM kfm.checkpoints c WHERE c.dataset = i.dataset AND c.partition = %(whole)s),
+            '-infinity'))
+        """,
+        {
+            "identities": [event.identity for event in events],
+            "now": now,
+            "wait": dataset.due.wait,
+            "on_close": dataset.due.when == "on_close",
+            "whole": WHOLE,
+        },
+    )
+
+
+def _with_enough(
+    connection: "Connection[dict[str, Any]]", dataset: Dataset, events: Sequence[IngestEvent]
+) -> list[str]:
+    rows = connection.execute(
+        """
+        SELECT key FROM kfm.inbox
+        WHERE key = ANY(%(keys)s) AND state = 'received' AND ready_at IS DISTINCT FROM 'infinity'
+        GROUP BY key HAVING count(*) >= %(enough)s
+        """,
+        {"keys": [event.key for event in events], "enough": dataset.due.events},
+    )
+    return [row["key"] for row in rows]
+
+
+def _ready_now(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> None:
+    """What waits for these keys waits no longer, except what is held."""
+    connection.execute(
+        """
+        UPDATE kfm.inbox SET ready_at = NULL
+        WHERE key = ANY(%(keys)s) AND state = 'received' AND ready_at < 'infinity'
+        """,
+        {"keys": list(keys)},
+    )

@@ -1,0 +1,195 @@
+"""The late lane: events made after their window had closed, and what becomes of them by the rule of their dataset.
+
+Belongs here: judging what is late, again when an event is delivered after later ones, and letting go of what is held.
+Does not: how far streams have come (`streams`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.declarations import LateRule
+from kfm_pipelines.declarations.dataset import Datasets
+from kfm_pipelines.state.audit import Action
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.inbox import LISTING
+from kfm_pipelines.state.keys import LOCK_FREE
+from kfm_pipelines.watermarks.due import make_keys_due
+from kfm_pipelines.watermarks.streams import hold_streams
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+KEYS_AT_ONCE = 1000
+# Each round judges as many keys as it could lock; with that many, a stream in which events keep changing places is left
+# to the next tick.
+ROUNDS_AT_ONCE = 20
+
+# Events for which the record of lateness is not what the steps say.
+_MISJUDGED = f"""
+    SELECT i.identity, i.key, i.dataset, coalesce(s.late, false) AS late,
+           i.queue = '{LISTING}' AND i.state = 'received' AS unasked
+    FROM kfm.inbox i
+    JOIN kfm.keys k ON k.key = i.key
+    LEFT JOIN kfm.late l ON l.identity = i.identity
+    LEFT JOIN LATERAL (
+        SELECT w.watermark >= k.window_end AS late FROM kfm.watermark_steps w
+        WHERE w.dataset = i.dataset AND w.at < i.made_at ORDER BY w.at DESC LIMIT 1
+    ) AS s ON true
+    WHERE {{which}} AND coalesce(l.is_late, false) <> coalesce(s.late, false)
+"""  # noqa: S608 nothing in it is anybody's input
+_MISJUDGED_NAMED = _MISJUDGED.format(which="i.identity = ANY(%(identities)s)")
+_MISJUDGED_SINCE = _MISJUDGED.format(
+    which="""
+    i.dataset = %(dataset)s AND i.made_at > %(since)s AND i.made_at <= coalesce(%(until)s::timestamptz, 'infinity')
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """An event that is late and was not, or the other way round."""
+
+    identity: str
+    key: str
+    dataset: str
+    late: bool
+    unasked: bool  # only found in a bucket: nobody has asked for its key yet
+
+
+def judge(connection: "Connection[dict[str, Any]]", datasets: Datasets, identities: Sequence[str]) -> list[Judgement]:
+    """Record which of these events are late. Their keys and their streams are held by whoever asks."""
+    rows = connection.execute(_MISJUDGED_NAMED.encode(), {"identities": list(identities)})
+    found = [Judgement(**row) for row in rows]
+    _record(connection, datasets, found)
+    return found
+
+
+def review_lateness(database: Database, datasets: Datasets) -> int:
+    """Judge again what was made after an event that was delivered late; how many events changed sides. Their keys are
+    due: what goes into them, or what is said of it, is not the same any more. A key that somebody has locked is judged
+    another time."""
+    changed = 0
+    for mark in database.fetch("SELECT dataset FROM kfm.late_again ORDER BY dataset"):
+        if mark["dataset"] not in datasets:
+            continue
+        for _ in range(ROUNDS_AT_ONCE):
+            review = _review(database, datasets, mark["dataset"])
+            changed += review.changed
+            if review.done or not review.changed:
+                break
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Review:
+    changed: int
+    done: bool
+
+
+def _review(database: Database, datasets: Datasets, dataset: str) -> _Review:
+    with database.transaction() as connection:
+        mark = connection.execute(
+            "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
+        ).fetchone()
+        if mark is None:
+            return _Review(0, done=True)
+        parameters = {"dataset": dataset, **mark}
+        seen = connection.execute(_MISJUDGED_SINCE.encode(), parameters).fetchall()
+        some = sorted({row["key"] for row in seen})[:KEYS_AT_ONCE]
+        keys = _locked(connection, some)
+        hold_streams(connection, [dataset])
+        # What is seen now stays so until the end of this transaction; what came meanwhile has to wait for the next.
+        now = [Judgement(**row) for row in connection.execute(_MISJUDGED_SINCE.encode(), parameters)]
+        ours = [one for one in now if one.key in keys]
+        _record(connection, datasets, ours)
+        make_keys_due(connection, [one.key for one in ours if not one.unasked])
+        done = len(ours) == len(now) and _unmark(connection, parameters)
+        return _Review(len(ours), done)
+
+
+def _locked(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> set[str]:
+    """Those that nobody else has locked, nor any key that takes its inputs from them."""
+    rows = connection.execute(
+        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
+    ).fetchall()
+    wanted = sorted({*keys, *(row["key"] for row in rows)})
+    locked = {row["key"] for row in connection.execute(LOCK_FREE, {"keys": wanted})}
+    return (locked & set(keys)) - {row["inputs_from"] for row in rows if row["key"] not in locked}
+
+
+def _unmark(connection: "Connection[dict[str, Any]]", mark: Mapping[str, object]) -> bool:
+    """Unless a wider mark was left meanwhile."""
+    statement = """
+        DELETE FROM kfm.late_again
+        WHERE dataset = %(dataset)s AND since = %(since)s AND until IS NOT DISTINCT FROM %(until)s::timestamptz
+    """
+    return connection.execute(statement, mark).rowcount == 1
+
+
+def _record(connection: "Connection[dict[str, Any]]", datasets: Datasets, found: Sequence[Judgement]) -> None:
+    """What somebody decided about an event stays, whether it is late by what is known now or not: it may be again."""
+    if not found:
+        return
+    late = [one for one in found if one.late]
+    rules: list[LateRule] = [datasets[one.dataset].late for one in late]
+    # What was taken away at its source does not stay published because it was taken away late.
+    connection.execute(
+        """
+        INSERT INTO kfm.late AS l (identity, key, dataset, rule, state)
+        SELECT n.*, CASE WHEN n.rule = 'patch' OR i.change <> 'created' THEN 'applied' ELSE 'held' END
+        FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[])
+             AS n (identity, key, dataset, rule)
+        JOIN kfm.inbox i ON i.identity = n.identity
+        ON CONFLICT (identity) DO UPDATE SET is_late = true, rule = excluded.rule
+        """,
+        {
+            "identities": [one.identity for one in late],
+            "keys": [one.key for one in late],
+            "datasets": [one.dataset for one in late],
+            "rules": rules,
+        },
+    )
+    in_time = {"identities": [one.identity for one in found if not one.late]}
+    connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s) AND state <> 'released'", in_time)
+    connection.execute("UPDATE kfm.late SET is_late = false WHERE identity = ANY(%(identities)s)", in_time)
+    _hold(connection, [one.identity for one in found])
+    _write_down(connection, datasets, [one.identity for one in late])
+
+
+def _hold(connection: "Connection[dict[str, Any]]", identities: Sequence[str]) -> None:
+    """What is held wants nothing, and what is held no more wants its key worked on. What was only found in a bucket is
+    never held, and goes on waiting for whoever asks for it."""
+    connection.execute(
+        """
+        UPDATE kfm.inbox i SET ready_at = CASE WHEN l.state = 'held' THEN 'infinity'::timestamptz END
+        FROM kfm.inbox known LEFT JOIN kfm.late l ON l.identity = known.identity
+        WHERE i.identity = known.identity AND known.identity = ANY(%(identities)s) AND known.queue <> %(listing)s
+          AND coalesce(l.state = 'held', false) <> coalesce(known.ready_at = 'infinity', false)
+        """,
+        {"identities": list(identities), "listing": LISTING},
+    )
+
+
+def _write_down(connection: "Connection[dict[str, Any]]", datasets: Datasets, identities: Sequence[str]) -> None:
+    """A line in the audit for each key with events that were released before they were known to be late."""
+    connection.execute(
+        """
+        INSERT INTO kfm.audit (action, actor, dataset, key, policy, detail)
+        SELECT %(action)s, l.changed_by, l.dataset, l.key, p.policy, jsonb_build_object(
+            'reason', l.reason, 'rules', jsonb_agg(DISTINCT l.rule),
+            'events', jsonb_agg(l.identity ORDER BY l.identity))
+        FROM kfm.late l JOIN unnest(%(datasets)s::text[], %(policies)s::text[]) AS p (dataset, policy)
+             ON p.dataset = l.dataset
+        WHERE l.identity = ANY(%(identities)s) AND l.state = 'released' AND l.rule <> 'patch' AND NOT EXISTS (
+            SELECT FROM kfm.audit a
+            WHERE a.key = l.key AND a.action = %(action)s AND jsonb_exists(a.detail -> 'events', l.identity))
+        GROUP BY l.changed_by, l.dataset, l.key, p.policy, l.reason
+        """,
+        {
+            "identities": list(identities),
+            "action": Action.LATE_RELEASED,
+            "datasets": list(datasets),
+            "policies": [dataset.policy for dataset in datasets.values()],
+        },
+    )

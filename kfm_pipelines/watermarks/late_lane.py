@@ -1,0 +1,206 @@
+"""What is in the late lane, and letting go of what is held there.
+
+Belongs here: choosing, showing and releasing late events. Does not: deciding which events are late (`late`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.declarations import LateRule
+from kfm_pipelines.declarations.dataset import Datasets
+from kfm_pipelines.state import audit
+from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import LOCK_TAKING, PRIORITIES
+from kfm_pipelines.watermarks.due import make_keys_due
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+KEYS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LateFilter:
+    """Which late events; what is None is not asked for. An identity may be given by its first digits."""
+
+    dataset: str | None = None
+    key: str | None = None
+    identities: tuple[str, ...] = ()
+    rule: LateRule | None = None
+    state: str | None = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class LateEvent:
+    identity: str
+    dataset: str
+    key: str
+    asset_uri: str
+    made_at: datetime
+    window_end: datetime
+    watermark: datetime | None  # where it was when the event was made, by what is known now
+    rule: LateRule
+    state: str
+    noticed_at: datetime
+    changed_at: datetime
+    changed_by: str
+    reason: str
+
+
+_CHOSEN = """
+    FROM kfm.late l JOIN kfm.inbox i ON i.identity = l.identity JOIN kfm.keys k ON k.key = l.key
+    LEFT JOIN LATERAL (
+        SELECT w.watermark FROM kfm.watermark_steps w
+        WHERE w.dataset = l.dataset AND w.at < i.made_at ORDER BY w.at DESC LIMIT 1
+    ) AS s ON true
+    WHERE l.is_late
+      AND (%(dataset)s::text IS NULL OR l.dataset = %(dataset)s) AND (%(key)s::text IS NULL OR l.key = %(key)s)
+      AND (%(rule)s::text IS NULL OR l.rule = %(rule)s) AND (%(state)s::text IS NULL OR l.state = %(state)s)
+      AND (%(identities)s::text[] = '{}' OR EXISTS (
+          SELECT FROM unnest(%(identities)s::text[]) AS digits WHERE starts_with(l.identity, digits)))
+"""
+
+
+def late_events(database: Database, chosen: LateFilter, *, limit: int | None = None) -> list[LateEvent]:
+    """The chosen ones, in the order of their keys."""
+    rows = database.fetch(
+        f"""
+        SELECT l.identity, l.dataset, l.key, i.asset_uri, i.made_at, k.window_end,
+               s.watermark, l.rule, l.state, l.noticed_at, l.changed_at, l.changed_by, l.reason
+        {_CHOSEN} ORDER BY l.dataset, l.key, l.identity LIMIT %(limit)s
+        """,
+        {**_parameters(chosen), "limit": limit},
+    )
+    return [LateEvent(**row) for row in rows]
+
+
+def count_late(database: Database, chosen: LateFilter) -> int:
+    rows = database.fetch(f"SELECT count(*) AS n {_CHOSEN}", _parameters(chosen))
+    return int(rows[0]["n"])
+
+
+def held_late(database: Database) -> dict[str, int]:
+    """How many events each dataset holds."""
+    rows = database.fetch("SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset")
+    return {row["dataset"]: row["n"] for row in rows}
+
+
+def held_of_key(database: Database, key: str) -> dict[str, str]:
+    """The objects that held events of the key are about, each with the identity of one."""
+    rows = database.fetch(
+        """
+        SELECT i.asset_uri, l.identity
+        FROM kfm.keys k JOIN kfm.late l ON l.key = ANY(ARRAY[k.key, k.inputs_from])
+        JOIN kfm.inbox i ON i.identity = l.identity
+        WHERE k.key = %(key)s AND l.state = 'held' ORDER BY l.identity
+        """,
+        {"key": key},
+    )
+    return {row["asset_uri"]: row["identity"] for row in rows}
+
+
+def may_be_held(connection: "Connection[dict[str, Any]]", datasets: Datasets, key: str) -> set[str]:
+    """Events of a key that are not held, and would be if they turned out to be late."""
+    patched = [dataset.dataset for dataset in datasets.values() if dataset.late == "patch"]
+    rows = connection.execute(
+        """
+        SELECT i.identity FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity
+        WHERE i.key = %(key)s AND i.dataset <> ALL(%(patched)s) AND i.change = 'created' AND i.made_at IS NOT NULL
+          AND l.state IS DISTINCT FROM 'released'
+        """,
+        {"key": key, "patched": patched},
+    )
+    return {row["identity"] for row in rows}
+
+
+def keys_taking(database: Database, keys: Sequence[str]) -> dict[str, str]:
+    """Keys of other versions that take their inputs from these, each with the one it takes them from."""
+    rows = database.fetch(
+        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
+    )
+    return {row["key"]: row["inputs_from"] for row in rows}
+
+
+def is_known_key(database: Database, key: str) -> bool:
+    return bool(database.fetch("SELECT FROM kfm.keys WHERE key = %(key)s", {"key": key}))
+
+
+def release(
+    database: Database, datasets: Datasets, events: Sequence[LateEvent], *, actor: str, reason: str
+) -> list[str]:
+    """Let these events into their keys, which are due at once; identities of those that were still held."""
+    released: list[str] = []
+    by_key = [list(of_key) for _, of_key in groupby(sorted(events, key=_key_of), key=_key_of)]
+    for start in range(0, len(by_key), KEYS_AT_ONCE):
+        some = [event for of_key in by_key[start : start + KEYS_AT_ONCE] for event in of_key]
+        with database.transaction() as connection:
+            connection.execute(LOCK_TAKING, {"keys": sorted({event.key for event in some})})
+            gone = _let_go(connection, [event.identity for event in some], actor, reason)
+            _write_down(connection, datasets, [event for event in some if event.identity in gone], actor, reason)
+        released += gone
+    return released
+
+
+def _key_of(event: LateEvent) -> str:
+    return event.key
+
+
+def _parameters(chosen: LateFilter) -> dict[str, object]:
+    return {
+        "dataset": chosen.dataset,
+        "key": chosen.key,
+        "rule": chosen.rule,
+        "state": chosen.state,
+        "identities": list(chosen.identities),
+    }
+
+
+def _let_go(connection: "Connection[dict[str, Any]]", identities: Sequence[str], actor: str, reason: str) -> list[str]:
+    rows = connection.execute(
+        """
+        UPDATE kfm.late SET state = 'released', changed_at = clock_timestamp(), changed_by = %(actor)s,
+            reason = %(reason)s
+        WHERE identity = ANY(%(identities)s) AND state = 'held' RETURNING identity
+        """,
+        {"identities": list(identities), "actor": actor, "reason": reason},
+    ).fetchall()
+    gone = [row["identity"] for row in rows]
+    connection.execute(
+        "UPDATE kfm.inbox SET ready_at = NULL WHERE identity = ANY(%(identities)s)", {"identities": gone}
+    )
+    keys = connection.execute(
+        """
+        UPDATE kfm.keys k SET priority = greatest(k.priority, i.priority)
+        FROM (SELECT key, max(array_position(%(ranked)s::text[], priority)) - 1 AS priority
+              FROM kfm.inbox WHERE identity = ANY(%(identities)s) GROUP BY key) AS i
+        WHERE k.key = i.key
+        RETURNING k.key
+        """,
+        {"identities": gone, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)},
+    ).fetchall()
+    make_keys_due(connection, [row["key"] for row in keys])
+    return gone
+
+
+def _write_down(
+    connection: "Connection[dict[str, Any]]",
+    datasets: Datasets,
+    events: Sequence[LateEvent],
+    actor: str,
+    reason: str,
+) -> None:
+    """A line in the audit for each key."""
+    for key, of_key in groupby(sorted(events, key=_key_of), key=_key_of):
+        released = list(of_key)
+        dataset = released[0].dataset
+        policy = datasets[dataset].policy if dataset in datasets else ""
+        detail = {
+            "reason": reason,
+            "rules": sorted({event.rule for event in released}),
+            "events": sorted(event.identity for event in released),
+        }
+        audit.record(connection, AuditEntry(Action.LATE_RELEASED, actor, dataset, policy, key=key, detail=detail))

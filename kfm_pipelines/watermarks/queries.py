@@ -1,0 +1,65 @@
+"""How far datasets are complete, and why not further: read-only questions about streams."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.watermarks.checkpoints import WHOLE
+from kfm_pipelines.watermarks.progress import Advance, is_active
+from kfm_pipelines.watermarks.steps import REACHED_BY_NOW
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One partition of a dataset; an idle one holds back no other."""
+
+    partition: str
+    watermark: datetime | None
+    reached: datetime
+    advanced_at: datetime
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a dataset is complete, by now."""
+
+    dataset: str
+    watermark: datetime | None
+    lag: timedelta | None
+    streams: tuple[Stream, ...]
+
+    @property
+    def held_back_by(self) -> str | None:
+        """The active stream that has come least far; none when all are idle."""
+        active = [stream for stream in self.streams if stream.active]
+        return min(active, key=lambda stream: (stream.reached, stream.partition)).partition if active else None
+
+
+def checkpoints(database: Database) -> dict[str, datetime]:
+    """The watermark of each dataset that has one."""
+    rows = database.fetch(
+        "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset", {"whole": WHOLE}
+    )
+    return {row["dataset"]: row["watermark"] for row in rows}
+
+
+def standing(database: Database, dataset: Dataset, now: datetime | None = None) -> Standing:
+    named = {"dataset": dataset.dataset, "now": now}
+    rows = database.fetch("SELECT partition, watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s", named)
+    [clock] = database.fetch("SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now", named)
+    marks = {row["partition"]: row["watermark"] for row in rows}
+    reached = database.fetch(REACHED_BY_NOW, {**named, "now": clock["now"]})
+    streams = tuple(
+        Stream(
+            row["partition"],
+            marks.get(row["partition"]),
+            row["reached"],
+            row["at"],
+            is_active(Advance(row["at"], row["reached"]), clock["now"], dataset.watermark),
+        )
+        for row in reached
+    )
+    whole = marks.get(WHOLE)
+    return Standing(dataset.dataset, whole, clock["now"] - whole if whole else None, streams)

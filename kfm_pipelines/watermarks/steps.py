@@ -1,0 +1,189 @@
+"""The steps of a dataset's watermark, kept in a table: reckoned again from where something new came.
+
+Belongs here: which steps follow from the advances that are kept, and from when on what is late has to be judged again.
+Does not: the advances themselves (`streams`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.watermarks.progress import FIRST_YEAR, Advance, Period, Step, Sweep, disagreement
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+ADVANCES_AT_ONCE = 1000
+FIRST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
+# Every stream of a dataset, found without looking at all of its advances.
+STREAMS_OF = """
+    RECURSIVE streams AS (
+        (SELECT partition FROM kfm.advances WHERE dataset = %(dataset)s ORDER BY partition LIMIT 1)
+        UNION ALL
+        SELECT (SELECT a.partition FROM kfm.advances a WHERE a.dataset = %(dataset)s AND a.partition > s.partition
+                ORDER BY a.partition LIMIT 1)
+        FROM streams s WHERE s.partition IS NOT NULL
+    )
+"""
+# Each stream's last advance before some time.
+_REACHED = f"""
+    WITH {STREAMS_OF}
+    SELECT s.partition, last.at, last.reached
+    FROM streams s CROSS JOIN LATERAL (
+        SELECT a.at, a.reached FROM kfm.advances a
+        WHERE a.dataset = %(dataset)s AND a.partition = s.partition AND a.at {{comparison}} {{time}}
+        ORDER BY a.at DESC LIMIT 1
+    ) AS last
+    WHERE s.partition IS NOT NULL
+"""  # noqa: S608 nothing in it is anybody's input
+_REACHED_BEFORE = _REACHED.format(comparison="<", time="%(since)s")
+REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timestamptz, clock_timestamp())")
+
+
+def sweep_again(
+    connection: "Connection[dict[str, Any]]",
+    dataset: Dataset,
+    new: Sequence[tuple[str, Advance]],
+    surpassed: Sequence[tuple[str, Advance]],
+    judged: Sequence[str],
+) -> None:
+    """The steps from the first new advance on, anew, until they go on as they did; events made meanwhile may be late
+    now, or no more."""
+    since = min(one.at for _, one in new)
+    parameters = {"dataset": dataset.dataset, "since": since}
+    before = {
+        row["partition"]: Advance(row["at"], row["reached"])
+        for row in connection.execute(_REACHED_BEFORE.encode(), parameters)
+    }
+    last = _mark_at(connection, dataset.dataset, since, "<")
+    sweep = Sweep(before, last, dataset.watermark)
+    changes = _Changes(frozenset(new), max(one.at for _, one in (*new, *surpassed)), dataset.watermark.idle_after)
+    steps: set[Step] = set()
+    upto: datetime | None = None
+    for page in _pages(connection, dataset.dataset, since):
+        steps.update(sweep.go_on(page))
+        end = page[-1][1].at
+        if changes.are_past(sweep, end) and sweep.watermark == _mark_at(connection, dataset.dataset, end, "<="):
+            upto = end
+            break
+    else:
+        steps.update(sweep.end())
+    known = _steps(connection, dataset.dataset, since, upto)
+    _replace_steps(connection, dataset.dataset, known - steps, steps - known)
+    other = disagreement(last, known, steps)
+    if other:
+        _judge_again(connection, dataset.dataset, Period(other.since, other.until or upto), judged)
+
+
+def sweep_all(connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+    """All steps anew, because the rule is another."""
+    sweep = Sweep({}, None, dataset.watermark)
+    pages = _pages(connection, dataset.dataset, None)
+    steps = {step for page in pages for step in sweep.go_on(page)} | set(sweep.end())
+    known = _steps(connection, dataset.dataset, None, None)
+    _replace_steps(connection, dataset.dataset, known - steps, steps - known)
+    other = disagreement(None, known, steps)
+    if other:
+        _judge_again(connection, dataset.dataset, other, [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What is not as it was when a dataset was swept before: new advances, and those that they took the place of."""
+
+    new: frozenset[tuple[str, Advance]]
+    last_at: datetime
+    idle_after: timedelta
+
+    def are_past(self, sweep: Sweep, at: datetime) -> bool:
+        """Whether streams go on as they would without them: each has got further since, or has long been idle and is
+        not what the furthest goes by."""
+        if at <= self.last_at:
+            return False
+        standing = [one for partition, one in self.new if sweep.last_of(partition) == one]
+        if not standing:
+            return True
+        furthest = max(one.reached for one in standing)
+        return at >= self.last_at + self.idle_after and sweep.furthest is not None and furthest < sweep.furthest
+
+
+def _pages(
+    connection: "Connection[dict[str, Any]]", dataset: str, since: datetime | None
+) -> Iterator[list[tuple[str, Advance]]]:
+    """The advances since then, in the order of time; those of one instant are never parted."""
+    parameters = {"dataset": dataset, "from": since or FIRST, "limit": ADVANCES_AT_ONCE}
+    statement = """
+        SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s AND at {comparison} %(from)s
+        ORDER BY at FETCH FIRST %(limit)s ROWS WITH TIES
+    """
+    comparison = ">="
+    while True:
+        rows = connection.execute(statement.format(comparison=comparison).encode(), parameters).fetchall()
+        if rows:
+            yield [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
+        if len(rows) < ADVANCES_AT_ONCE:
+            return
+        parameters["from"], comparison = rows[-1]["at"], ">"
+
+
+def _mark_at(
+    connection: "Connection[dict[str, Any]]", dataset: str, at: datetime, comparison: Literal["<", "<="]
+) -> datetime | None:
+    row = connection.execute(
+        f"""
+        SELECT watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at {comparison} %(at)s
+        ORDER BY at DESC LIMIT 1
+        """.encode(),  # noqa: S608
+        {"dataset": dataset, "at": at},
+    ).fetchone()
+    return row["watermark"] if row else None
+
+
+def _steps(
+    connection: "Connection[dict[str, Any]]", dataset: str, since: datetime | None, upto: datetime | None
+) -> set[Step]:
+    rows = connection.execute(
+        """
+        SELECT at, watermark FROM kfm.watermark_steps
+        WHERE dataset = %(dataset)s AND at >= coalesce(%(since)s::timestamptz, '-infinity')
+          AND at <= coalesce(%(upto)s::timestamptz, 'infinity')
+        """,
+        {"dataset": dataset, "since": since, "upto": upto},
+    )
+    return {Step(row["at"], row["watermark"]) for row in rows}
+
+
+def _replace_steps(
+    connection: "Connection[dict[str, Any]]", dataset: str, wrong: Iterable[Step], right: Iterable[Step]
+) -> None:
+    connection.execute(
+        "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
+        {"dataset": dataset, "ats": [step.at for step in wrong]},
+    )
+    added = list(right)
+    connection.execute(
+        """
+        INSERT INTO kfm.watermark_steps (dataset, at, watermark)
+        SELECT %(dataset)s, * FROM unnest(%(ats)s::timestamptz[], %(watermarks)s::timestamptz[])
+        """,
+        {"dataset": dataset, "ats": [one.at for one in added], "watermarks": [one.watermark for one in added]},
+    )
+
+
+def _judge_again(connection: "Connection[dict[str, Any]]", dataset: str, period: Period, judged: Sequence[str]) -> None:
+    """Leave a mark if other events made then are known. Their keys cannot be locked from here: that is done later."""
+    connection.execute(
+        """
+        INSERT INTO kfm.late_again AS a (dataset, since, until)
+        SELECT %(dataset)s, %(since)s, %(until)s WHERE EXISTS (
+            SELECT FROM kfm.inbox
+            WHERE dataset = %(dataset)s AND made_at > %(since)s
+              AND made_at <= coalesce(%(until)s::timestamptz, 'infinity') AND identity <> ALL(%(judged)s))
+        ON CONFLICT (dataset) DO UPDATE SET since = least(a.since, excluded.since),
+            until = CASE WHEN a.until IS NOT NULL AND excluded.until IS NOT NULL
+                         THEN greatest(a.until, excluded.until) END
+        """,
+        {"dataset": dataset, "since": period.since, "until": period.until, "judged": list(judged)},
+    )

@@ -1,0 +1,278 @@
+"""A sensitive release waits for somebody with authority, who decides about exactly the bytes they saw."""
+
+import json
+from datetime import date
+
+import pytest
+
+from kfm_pipelines.care.review import decide
+from kfm_pipelines.care.review.page_data import review_page
+from kfm_pipelines.care.signatures import create_private_key
+from kfm_pipelines.errors import PolicyRefused, ReviewRefused, SignatureRefused
+from kfm_pipelines.gates import GATES
+from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.sites.site import Site
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def register(site: Site) -> Register:
+    return with_reviewer(site)
+
+
+def test_nothing_is_published_before_it_is_approved_and_then_exactly_that(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+
+    assert site.work() == {"keys": 0, "published": 0, "skipped": 0, "failed": 0, "awaiting_review": 1}
+    assert site.tree("catalog", "objects", "processed") == {}
+    staged = register.waiting().release
+
+    register.approve()
+    assert site.work()["published"] == 1
+    [revision] = site.fetch("SELECT revision, content_hash, item_hash FROM kfm.revisions")
+    assert revision == {"revision": 1, "content_hash": staged["content_hash"], "item_hash": staged["item_hash"]}
+    assert site.tree("work") == {}
+
+
+def test_the_run_is_green_and_dagster_does_not_call_it_materialized(register: Register) -> None:
+    import dagster as dg
+
+    register.put(sites(register.dataset))
+    register.site.work()
+    with dg.DagsterInstance.get() as instance:
+        [run] = instance.get_runs()
+        assert run.status is dg.DagsterRunStatus.SUCCESS
+        asset = ["heritage", "sites"]
+        assert instance.get_latest_materialization_event(dg.AssetKey([*asset, "publish"])) is None
+        staged = instance.get_latest_materialization_event(dg.AssetKey([*asset, "stage"]))
+    assert staged is not None
+    assert staged.asset_materialization is not None
+    metadata = staged.asset_materialization.metadata
+    assert metadata["care/policy"].value == "heritage-sites@1"
+    assert metadata["care/smallest_cell"].value == 5
+    assert str(metadata["care/map"].value).startswith("![what readers will see](data:image/png;base64,iVBOR")
+
+
+def test_a_release_that_is_refused_fails_with_the_reason_and_leaves_nothing(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+
+    register.reject("the nation has asked for time")
+
+    assert register.reason() == f"care: {KEY}: refused by A reviewer of the tests: the nation has asked for time"
+    assert site.tree() == {}
+    assert site.fetch("SELECT step, outcome FROM kfm.wal ORDER BY id DESC LIMIT 1") == [
+        {"step": "fail", "outcome": "FAILED"}
+    ]
+    # The same bytes once more are the same answer, without anybody being asked again.
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    assert site.work()["failed"] == 1
+    assert "refused by A reviewer" in register.reason()
+
+
+def test_a_changed_byte_has_to_be_asked_about_again(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    first = register.waiting().release_digest
+    register.approve()
+    register.put(sites(register.dataset, condition=["poor"] * 60))
+
+    assert site.work()["published"] == 0
+    second = register.waiting().release_digest
+    assert second != first
+    with pytest.raises(ReviewRefused, match="awaits review, not"):
+        decide.approve(site.workshop, KEY, first, register.private_key, "as before")
+    register.approve()
+    assert site.work()["published"] == 1
+    assert set(register.published().column("condition").to_pylist()) <= {"poor", None}
+
+
+def test_a_later_event_replaces_what_awaits_review(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    register.put(sites(register.dataset, site_id=[f"14YY{number:05d}" for number in range(60)]), number=2)
+    site.work()
+
+    assert register.waiting().txn == 2
+    outcomes = site.fetch("SELECT txn, detail ->> 'reason' AS reason FROM kfm.wal WHERE step = 'fail'")
+    assert outcomes == [{"txn": 1, "reason": "its review is over, or something newer came; computed again"}]
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 64, "short"])
+def test_who_approves_has_to_name_what_they_saw(register: Register, digest: str) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    with pytest.raises(ReviewRefused, match="look at it first"):
+        decide.approve(register.site.workshop, KEY, digest, register.private_key, "yes")
+
+
+def test_nobody_else_can_approve_or_see_the_true_places(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    stranger = register.site.root / "stranger.pem"
+    create_private_key(stranger)
+    digest = register.waiting().release_digest
+    for act in (decide.approve, decide.reject):
+        with pytest.raises(SignatureRefused, match="is none of heritage-review-board's"):
+            act(register.site.workshop, KEY, digest, stranger, "let me")
+    with pytest.raises(SignatureRefused, match="is none of heritage-review-board's"):
+        review_page(register.site.workshop, KEY, stranger)
+    assert register.site.fetch("SELECT * FROM kfm.review_decisions") == []
+    assert register.site.fetch("SELECT * FROM kfm.audit WHERE action = 'restricted-read'") == []
+    assert register.waiting().release_digest == digest
+
+
+def test_a_decision_written_into_the_database_is_no_decision(register: Register) -> None:
+    """Whoever can write rows cannot sign them."""
+    register.put(sites(register.dataset))
+    register.site.work()
+    digest = register.waiting().release_digest
+    register.site.workshop.database.execute(
+        """
+        INSERT INTO kfm.review_decisions
+            (key, release_digest, decision, statement, authority, holder, key_id, signature)
+        VALUES (%(key)s, %(digest)s, 'approved', %(statement)s::jsonb, 'heritage-review-board', 'me', %(id)s, 'AAAA')
+        """,
+        {
+            "key": KEY,
+            "digest": digest,
+            "statement": json.dumps(
+                {"statement": "review", "decision": "approved", "key": KEY, "release": digest, "reason": "trust me"}
+            ),
+            "id": "0" * 16,
+        },
+    )
+    register.site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    assert register.site.work()["failed"] == 1
+    assert "is none of heritage-review-board's" in register.reason()
+    assert register.site.tree() == {}
+
+
+def test_a_no_is_final_for_these_bytes_also_when_an_old_yes_is_written_again(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    digest = register.waiting().release_digest
+    register.approve()
+    decide.reject(site.workshop, KEY, digest, register.private_key, "we have thought again")
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.review_decisions
+            (key, release_digest, decision, statement, authority, holder, key_id, signature)
+        SELECT key, release_digest, decision, statement, authority, holder, key_id, signature
+        FROM kfm.review_decisions WHERE decision = 'approved'
+        """
+    )
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.work()
+    assert register.reason() == f"care: {KEY}: refused by A reviewer of the tests: we have thought again"
+    assert site.tree() == {}
+
+
+def test_a_release_that_was_replaced_cannot_be_refused(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    seen = register.waiting().release_digest
+    register.put(sites(register.dataset, condition=["poor"] * 60))
+    site.work()
+    newer = register.waiting().release_digest
+    with pytest.raises(ReviewRefused, match="look at it first"):
+        decide.reject(site.workshop, KEY, seen, register.private_key, "no")
+    assert register.waiting().release_digest == newer
+
+
+def test_a_no_can_be_said_when_the_policy_is_overdue_and_its_secret_gone(register: Register) -> None:
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    site.workshop._secrets.clear()
+    object.__setattr__(site.workshop, "today", lambda: date(2027, 8, 1))
+    digest = register.waiting().release_digest
+    with pytest.raises(PolicyRefused, match="was due for review"):
+        decide.approve(site.workshop, KEY, digest, register.private_key, "yes")
+    decide.reject(site.workshop, KEY, digest, register.private_key, "not under this policy")
+    assert site.tree() == {}
+
+
+def test_a_reason_that_tells_a_place_is_not_kept(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    with pytest.raises(ReviewRefused, match="the reason seems to tell a place"):
+        register.reject("the mound at 38.21034, -97.83012 can be found")
+    assert register.site.fetch("SELECT * FROM kfm.review_decisions") == []
+
+
+def test_the_audit_tells_the_whole_story(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    review_page(register.site.workshop, KEY, register.private_key)
+    register.approve()
+    register.site.work()
+    rows = register.site.fetch(
+        "SELECT action, actor, policy FROM kfm.audit WHERE dataset = 'heritage/sites' ORDER BY id"
+    )
+    assert [row["action"] for row in rows] == [
+        "policy-used", "masked", "review-asked", "restricted-read", "review-approved", "masked"
+    ]  # fmt: skip
+    assert {row["policy"] for row in rows} == {"heritage-sites@1"}
+    assert rows[3]["actor"] == rows[4]["actor"] == "A reviewer of the tests"
+
+
+def test_what_is_published_is_masked_labelled_and_explained(register: Register) -> None:
+    register.publish(sites(register.dataset))
+    item = json.loads((register.site.data / f"catalog/heritage-sites/items/{KEY}.json").read_text())
+    properties = item["properties"]
+    assert properties["kfm:gates"] == dict.fromkeys(GATES, "green")
+    assert properties["kfm:labels"] == ["care:authority-to-control", "care:responsibility", "tk:culturally-sensitive"]
+    assert "not where things are" in properties["anon:warning"]
+    provenance = json.loads(
+        (register.site.data / "catalog/heritage-sites/items" / item["assets"]["provenance"]["href"])
+        .resolve()
+        .read_text()
+    )
+    [activity] = [node for node in provenance["@graph"] if "care:Masking" in node["@type"]]
+    assert activity["care:keyId"] == "heritage-2026"
+
+    table = register.published()
+    assert table.column("record").to_pylist() == list(range(1, table.num_rows + 1))
+    assert set(table.column("site_name").to_pylist()) == {"Withheld to protect the site; ask the heritage review board"}
+    assert not {"easting", "northing", "directions"} & set(table.column_names)
+
+
+def test_before_and_after_are_there_for_who_may_see_them(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    restricted = review_page(register.site.workshop, KEY, register.private_key)
+    public = review_page(register.site.workshop, KEY, None)
+    assert restricted.count("data:image/png;base64") == 2
+    assert public.count("data:image/png;base64") == 1
+    assert register.waiting().release_digest in public
+
+
+def test_the_restricted_tier_is_its_owners_alone_and_empty_in_the_end(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    tier = register.site.data / "work" / "restricted"
+    kept = sorted(path.name for path in tier.rglob("*.parquet"))
+    assert kept == ["crosswalk.parquet", "table.parquet"]
+    folders = [register.site.data / "work", tier, *(path for path in tier.rglob("*") if path.is_dir())]
+    assert {folder.stat().st_mode & 0o077 for folder in folders} == {0}
+    assert {path.stat().st_mode & 0o077 for path in tier.rglob("*.parquet")} == {0}
+    register.approve()
+    register.site.work()
+    assert register.site.tree("work") == {}
+
+
+def test_the_difference_to_the_last_release_is_on_the_page(register: Register) -> None:
+    register.publish(sites(register.dataset))
+    register.put(sites(register.dataset, 100))
+    register.site.work()
+    assert register.waiting().release["revision"] == 2
+    page = review_page(register.site.workshop, KEY, None)
+    assert "first release" not in page.lower()

@@ -1,0 +1,161 @@
+"""Collections are kept page by page: one more key costs the same however many there are, and the order of publication
+makes no difference. Keys are put into the tables by hand, because there are thousands of them."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from kfm_pipelines.catalog.collections.pages import count_page
+from kfm_pipelines.catalog.collections.refresh import refresh_collection, refresh_stale
+from kfm_pipelines.catalog.stac.pages import page_of
+from kfm_pipelines.state.revisions import count_change
+from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines_tests.fixtures.sites.site import START, Site
+
+DATASET = "usgs/streamflow"
+HOURS = [START + timedelta(hours=hour) for hour in (0, 1, 30, 800)]
+PAGES = "catalog/usgs-streamflow/by-time"
+
+
+def key_of(label: str) -> str:
+    return f"usgs-streamflow:kansas_statewide:none:{label}:v1-0-0"
+
+
+def hour_key(start: datetime) -> str:
+    return key_of(f"{start:%Y-%m-%dT%H}Z")
+
+
+def publish(site: Site, starts: Sequence[datetime]) -> None:
+    """As far as the collection can see."""
+    with site.workshop.database.transaction() as connection, connection.cursor() as cursor:
+        facts = [{"key": hour_key(start), "start": start, "dataset": DATASET} for start in starts]
+        cursor.executemany(
+            """
+            INSERT INTO kfm.keys (key, dataset, window_start, window_end)
+            VALUES (%(key)s, %(dataset)s, %(start)s, %(start)s + interval '1 hour')
+            """,
+            facts,
+        )
+        cursor.executemany(
+            """
+            INSERT INTO kfm.revisions
+                (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, bbox, run_id)
+            VALUES (%(key)s, 1, 1, %(key)s, 'f', %(key)s, 'i', 10, 100,
+                    ARRAY[-102 + extract(hour from %(start)s)::float8 / 10, 37, -95, 40], 'run')
+            """,
+            facts,
+        )
+        for one in facts:
+            count_page(connection, DATASET, str(one["key"]))
+        count_change(connection, DATASET)
+
+
+def written(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Everything that refreshing the collection writes."""
+    paths: list[str] = []
+    write = FileStore.write
+
+    def counting(store: FileStore, path: str, data: bytes) -> None:
+        if not path.startswith("catalog/keys/"):  # once for all
+            paths.append(path)
+        write(store, path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStore, "write", counting)
+        assert refresh_collection(site.workshop, site.dataset)
+    return paths
+
+
+def test_one_more_key_costs_the_same_however_many_there_are(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(site, HOURS[:1])
+    assert written(site, monkeypatch) == [
+        f"{PAGES}/2025/12/04/dcat.jsonld",
+        f"{PAGES}/2025/12/04/catalog.json",
+        f"{PAGES}/2025/12/catalog.json",
+        f"{PAGES}/2025/catalog.json",
+        "catalog/usgs-streamflow/collection.json",
+        "catalog/kfm-stac-profile-v1.schema.json",
+        "catalog/dcat.jsonld",
+        "catalog/catalog.json",
+    ]
+    publish(site, HOURS[1:2])
+    second = [
+        f"{PAGES}/2025/12/04/dcat.jsonld",
+        f"{PAGES}/2025/12/04/catalog.json",
+        "catalog/usgs-streamflow/collection.json",
+        "catalog/dcat.jsonld",
+    ]
+    assert written(site, monkeypatch) == second
+
+    publish(site, [START + timedelta(hours=hour) for hour in range(24, 24 + 2000)])
+    assert len(written(site, monkeypatch)) == 2 * 84 + 3 + 1 + 2
+    publish(site, [START + timedelta(hours=2)])
+    assert written(site, monkeypatch) == second[:-1]  # nothing in the catalog of all datasets changed
+    publish(site, [START + timedelta(hours=3000)])
+    assert written(site, monkeypatch) == [
+        f"{PAGES}/2026/04/08/dcat.jsonld",
+        f"{PAGES}/2026/04/08/catalog.json",
+        f"{PAGES}/2026/04/catalog.json",
+        f"{PAGES}/2026/catalog.json",
+        "catalog/usgs-streamflow/collection.json",
+        "catalog/dcat.jsonld",
+    ]
+    assert not refresh_collection(site.workshop, site.dataset)
+
+    collection = json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())
+    assert collection["kfm:totals"] == {"items": 2004, "rows": 20_040, "bytes": 200_400}
+    assert collection["extent"]["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2026-04-08T01:00:00Z"]]
+    assert collection["extent"]["spatial"]["bbox"] == [[-102.0, 37.0, -95.0, 40.0]]
+    assert [link["title"] for link in collection["links"] if link["rel"] == "child"] == ["2025", "2026"]
+
+
+def test_the_order_of_publication_makes_no_difference(site: Site) -> None:
+    trees = []
+    for order in (HOURS, HOURS[::-1]):
+        for start in order:
+            publish(site, [start])
+            assert refresh_stale(site.workshop) == []
+        trees.append(site.tree("catalog"))
+        for table in ("collection_pages", "collections", "revisions", "keys"):
+            site.workshop.database.execute(f"DELETE FROM kfm.{table}")
+        shutil.rmtree(site.data / "catalog")
+        site.workshop.announced.clear()
+    publish(site, HOURS)
+    assert refresh_stale(site.workshop) == []
+    assert site.tree("catalog") == trees[0] == trees[1]
+
+
+def test_windows_of_several_lengths_are_on_pages_of_their_own(site: Site) -> None:
+    labels = ["2025-12-04T00Z", "2025-12-04", "2025-12", "0999-01-31"]
+    rows = site.workshop.database.fetch(
+        "SELECT key, kfm.page_of(key) AS page FROM unnest(%(keys)s::text[]) AS key", {"keys": list(map(key_of, labels))}
+    )
+    assert [row["page"] for row in rows] == ["2025/12/04", "2025/12", "2025", "0999/01"]
+    assert [row["page"] for row in rows] == [page_of(row["key"]) for row in rows]
+
+
+def test_what_scans_find_comes_into_the_collection_and_goes(site: Site) -> None:
+    def status() -> object:
+        with site.workshop.database.transaction() as connection:
+            count_change(connection, DATASET)
+        assert refresh_stale(site.workshop) == []
+        return json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())["kfm:qa"]
+
+    publish(site, HOURS[:2])
+    for key in map(hour_key, HOURS[:2]):
+        site.workshop.database.execute(
+            "INSERT INTO kfm.scanned (key, revision, errors, found) VALUES (%(key)s, 1, 1, 'x')", {"key": key}
+        )
+    assert status() == {"status": "red", "keys_with_errors": 2}
+    site.workshop.database.execute("UPDATE kfm.scanned SET errors = 0")
+    assert status() == {"status": "green", "keys_with_errors": 0}
+
+
+def test_nothing_published_is_no_collection(site: Site) -> None:
+    with site.workshop.database.transaction() as connection:
+        count_change(connection, DATASET)
+    assert refresh_stale(site.workshop) == []
+    assert site.tree("catalog") == {}

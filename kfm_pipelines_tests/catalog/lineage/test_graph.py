@@ -1,0 +1,186 @@
+"""The provenance of all current releases as one graph: complete, the same bytes each time, and it answers questions."""
+
+import dataclasses
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator
+
+import pytest
+from click.testing import CliRunner
+from rdflib import Dataset as RdfDataset
+
+from kfm_pipelines.catalog.lineage import graph as provenance_graph
+from kfm_pipelines.catalog.lineage.graph import write_graph
+from kfm_pipelines.catalog.prov.document import release_provenance
+from kfm_pipelines.catalog.prov.graph import SHARING, STAGES, asked, loaded, packed, quads, sharing, unpacked
+from kfm_pipelines.cli.main import kfm
+from kfm_pipelines.errors import QueryRefused
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
+from kfm_pipelines_tests.catalog.stac.test_item import EXEMPTED, HERITAGE
+from kfm_pipelines_tests.fixtures.catalog.release import FACTS, INPUT, STREAMFLOW
+from kfm_pipelines_tests.fixtures.sites.site import Site
+
+NEXT_KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T01Z:v1-0-0"
+OTHER = dataclasses.replace(
+    FACTS,
+    key=NEXT_KEY,
+    content_hash="e" * 64,
+    inputs=(dataclasses.replace(INPUT, etag="8" * 32), dataclasses.replace(INPUT, uri="s3://kfm-ingest/other.parquet")),
+)
+UNRELATED = dataclasses.replace(
+    FACTS, key=NEXT_KEY.replace("T01Z", "T02Z"), inputs=(dataclasses.replace(INPUT, uri="s3://kfm-ingest/x"),)
+)
+
+
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """A command sets variables for its process."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_what_came_from_the_same_object_is_found_though_it_was_another_version_of_it() -> None:
+    lines = [
+        line
+        for number, facts in enumerate((FACTS, OTHER, UNRELATED))
+        for line in quads(release_provenance(STREAMFLOW, facts), str(number) * 64)
+    ]
+    graph = packed(lines)
+    assert list(unpacked(graph)) == lines
+    assert gzip.decompress(graph).decode().splitlines() == lines
+    found = asked(loaded(sharing(graph, [INPUT.uri])), SHARING)
+    assert {(row["address"], row["key"]) for row in found if row["address"] == INPUT.uri} == {
+        (INPUT.uri, FACTS.key),
+        (INPUT.uri, NEXT_KEY),
+    }
+    assert not any(row["key"] == UNRELATED.key for row in found)
+    assert sharing(graph, ["s3://kfm-ingest/nothing"]) == []
+
+
+REACHING = (
+    "SELECT * FROM <http://127.0.0.1:9/> WHERE { ?a ?b ?c }",
+    "ASK FROM NAMED <http://127.0.0.1:9/> { ?a ?b ?c }",
+    "SELECT * { SERVICE <http://127.0.0.1:9/> { ?a ?b ?c } }",
+    "SELECT * { ?a ?b ?c FILTER NOT EXISTS { SERVICE SILENT ?b { ?a ?b ?c } } }",
+    "SELECT * { { SELECT (EXISTS { SERVICE ?b { ?a ?b ?c } } AS ?d) { ?a ?b ?c } } }",
+)
+NO_QUERIES = (
+    "SELECT nothing",
+    "",
+    "SELECT * { ?a unheardof:b ?c }",
+    "LOAD <http://127.0.0.1:9/>",
+    "INSERT DATA { kfm:a kfm:b kfm:c }",
+    "DELETE WHERE { ?a ?b ?c }",
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        *((query, "only the graph itself is asked") for query in REACHING),
+        *((query, "no SPARQL query") for query in NO_QUERIES),
+        ('SELECT * { ?a ?b ?c FILTER REGEX(STR(?a), "[") }', "cannot be answered"),
+    ],
+)
+def test_a_query_asks_the_graph_and_nobody_else(query: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connected(*_: object, **__: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr("socket.socket.connect", connected)
+    with pytest.raises(QueryRefused, match=said):
+        asked(loaded(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64)), query)
+
+
+def test_words_in_a_text_reach_nowhere() -> None:
+    graph = loaded(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64))
+    assert asked(graph, 'ASK { ?a ?b ?c FILTER (?c != "SERVICE <http://127.0.0.1:9/> FROM") }') == [{"answer": True}]
+
+
+def test_stages_come_in_the_order_in_which_they_were_done() -> None:
+    exempted = dataclasses.replace(FACTS, care=EXEMPTED)
+    told = asked(loaded(quads(release_provenance(HERITAGE, exempted), "0" * 64)), STAGES)
+    assert [(one["kind"].rpartition(":")[2], one["agent"], one["plan"]) for one in told] == [
+        ("Compute", "KFM Pipelines", "heritage/sites v1-0-0"),
+        ("Exemption", "Heritage review board", None),
+        ("Exemption", "KFM Pipelines", "heritage-sites@1"),
+        ("Validate", "KFM Pipelines", None),
+        ("Stage", "KFM Pipelines", None),
+        ("Publish", "KFM Pipelines", None),
+    ]
+
+
+@pytest.mark.slow
+def test_the_graph_of_everything_published(site: Site, environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    _is_not_there_yet()
+    put = [site.put(hour) for hour in range(2)]
+    site.work()
+
+    assert (write_graph(site.workshop).releases, write_graph(site.workshop).written) == (2, False)
+    path = site.data / PROVENANCE_GRAPH
+    first = path.read_bytes()
+    path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance_graph, "packed", lambda lines: packed(_with_nothing_idle(site, lines)))
+        assert write_graph(site.workshop).written
+    assert path.read_bytes() == first
+
+    graph = RdfDataset(default_union=True)
+    graph.parse(data=gzip.decompress(first), format="nquads")
+    documents = [json.loads(one.read_text()) for one in site.data.glob("objects/sha256/*/*.json")]
+    named = {str(one.identifier).rpartition(":")[2] for one in graph.graphs() if "sha256" in str(one.identifier)}
+    assert len(named) == len([one for one in documents if "@graph" in one]) == 2
+    assert all((site.data / f"objects/sha256/{name[:2]}/{name}.json").exists() for name in named)
+
+    _can_be_asked(site, put[0].object_key, put[0].etag)
+    _goes_on(site, first)
+
+
+def _is_not_there_yet() -> None:
+    told = CliRunner().invoke(kfm, ["lineage", "graph"], catch_exceptions=False)
+    assert told.output == "nothing is published yet, so there is no graph\n"
+    early = CliRunner().invoke(kfm, ["lineage", "query", "-"], input="ASK { ?a ?b ?c }")
+    assert "there is no graph yet; `kfm lineage graph` writes it" in str(early.exception)
+
+
+def _with_nothing_idle(site: Site, lines: Iterable[str]) -> Iterator[str]:
+    """However long reading takes, no transaction waits for it: Postgres would end it after two minutes."""
+    idle = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+    for line in lines:
+        assert site.fetch(idle) == []
+        yield line
+
+
+def _can_be_asked(site: Site, object_key: str, etag: str) -> None:
+    run = CliRunner().invoke
+    shown = run(kfm, ["lineage", "show", site.key(), "--json"], catch_exceptions=False)
+    [source] = json.loads(shown.output)["sources"]
+    assert (source["address"], source["etag"]) == (f"s3://{site.bucket}/{object_key}", etag)
+    assert [one["kind"].rpartition(":")[2] for one in json.loads(shown.output)["stages"]] == [
+        "Compute", "LeftOpen", "Validate", "Stage", "Publish"
+    ]  # fmt: skip
+    assert f"from s3://{site.bucket}/{object_key}" in run(kfm, ["lineage", "show", site.key()]).output
+
+    question = "SELECT ?key WHERE { ?release a kfm:Release ; dcterms:identifier ?key } ORDER BY ?key"
+    asked_for = run(kfm, ["lineage", "query", "-"], input=question, catch_exceptions=False)
+    assert asked_for.output == f"{site.key(0)}\n{site.key(1)}\n2 rows\n"
+    answer = run(kfm, ["lineage", "query", "-", "--json"], input="ASK { ?a prov:used ?b }")
+    assert json.loads(answer.output) == {"rows": [{"answer": True}]}
+    wrong = run(kfm, ["lineage", "query", "-"], input="SELECT nothing")
+    assert (wrong.exit_code, "no SPARQL query" in wrong.output) == (2, True)
+    elsewhere = run(kfm, ["lineage", "query", "-"], input=REACHING[0])
+    assert (elsewhere.exit_code, "FROM cannot be in a query" in elsewhere.output) == (2, True)
+
+
+def _goes_on(site: Site, first: bytes) -> None:
+    """A new publication makes it anew; a release whose provenance is gone is left out and counted."""
+    site.put(2)
+    site.work()
+    item = json.loads((site.data / f"catalog/usgs-streamflow/items/{site.key(0)}.json").read_text())
+    (site.data / "catalog/usgs-streamflow/items" / item["assets"]["provenance"]["href"]).resolve().unlink()
+    told = CliRunner().invoke(kfm, ["lineage", "graph"], catch_exceptions=False)
+    assert told.output == "provenance of 2 releases; 1 left out\n"
+    assert (site.data / PROVENANCE_GRAPH).read_bytes() != first
+    assert CliRunner().invoke(kfm, ["lineage", "graph"]).output == "nothing was published since the graph was written\n"

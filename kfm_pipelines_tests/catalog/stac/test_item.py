@@ -1,0 +1,362 @@
+"""STAC documents: valid by the official schemas without a network, and the same bytes for the same facts."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pystac
+import pytest
+from pystac.errors import STACValidationError
+from pystac.validation import validate_dict
+from pystac.validation.stac_validator import JsonSchemaSTACValidator
+
+from kfm_pipelines.catalog.facts import MANIFEST, CareFacts, DocumentFacts, ExemptionFacts, ReleaseFacts, StorageFacts
+from kfm_pipelines.catalog.stac.collection import Member, collection_document, extent_of, root_document
+from kfm_pipelines.catalog.stac.history import history_document, revision_document, superseded
+from kfm_pipelines.catalog.stac.item import ANONYMIZED_EXTENSION
+from kfm_pipelines.catalog.stac.pages import page_document, page_of, pages_above
+from kfm_pipelines.catalog.stac.profile import PROFILE
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator
+from kfm_pipelines_tests.fixtures.catalog.release import (
+    COLLECTION,
+    DATA_HREF,
+    FACTS,
+    INPUT,
+    KANSAS,
+    OPEN,
+    PROVENANCE,
+    STREAMFLOW,
+    item_of,
+)
+from kfm_pipelines_tests.fixtures.events.notices import declared
+from kfm_pipelines_tests.fixtures.sites.site import START
+
+DATASET = STREAMFLOW
+WITHOUT_PLACES = declared()["drought/tribal-areas"]
+EMPTY = dataclasses.replace(FACTS, bbox=None, rows=0)
+HERITAGE = declared()["heritage/sites"]
+MASKED = CareFacts(
+    "heritage-sites@1",
+    "d" * 64,
+    "Looting follows published locations.",
+    "Heritage review board",
+    ("care:ethics", "tk:culturally-sensitive"),
+    ("generalised point: generalise", "withheld point: suppress"),
+    "heritage-2026",
+    10_474.0,
+    40.05,
+    None,
+)
+EXEMPTED = dataclasses.replace(
+    MASKED, exemption=ExemptionFacts("exempt-1", "A reviewer", "2026-12-31", "for the court", "c2lnbmVk")
+)
+NOWHERE = dataclasses.replace(COLLECTION, bbox=None)
+IN_A_BUCKET = dataclasses.replace(FACTS, storage=StorageFacts("kfm-published", "us-east-2"))
+WITH_A_LATE_ONE = dataclasses.replace(
+    FACTS, inputs=(*FACTS.inputs, dataclasses.replace(INPUT, uri=f"{INPUT.uri}.2", late=True))
+)
+MEMBERS = [
+    Member(f"key-{hour}", START + timedelta(hours=hour), START + timedelta(hours=hour + 1), box)
+    for hour, box in enumerate([KANSAS, None, (-103.0, 38.0, -100.0, 41.0)])
+]
+DOCUMENTS: dict[str, Callable[[], bytes]] = {
+    "item": lambda: item_of(DATASET, FACTS),
+    "item of an empty table": lambda: item_of(DATASET, EMPTY),
+    "item with a late input": lambda: item_of(DATASET, WITH_A_LATE_ONE),
+    "revision with a late input": lambda: revised(item_of(DATASET, WITH_A_LATE_ONE)),
+    "item in a bucket": lambda: item_of(DATASET, IN_A_BUCKET),
+    "collection": lambda: collection_document(DATASET, COLLECTION),
+    "collection with a snapshot": lambda: collection_document(
+        DATASET, dataclasses.replace(COLLECTION, has_snapshot=True)
+    ),
+    "collection of an empty table": lambda: collection_document(DATASET, NOWHERE),
+    "item without a place": lambda: item_of(WITHOUT_PLACES, dataclasses.replace(FACTS, bbox=None)),
+    "collection without a place": lambda: collection_document(WITHOUT_PLACES, NOWHERE),
+    "masked item": lambda: item_of(HERITAGE, dataclasses.replace(FACTS, care=MASKED)),
+    "item with all places withheld": lambda: item_of(
+        HERITAGE, dataclasses.replace(EMPTY, care=dataclasses.replace(MASKED, uncertainty_m=None))
+    ),
+    "item under an exemption": lambda: item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)),
+    "revision": lambda: revised(item_of(DATASET, FACTS)),
+    "superseded revision": lambda: superseded(json.loads(revised(item_of(DATASET, FACTS))), 3),
+    "revision under an exemption": lambda: revised(item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED))),
+    "history": lambda: history_document("usgs-streamflow", FACTS.key, [1, 3]),
+    "page": lambda: page_document("usgs-streamflow", "2025/12/04", [], [FACTS.key]),
+    "page of pages": lambda: page_document("usgs-streamflow", "2025", ["2025/12"], []),
+    "root": lambda: root_document([DATASET]),
+    "empty root": lambda: root_document([]),
+}
+
+
+def revised(item: bytes) -> bytes:
+    manifest = DocumentFacts(f"../../../../objects/sha256/ee/{'e' * 64}.json", "e" * 64, 700)
+    return revision_document(json.loads(item), 2, START, {MANIFEST: manifest}, 1)
+
+
+def changed(**fields: Any) -> Dataset:
+    return DATASET.model_copy(update=fields)
+
+
+@pytest.fixture
+def official() -> JsonSchemaSTACValidator:
+    return official_validator()
+
+
+@pytest.mark.parametrize("write", DOCUMENTS.values(), ids=list(DOCUMENTS))
+def test_every_document_is_valid_by_the_core_schema(write: Callable[[], bytes]) -> None:
+    document = json.loads(write())
+    [schema] = validate_dict(document, extensions=[])
+    assert f"/v{pystac.get_stac_version()}/" in schema
+    assert document["stac_version"] == pystac.get_stac_version()
+
+
+@pytest.mark.parametrize("write", DOCUMENTS.values(), ids=list(DOCUMENTS))
+def test_every_document_is_valid_by_the_schemas_of_its_extensions(
+    official: JsonSchemaSTACValidator, write: Callable[[], bytes]
+) -> None:
+    document = json.loads(write())
+    checked = validate_dict(document, validator=official)
+    assert checked[1:] == document.get("stac_extensions", [])
+
+
+@pytest.mark.parametrize(
+    ("facts", "more"),
+    [
+        (FACTS, {"projection"}),
+        (EMPTY, set()),
+        (dataclasses.replace(FACTS, care=EXEMPTED), {"projection", "timestamps"}),
+    ],
+)
+def test_an_item_says_which_extensions_it_uses(facts: ReleaseFacts, more: set[str]) -> None:
+    extensions = json.loads(item_of(DATASET, facts))["stac_extensions"]
+    official = {uri.split("/")[3] for uri in extensions if uri != PROFILE}
+    assert official == {"file", "processing", "storage", "table", "version"} | more
+    assert PROFILE in extensions
+
+
+def test_a_masked_item_warns_and_says_how_large_a_box_holds_the_truth() -> None:
+    item = json.loads(item_of(HERITAGE, dataclasses.replace(FACTS, care=MASKED)))
+    properties = item["properties"]
+    assert ANONYMIZED_EXTENSION in item["stac_extensions"]
+    # As far east and west as north and south, where degrees are shortest.
+    assert properties["anon:size"] * 111_320 * math.cos(math.radians(40.05)) >= 2 * 10_474
+    assert "do not use them to find anything" in properties["anon:warning"]
+    assert properties["kfm:labels"] == ["care:ethics", "tk:culturally-sensitive"]
+    assert "kfm:exemption" not in properties
+
+
+def test_an_item_under_an_exemption_says_whose_it_is_and_until_when() -> None:
+    properties = json.loads(item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)))["properties"]
+    assert properties["kfm:exemption"] == {
+        "id": "exempt-1", "by": "A reviewer", "until": "2026-12-31", "reason": "for the court"
+    }  # fmt: skip
+    assert properties["expires"] == "2027-01-01T00:00:00Z"
+    assert "anon:warning" not in properties
+
+
+def test_a_nations_data_carries_its_notice_everywhere() -> None:
+    facts = dataclasses.replace(FACTS, bbox=None, care=dataclasses.replace(OPEN, labels=("bc:provenance",)))
+    item = json.loads(item_of(WITHOUT_PLACES, facts))
+    collection = json.loads(collection_document(WITHOUT_PLACES, NOWHERE))
+    assert WITHOUT_PLACES.sovereignty is not None
+    notice = WITHOUT_PLACES.sovereignty.notice
+    assert item["properties"]["kfm:sovereignty"]["notice"] == collection["kfm:sovereignty"]["notice"] == notice
+
+
+def test_the_extension_schemas_do_refuse_a_wrong_field(official: JsonSchemaSTACValidator) -> None:
+    for section, name, value in (("assets", "file:checksum", "no hex"), ("properties", "table:row_count", "many")):
+        document = json.loads(item_of(DATASET, FACTS))
+        place = document["assets"]["data"] if section == "assets" else document["properties"]
+        place[name] = value
+        with pytest.raises(STACValidationError):
+            validate_dict(document, validator=official)
+
+
+def test_an_item_says_what_when_where_and_from_what() -> None:
+    item = json.loads(item_of(DATASET, FACTS))
+    asset = item["assets"]["data"]
+
+    assert (item["id"], item["collection"]) == (FACTS.key, "usgs-streamflow")
+    assert (item["bbox"], item["geometry"]["type"]) == (list(KANSAS), "Polygon")
+    assert (item["properties"]["start_datetime"], item["properties"]["end_datetime"]) == (
+        "2025-12-04T00:00:00Z",
+        "2025-12-04T01:00:00Z",
+    )
+    assert (asset["href"], asset["file:size"], asset["file:checksum"]) == (DATA_HREF, 5000, f"1220{'a' * 64}")
+    assert item["properties"]["kfm:gates"] == {"schema": "green"}
+    assert [column["name"] for column in item["properties"]["table:columns"]] == [c.name for c in DATASET.table.columns]
+    assert [link["href"] for link in item["links"] if link["rel"] == "derived_from"] == [FACTS.inputs[0].uri]
+
+
+def test_an_item_says_which_inputs_were_late() -> None:
+    item = json.loads(item_of(DATASET, WITH_A_LATE_ONE))
+    assert item["properties"]["kfm:late_inputs"] == 1
+    origins = [link for link in item["links"] if link["rel"] == "derived_from"]
+    assert [link.get("kfm:late") for link in origins] == [None, True]
+    assert "kfm:late" not in item_of(DATASET, FACTS).decode()
+
+
+def test_an_empty_table_has_no_geometry_and_no_box() -> None:
+    item = json.loads(item_of(DATASET, EMPTY))
+    assert item["geometry"] is None
+    assert "bbox" not in item
+
+
+def test_a_collection_sums_up_what_it_holds_and_leads_to_its_years() -> None:
+    collection = json.loads(collection_document(DATASET, COLLECTION))
+    assert collection["extent"]["spatial"]["bbox"] == [list(KANSAS)]
+    assert collection["extent"]["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
+    assert collection["kfm:totals"] == {"items": 3, "rows": 204, "bytes": 15_000}
+    assert collection["summaries"]["kfm:transform_version"] == ["v1-0-0"]
+    assert collection["kfm:lineage"]["policy"] == "not-sensitive@2"
+    assert [link["href"] for link in collection["links"] if link["rel"] == "child"] == ["./by-time/2025/catalog.json"]
+    assert "assets" not in collection
+
+
+def test_an_extent_spans_all_members() -> None:
+    extent = extent_of(DATASET, MEMBERS)
+    assert extent["spatial"]["bbox"] == [[-103.0, 36.99, -94.59, 41.0]]
+    assert extent["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
+    assert extent_of(DATASET, MEMBERS[::-1]) == extent
+
+
+def test_what_scans_find_is_the_status_of_the_collection() -> None:
+    def status(keys: int) -> object:
+        facts = dataclasses.replace(COLLECTION, keys_with_errors=keys)
+        return json.loads(collection_document(DATASET, facts))["kfm:qa"]["status"]
+
+    assert (status(0), status(2)) == ("green", "red")
+
+
+@pytest.mark.parametrize(
+    ("window", "page", "above"),
+    [
+        ("2025-12-04T00Z", "2025/12/04", ["2025/12", "2025"]),
+        ("2025-12-04", "2025/12", ["2025"]),
+        ("2025-12", "2025", []),
+    ],
+)
+def test_a_page_is_as_long_as_one_document_may_be(window: str, page: str, above: list[str]) -> None:
+    assert page_of(f"source:aoi:none:{window}:v1") == page
+    assert pages_above(page) == above
+
+
+def test_a_page_links_what_is_below_and_what_is_above_it() -> None:
+    document = json.loads(page_document("usgs-streamflow", "2025/12", ["2025/12/05", "2025/12/04"], ["b", "a"]))
+    assert [(link["rel"], link["href"]) for link in document["links"]] == [
+        ("root", "../../../../catalog.json"),
+        ("parent", "../catalog.json"),
+        ("child", "./04/catalog.json"),
+        ("child", "./05/catalog.json"),
+        ("alternate", "./dcat.jsonld"),
+        ("item", "../../../items/a.json"),
+        ("item", "../../../items/b.json"),
+    ]
+
+
+def test_a_revision_says_what_came_before_and_after_it() -> None:
+    first = json.loads(revised(item_of(DATASET, FACTS)))
+    then = json.loads(superseded(first, 4))
+    links = {link["rel"]: link["href"] for link in then["links"] if link["rel"] != "derived_from"}
+    assert (first["properties"]["version"], "deprecated" in first["properties"]) == ("2", False)
+    assert then["properties"]["deprecated"] is True
+    assert links["predecessor-version"] == "./1.json"
+    assert links["successor-version"] == "./4.json"
+    assert links["latest-version"] == f"../../items/{FACTS.key}.json"
+    assert links["collection"] == "../../collection.json"
+    assert first["assets"]["data"]["href"] == f"../{DATA_HREF}"
+    assert first["assets"]["manifest"]["file:checksum"] == f"1220{'e' * 64}"
+    assert superseded(then, 4) == superseded(first, 4)
+
+
+def test_an_item_from_before_the_profile_has_a_history_too() -> None:
+    item = json.loads(item_of(DATASET, FACTS))
+    del item["properties"]["providers"]
+    with pytest.raises(IntegrityBroken, match="providers"):
+        revised(json.dumps(item).encode())
+    item["stac_extensions"].remove(PROFILE)
+    first = json.loads(revised(json.dumps(item).encode()))
+    assert json.loads(superseded(first, 3))["properties"]["deprecated"] is True
+
+
+def test_an_item_says_where_its_files_are_and_nothing_of_the_machine() -> None:
+    def scheme(facts: ReleaseFacts) -> object:
+        return json.loads(item_of(DATASET, facts))["properties"]["storage:schemes"]["store"]
+
+    assert scheme(FACTS) == {"type": "file", "platform": "file:///{folder}"}
+    assert scheme(IN_A_BUCKET) == {
+        "type": "aws-s3",
+        "platform": "https://{bucket}.s3.{region}.amazonaws.com",
+        "bucket": "kfm-published",
+        "region": "us-east-2",
+    }
+
+
+def test_a_collection_whose_items_have_no_place_is_where_its_dataset_is() -> None:
+    def box(dataset: Dataset) -> object:
+        return json.loads(collection_document(dataset, NOWHERE))["extent"]["spatial"]["bbox"]
+
+    assert box(WITHOUT_PLACES) == [[-180.0, 18.9, -66.9, 71.5]]
+    assert box(changed(extent=None)) == [[-180.0, -90.0, 180.0, 90.0]]
+
+
+def test_the_root_leads_to_every_collection() -> None:
+    links = json.loads(root_document([DATASET]))["links"]
+    assert [link["href"] for link in links if link["rel"] == "child"] == ["./usgs-streamflow/collection.json"]
+
+
+@pytest.mark.parametrize("write", DOCUMENTS.values(), ids=list(DOCUMENTS))
+def test_the_same_facts_are_the_same_bytes(write: Callable[[], bytes]) -> None:
+    assert write() == write()
+    document = json.loads(write())
+    expected = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    assert write() == expected.encode()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": 69},
+        {"bbox": None},
+        {"content_hash": "c" * 64},
+        {"inputs_hash": "c" * 64},
+        {"care": dataclasses.replace(OPEN, policy="other@1")},
+    ],
+)
+def test_other_facts_are_other_bytes(changes: dict[str, Any]) -> None:
+    assert item_of(DATASET, dataclasses.replace(FACTS, **changes)) != item_of(DATASET, FACTS)
+
+
+def test_another_provenance_is_another_item() -> None:
+    other = dataclasses.replace(PROVENANCE, digest="e" * 64)
+    assert item_of(DATASET, FACTS, provenance=other) != item_of(DATASET, FACTS)
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (
+            lambda: item_of(DATASET, FACTS, data_href=""),
+            r"the STAC item .* is not valid at assets/data/href",
+        ),
+        (
+            lambda: collection_document(changed(description=""), COLLECTION),
+            "usgs-streamflow is not valid at description",
+        ),
+        (
+            lambda: collection_document(
+                changed(licence=DATASET.licence.model_copy(update={"id": "no such licence!"})), COLLECTION
+            ),
+            "usgs-streamflow is not valid at license",
+        ),
+        (lambda: root_document([changed(title=None)]), "kansas-frontier-matrix is not valid at links/3"),
+    ],
+)
+def test_an_invalid_document_is_refused_with_its_place(write: Callable[[], bytes], sentence: str) -> None:
+    with pytest.raises(IntegrityBroken, match=sentence):
+        write()

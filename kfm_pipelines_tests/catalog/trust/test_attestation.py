@@ -1,0 +1,185 @@
+"""Attestations and seals: signed so that anybody can check, the same for the same release, and for nothing else."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jsonschema import Draft202012Validator
+
+from kfm_pipelines.catalog.documents import document_bytes
+from kfm_pipelines.catalog.facts import ReleaseFacts
+from kfm_pipelines.catalog.trust.attestation import (
+    SOURCE,
+    Subjects,
+    attestation,
+    opened,
+    refuse_unless_statement,
+    subjects_of,
+)
+from kfm_pipelines.catalog.trust.keys import Signer, read_public_keys
+from kfm_pipelines.catalog.trust.manifest import run_manifest
+from kfm_pipelines.catalog.trust.seal import FIELD, sealed, unsealed
+from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
+from kfm_pipelines.operations.verify.records import manifest_agrees
+from kfm_pipelines.settings import shipped
+from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, FACTS, SIGNER, STREAMFLOW, item_of
+
+KEYS = {SIGNER.public.key_id: SIGNER.public}
+FORGER = Signer(Ed25519PrivateKey.from_private_bytes(b"another key of the tests, longer"))
+SUBJECTS = Subjects(("data", "a" * 64), ("item", "b" * 64), ("provenance", "c" * 64), ("manifest", "d" * 64))
+ENVELOPE = attestation(STREAMFLOW, FACTS, SUBJECTS, SIGNER)
+SEALED = sealed("catalog/catalog.json", b'{"id": "x", "links": []}', SIGNER)
+
+
+def test_an_attestation_tells_what_was_made_of_what() -> None:
+    statement, key = opened("it", ENVELOPE, KEYS)
+    assert key == SIGNER.public
+    assert subjects_of(statement) == SUBJECTS.digests
+    definition = statement["predicate"]["buildDefinition"]
+    assert definition["externalParameters"]["key"] == FACTS.key
+    assert definition["resolvedDependencies"] == [
+        {"uri": FACTS.inputs[0].uri, "digest": {"sha256": "1" * 64}},
+        {"uri": "urn:kfm:source:kfm-pipelines", "digest": {"gitCommit": "3" * 40}},
+        {"name": "sbom", "digest": {"sha256": ENVIRONMENT.sbom}},
+    ]
+    assert statement["predicate"]["runDetails"] == {"builder": {"id": "urn:kfm:builder:kfm-pipelines"}}
+    assert attestation(STREAMFLOW, FACTS, SUBJECTS, SIGNER) == ENVELOPE
+
+
+def test_without_a_checkout_no_commit_is_told() -> None:
+    facts = replace(FACTS, environment=replace(ENVIRONMENT, commit=None, dirty=None))
+    statement, _ = opened("it", attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
+    dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert [one.get("uri") for one in dependencies] == [FACTS.inputs[0].uri, None]
+
+
+@pytest.mark.parametrize("dirty", [True, None])
+def test_a_commit_that_was_changed_since_is_not_attested_as_what_ran(dirty: bool | None) -> None:
+    facts = replace(FACTS, environment=replace(ENVIRONMENT, dirty=dirty))
+    statement, _ = opened("it", attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
+    [source] = statement["predicate"]["buildDefinition"]["resolvedDependencies"][1:-1]
+    assert source == {"uri": SOURCE, "annotations": {"commit": "3" * 40, "dirty": dirty}}
+
+
+CHECKOUTS = [("3" * 40, False), ("3" * 40, True), ("3" * 40, None), ("4" * 40, True), (None, None), (None, True)]
+
+
+@pytest.mark.parametrize("attested", CHECKOUTS)
+def test_manifest_and_attestation_tell_of_the_same_checkout(attested: tuple[str | None, bool | None]) -> None:
+    def told(checkout: tuple[str | None, bool | None]) -> ReleaseFacts:
+        return replace(FACTS, environment=replace(ENVIRONMENT, commit=checkout[0], dirty=checkout[1]))
+
+    statement, _ = opened("it", attestation(STREAMFLOW, told(attested), SUBJECTS, SIGNER), KEYS)
+    item = json.loads(item_of(STREAMFLOW, FACTS))
+    for checkout in CHECKOUTS:
+        manifest = json.loads(run_manifest(STREAMFLOW, told(checkout), 1, item_hash="b" * 64, provenance_hash="c" * 64))
+        [check] = manifest_agrees("it", manifest, statement, item)
+        same = checkout == attested or (checkout[0], attested[0]) == (None, None)
+        assert (check.ok, "source commit" in check.found) == (same, not same), checkout
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
+    envelope = json.loads(ENVELOPE)
+    change(envelope)
+    return document_bytes(envelope)
+
+
+def other_payload(envelope: dict[str, Any]) -> None:
+    payload = base64.b64decode(envelope["payload"]).replace(b"a" * 64, b"e" * 64)
+    envelope["payload"] = base64.b64encode(payload).decode()
+
+
+@pytest.mark.parametrize(
+    ("envelope", "said"),
+    [
+        (changed(other_payload), "it is not what was signed"),
+        (attestation(STREAMFLOW, FACTS, SUBJECTS, FORGER), "which is not known here"),
+        (changed(lambda one: one["signatures"].clear()), "not a DSSE envelope"),
+        (changed(lambda one: one.update(payloadType="text/plain")), "not written as attestations are"),
+        (changed(lambda one: one.update(note="more")), "not written as attestations are"),
+        (ENVELOPE + b"\n", "not written as attestations are"),
+        (b"[]", "not a DSSE envelope"),
+        (b"{", "not a DSSE envelope"),
+    ],
+)
+def test_an_envelope_that_was_changed_does_not_count(envelope: bytes, said: str) -> None:
+    with pytest.raises((IntegrityBroken, SignatureRefused), match=said):
+        opened("it", envelope, KEYS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"_type": "https://in-toto.io/Statement/v0.1"},
+        {"subject": []},
+        {"subject": [{"name": "data"}]},
+        {"predicateType": "https://example.org/other"},
+        {"predicate": {"buildDefinition": {"unheardOf": "x"}}},
+        {"unheardOf": "x"},
+    ],
+)
+def test_what_is_no_statement_is_refused(change: dict[str, Any]) -> None:
+    statement, _ = opened("it", ENVELOPE, KEYS)
+    refuse_unless_statement(statement)
+    with pytest.raises(IntegrityBroken):
+        refuse_unless_statement(statement | change)
+
+
+def test_a_sealed_document_is_itself_and_its_seal() -> None:
+    document, key = unsealed("catalog/catalog.json", SEALED, KEYS)
+    assert key == SIGNER.public
+    assert {name: value for name, value in document.items() if name != FIELD} == {"id": "x", "links": []}
+    assert sealed("catalog/catalog.json", SEALED, SIGNER) == SEALED
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "said"),
+    [
+        ("catalog/other.json", SEALED, "is not what was sealed"),
+        ("catalog/catalog.json", SEALED.replace(b'"x"', b'"y"'), "is not what was sealed"),
+        ("catalog/catalog.json", SEALED.replace(b"  ", b" "), "not written as it was sealed"),
+        ("catalog/catalog.json", sealed("catalog/catalog.json", SEALED, FORGER), "which is not known here"),
+        ("catalog/catalog.json", b'{"id": "x"}', "not JSON with a seal"),
+        ("catalog/catalog.json", b"[1]", "not JSON with a seal"),
+    ],
+)
+def test_a_document_that_was_changed_or_moved_has_no_seal(path: str, data: bytes, said: str) -> None:
+    with pytest.raises((IntegrityBroken, SignatureRefused), match=said):
+        unsealed(path, data, KEYS)
+
+
+def test_public_keys_are_read_from_one_file_or_refused() -> None:
+    pem = SIGNER.public.pem + FORGER.public.pem
+    assert [key.key_id for key in read_public_keys(pem, "it")] == [SIGNER.public.key_id, FORGER.public.key_id]
+    curve = generate_private_key(SECP256R1()).public_key()
+    other = curve.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    for data, said in (
+        (b"", "holds no public key"),
+        (other, "another kind of key than Ed25519"),
+        (SIGNER.public.pem.replace(b"M", b"!"), "cannot be read"),
+    ):
+        with pytest.raises(SignatureRefused, match=said):
+            read_public_keys(data, "it")
+    assert "private" not in repr(SIGNER).lower()
+
+
+def test_a_manifest_keeps_to_its_schema() -> None:
+    schema = json.loads((shipped("resources") / "contracts" / "run-manifest-v1.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    judge = Draft202012Validator(schema)
+    manifest = json.loads(run_manifest(STREAMFLOW, FACTS, 1, item_hash="b" * 64, provenance_hash="c" * 64))
+    assert list(judge.iter_errors(manifest)) == []
+    for name in manifest:
+        assert not judge.is_valid({key: value for key, value in manifest.items() if key != name}), name
+    assert not judge.is_valid(manifest | {"host": "kfm-1"})
+    assert not judge.is_valid(manifest | {"revision": 0})
+    [on_time] = manifest["inputs"]
+    assert "late" not in on_time
+    assert judge.is_valid(manifest | {"inputs": [on_time | {"late": True}]})
+    assert not judge.is_valid(manifest | {"inputs": [on_time | {"late": False}]})

@@ -1,0 +1,87 @@
+"""How many more runs may be asked for: in all, of a serial dataset, under a prefix."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.storage.dagster_run import RunOpConcurrency
+
+from kfm_pipelines.declarations import Concurrency
+from kfm_pipelines.declarations.dataset import Datasets, load_datasets
+from kfm_pipelines.dispatch.capacity import Room
+from kfm_pipelines.dispatch.plan import PlannedRun
+from kfm_pipelines.dispatch.tables import DueKey
+from kfm_pipelines.orchestration.names import limit_tags
+from kfm_pipelines.settings import shipped
+
+NAME = "usgs/streamflow"
+KANSAS = "usgs-streamflow:kansas_statewide:none:"
+MAY, JUNE, JULY = f"{KANSAS}2025-05", f"{KANSAS}2025-06", f"{KANSAS}2025-07"
+LIMITS = {"limits": [{"prefix": MAY, "runs": 1}, {"prefix": JUNE, "runs": 2}]}
+
+
+def declared(concurrency: dict[str, Any]) -> Datasets:
+    dataset = load_datasets(shipped("resources"))[NAME]
+    changed = dataset.model_copy(update={"concurrency": Concurrency.model_validate(concurrency)})
+    other = dataset.model_copy(update={"dataset": "usda/soil"})
+    return Datasets({NAME: changed, "usda/soil": other})
+
+
+def run_of(key: str, dataset: str = NAME) -> PlannedRun:
+    return PlannedRun(dataset, (DueKey(key, 0, 0, 0, 1),))
+
+
+def in_pool(pool: str) -> dg.DagsterRun:
+    needs = RunOpConcurrency(root_key_counts={}, has_unconstrained_root_nodes=True, all_pools={pool})
+    return dg.DagsterRun(job_name="any", run_op_concurrency=needs)
+
+
+def test_there_are_so_many_slots_and_no_more() -> None:
+    room = Room(declared({}), slots=2)
+    for key in (MAY, JUNE):
+        assert room.fits(run_of(JULY))
+        room.take(NAME, [key])
+    assert not room.fits(run_of(JULY))
+
+
+def test_under_a_prefix_there_are_as_many_runs_as_declared() -> None:
+    room = Room(declared(LIMITS), slots=10)
+    for fitting in ({MAY, JUNE, JULY}, {JUNE, JULY}, {JUNE, JULY}, {JULY}, {JULY}):
+        assert {key for key in (MAY, JUNE, JULY) if room.fits(run_of(f"{key}-01"))} == fitting
+        room.take(NAME, [f"{MAY if MAY in fitting else JUNE if JUNE in fitting else JULY}-02"])
+
+
+@pytest.mark.parametrize("keys", [[MAY, JULY], [JULY, MAY]])
+def test_a_run_asked_for_before_its_prefix_was_declared_counts_under_it(keys: list[str]) -> None:
+    room = Room(declared(LIMITS), slots=10)
+    room.take(NAME, keys)
+    assert not room.fits(run_of(MAY))
+
+
+def test_a_serial_dataset_has_one_run_and_others_are_free() -> None:
+    room = Room(declared({"serial": True}), slots=10)
+    assert room.fits(run_of(MAY))
+    room.take(NAME, [MAY])
+    assert not room.fits(run_of(JUNE))
+    room.take("usda/soil", ["a"])
+    assert room.fits(run_of("b", "usda/soil"))
+
+
+def test_a_dispatch_of_a_dataset_declared_no_more_takes_a_slot() -> None:
+    room = Room(declared({}), slots=1)
+    room.take("gone/away", ["a"])
+    assert not room.fits(run_of(MAY))
+
+
+def test_a_run_somebody_else_asked_for_counts_by_its_pool_or_its_tag() -> None:
+    room = Room(declared({"serial": True}), slots=1)
+    room.notice(in_pool("serial_usda_soil"))
+    assert room.fits(run_of(MAY))
+    room.notice(in_pool("serial_usgs_streamflow"))
+    assert not room.fits(run_of(MAY))
+
+    datasets = declared(LIMITS)
+    room = Room(datasets, slots=1)
+    room.notice(dg.DagsterRun(job_name="any", tags={**limit_tags(datasets[NAME], [MAY]), "kfm/dataset": NAME}))
+    assert not room.fits(run_of(MAY))
+    assert room.fits(run_of(JUNE))

@@ -1,0 +1,148 @@
+"""What a tick asks for while keys compete for slots, on a real site with a real Dagster instance."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.storage.tags import RUN_KEY_TAG
+
+from kfm_pipelines.dispatch.dispatch import dispatch, settle
+from kfm_pipelines.dispatch.tables import close_dispatch, open_dispatches
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.keys import Claims
+from kfm_pipelines_tests.fixtures.runs.dispatch import declare, die_holding, due_since, enqueue, make_due
+from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
+
+YEAR = "usgs-streamflow:kansas_statewide:none:2025"
+
+
+@pytest.fixture
+def narrow(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
+    """One run at a time, one key in it."""
+    url = stack.environment["KFM_POSTGRES_URL"]
+    limits = {"KFM_RUNS_IN_FLIGHT": "1", "KFM_BATCH_SIZE": "1"}
+    with opened_site(tmp_path / "site", url, site_template, **limits) as site:
+        yield site
+
+
+@pytest.fixture
+def instance(stack: Stack) -> Iterator[dg.DagsterInstance]:
+    with opened_instance() as opened:
+        yield opened
+
+
+def asked(instance: dg.DagsterInstance, workshop: Workshop) -> list[str]:
+    return [request.partition_key or "" for request in dispatch(instance, workshop).runs]
+
+
+def finish(workshop: Workshop, key: str) -> None:
+    """What a run that finds nothing new does, and the tick after it."""
+    claim = Claims(workshop.database, "run", 60).take(key)
+    transactions.begin(workshop.database, claim, lambda _: {})
+    transactions.skip(workshop.database, claim, {})
+    for one in open_dispatches(workshop.database):
+        if key in one.keys:
+            close_dispatch(workshop.database, one.run_key)
+
+
+def test_in_a_flood_of_urgent_keys_the_others_are_dispatched_one_in_four(narrow: Site) -> None:
+    patient = [*make_due(narrow, 100, 101), *make_due(narrow, 102, priority="low")]
+    due_since(narrow, patient, minutes=30)
+    order = []
+    for turn in range(13):
+        make_due(narrow, turn, priority="high")
+        # Each turn as if by a new process: what it goes by is in the database.
+        with opened_instance() as instance:
+            [key] = asked(instance, Workshop(narrow.workshop.settings))
+        finish(narrow.workshop, key)
+        order.append(key)
+
+    assert [turn for turn, key in enumerate(order) if key in patient] == [3, 7, 11]
+    assert [order[turn] for turn in (3, 7, 11)] == patient
+
+
+@pytest.mark.parametrize(("minutes", "waited_enough"), [(8, False), (12, True)])
+def test_in_a_flood_of_normal_keys_a_low_one_waits_ten_minutes_and_no_more(
+    narrow: Site, minutes: float, waited_enough: bool
+) -> None:
+    [low] = make_due(narrow, 100, priority="low")
+    due_since(narrow, [low], minutes)
+    flood = make_due(narrow, *range(3))
+    with opened_instance() as instance:
+        assert asked(instance, narrow.workshop) == ([low] if waited_enough else flood[:1])
+
+
+def test_no_more_runs_are_asked_for_under_a_prefix_than_it_may_have(small: Site, instance: dg.DagsterInstance) -> None:
+    declare(small, limits=[{"prefix": f"{YEAR}-12-04", "runs": 2}])
+    limited = make_due(small, *range(6))
+    [free] = make_due(small, 30)
+    due_since(small, limited, minutes=5)
+
+    requests = dispatch(instance, small.workshop)
+
+    tags = {request.partition_key: request.tags.get("kfm/at-most-2") for request in requests.runs}
+    assert tags == {limited[0]: f"{YEAR}-12-04", limited[1]: f"{YEAR}-12-04", free: None}
+    assert requests.held_back == 2  # of the four it looked at under the prefix
+    assert asked(instance, small.workshop) == []
+    finish(small.workshop, limited[0])
+    assert asked(instance, small.workshop) == limited[2:3]
+
+
+def test_a_lost_request_is_made_again_with_its_limit(small: Site, instance: dg.DagsterInstance) -> None:
+    declare(small, limits=[{"prefix": YEAR, "runs": 3}])
+    make_due(small, 0)
+    [lost] = dispatch(instance, small.workshop).runs
+    small.workshop.database.execute("UPDATE kfm.dispatches SET requested_at = requested_at - interval '61 s'")
+    assert dispatch(instance, small.workshop).runs == (lost,)
+    assert lost.tags["kfm/at-most-3"] == YEAR
+
+
+def test_of_a_serial_dataset_one_run_is_asked_for_at_a_time(small: Site, instance: dg.DagsterInstance) -> None:
+    declare(small, serial=True)
+    keys = make_due(small, 0, 1)
+    assert asked(instance, small.workshop) == keys[:1]
+    assert asked(instance, small.workshop) == []
+    finish(small.workshop, keys[0])
+    assert asked(instance, small.workshop) == keys[1:]
+
+
+def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop, [held, untouched] = site.workshop, make_due(site, 0, 1)
+    # Full jitter is uniform from nothing up to a ceiling; the longest wait shows the ceiling.
+    monkeypatch.setattr(workshop.random, "uniform", lambda least, most: least + 100 * most)
+    with opened_instance() as instance:
+        [request] = dispatch(instance, workshop).runs
+        run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
+        die_holding(site, held, run)
+        workshop.database.execute("UPDATE kfm.keys SET attempts = 3 WHERE key = %(key)s", {"key": held})
+
+        assert settle(instance, workshop) == []
+
+    rows = site.fetch(
+        "SELECT key, attempts, owner, round(extract(epoch FROM due_at - clock_timestamp()), -1)::int AS wait"
+        " FROM kfm.keys ORDER BY key"
+    )
+    assert rows == [
+        {"key": held, "attempts": 3, "owner": None, "wait": 80},
+        {"key": untouched, "attempts": 1, "owner": None, "wait": 20},
+    ]
+
+
+def test_a_key_whose_runs_keep_dying_is_dead_lettered_at_last(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site.workshop.random, "uniform", lambda *_: 0.0)
+    [key] = make_due(site, 0)
+    with opened_instance() as instance:
+        for _ in range(site.workshop.settings.max_attempts):
+            [request] = dispatch(instance, site.workshop).runs
+            run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
+            die_holding(site, key, run)
+            settle(instance, site.workshop)
+
+    assert site.work()["failed"] == 1
+    assert site.fetch("SELECT key, error FROM kfm.dead_letters") == [{"key": key, "error": "AttemptsExhausted"}]

@@ -1,0 +1,129 @@
+"""Whose turn it is: urgent runs first, a share for the others, and a turn for every dataset."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfm_pipelines.dispatch.fairness import ONE_IN, TURNS_REMEMBERED, Turns
+from kfm_pipelines.dispatch.plan import PlannedRun
+from kfm_pipelines.dispatch.tables import HIGH, DueKey, Turn
+
+A, B = "usda/soil", "usgs/streamflow"
+
+
+def run_of(name: str, *, urgent: bool = False, dataset: str = A) -> PlannedRun:
+    return PlannedRun(dataset, (DueKey(name, 0, 0, 0, HIGH if urgent else 1),))
+
+
+def turn(urgent: bool, dataset: str = A) -> Turn:
+    return Turn(dataset, urgent)
+
+
+def order(runs: list[PlannedRun], taken: list[Turn] | None = None) -> list[str]:
+    """All runs, one after the other."""
+    turns, waiting, found = Turns(taken or []), [*runs], []
+    while run := turns.next_of(waiting):
+        waiting.remove(run)
+        turns.take(run)
+        found.append(run.names[0])
+    return found
+
+
+def test_urgent_runs_come_first_and_every_fourth_turn_is_for_the_others() -> None:
+    urgent = [run_of(f"u{number}", urgent=True) for number in range(7)]
+    others = [run_of(f"o{number}") for number in range(3)]
+    assert order([*others, *urgent]) == ["u0", "u1", "u2", "o0", "u3", "u4", "u5", "o1", "u6", "o2"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [
+        ([True, True, True], "other"),
+        ([True, True, True, True, True], "other"),
+        ([True, True], "urgent"),
+        ([False, True, True, True], "urgent"),
+        ([True, True, False, True], "urgent"),
+        ([], "urgent"),
+    ],
+)
+def test_the_share_counts_across_ticks(taken: list[bool], expected: str) -> None:
+    runs = [run_of("urgent", urgent=True), run_of("other")]
+    first = order(runs, [turn(urgent) for urgent in taken])[0]
+    assert first == expected
+
+
+def test_a_turn_nobody_else_wants_is_not_kept_free() -> None:
+    assert order([run_of("u", urgent=True)], [turn(True)] * 5) == ["u"]
+    assert order([run_of("o")], [turn(False)] * 5) == ["o"]
+    assert order([]) == []
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+def test_datasets_take_turns_also_when_one_slot_is_free_at_a_time(urgent: bool) -> None:
+    runs = [run_of(f"{dataset}{number}", urgent=urgent, dataset=dataset) for dataset in (A, B) for number in range(2)]
+    assert order(runs) == [f"{A}0", f"{B}0", f"{A}1", f"{B}1"]
+    assert order(runs, [turn(urgent, A)])[0] == f"{B}0"
+    assert order(runs, [turn(not urgent, A)])[0] == f"{A}0"
+
+
+@dataclass
+class Flood:
+    """A queue with one slot. Urgent keys never end; each turn is decided by a process that knows only the record."""
+
+    urgent_a_turn: int
+    datasets: int
+    record: list[Turn] = field(default_factory=list)
+    waiting: list[PlannedRun] = field(default_factory=list)
+    since: dict[str, int] = field(default_factory=dict)
+
+    def arrive(self, name: str, *, urgent: bool) -> None:
+        dataset = f"d{len(self.since) % self.datasets}"
+        self.waiting.append(run_of(name, urgent=urgent, dataset=dataset))
+        self.since[name] = len(self.record)
+
+    def pass_turn(self) -> tuple[str, int]:
+        """Who had the turn, and for how many turns it had waited."""
+        for number in range(self.urgent_a_turn):
+            self.arrive(f"u{len(self.record)}-{number}", urgent=True)
+        run = Turns(self.record[:TURNS_REMEMBERED]).next_of(self.waiting)
+        assert run is not None
+        self.waiting.remove(run)
+        self.record.insert(0, Turn(run.dataset, run.urgent))
+        return run.names[0], len(self.record) - self.since[run.names[0]]
+
+
+@settings(max_examples=30)
+@given(
+    urgent_a_turn=st.integers(1, 4),
+    datasets=st.integers(1, 3),
+    arrivals=st.lists(st.integers(0, 80), max_size=12).map(sorted),
+)
+def test_in_a_flood_of_urgent_keys_every_other_key_has_its_turn_soon(
+    urgent_a_turn: int, datasets: int, arrivals: list[int]
+) -> None:
+    flood = Flood(urgent_a_turn, datasets)
+    waited: dict[str, int] = {}
+    for number in range(80 + ONE_IN * (len(arrivals) + 1)):
+        for place in [place for place, at in enumerate(arrivals) if at == number]:
+            flood.arrive(f"other{place}", urgent=False)
+        name, turns = flood.pass_turn()
+        waited[name] = turns
+
+    for place in range(len(arrivals)):
+        # At worst every other key is before it, and each has one turn in four.
+        assert waited[f"other{place}"] <= ONE_IN * (len(arrivals) + 1)
+
+
+@settings(max_examples=30)
+@given(urgent_a_turn=st.integers(1, 4), others=st.integers(30, 60))
+def test_with_enough_of_both_urgent_keys_have_three_quarters(urgent_a_turn: int, others: int) -> None:
+    flood = Flood(urgent_a_turn, datasets=2)
+    for number in range(others):
+        flood.arrive(f"other{number}", urgent=False)
+    for _ in range(100):
+        flood.pass_turn()
+    shares = Counter(one.urgent for one in flood.record)
+    assert shares == {True: 75, False: 25}

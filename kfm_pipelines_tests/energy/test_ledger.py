@@ -1,0 +1,190 @@
+"""The energy ledger: everything that was tried is in it, sums are of one kind, and what is unknown is never nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+
+from kfm_pipelines.energy.estimate import UNKNOWN, Coefficients, Energy, energy_of, load_coefficients
+from kfm_pipelines.energy.ledger import (
+    EnergyEntry,
+    Spent,
+    coefficients_used,
+    energy_in_all,
+    enter,
+    spent_by_key,
+    spent_by_month,
+    spent_by_stage,
+    spent_in_replay,
+    spent_in_transaction,
+)
+from kfm_pipelines.energy.meter import Usage
+from kfm_pipelines.errors import AttemptsExhausted
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.state import transactions, wal
+from kfm_pipelines.state.config_snapshots import freeze, thawed
+from kfm_pipelines.state.database import Database, TransitionIllegal
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
+
+DATASET = "usgs/streamflow"
+SHIPPED = load_coefficients(shipped("resources"))
+USED = Usage(4, 2, 1, 100, 50, None, 30)
+
+
+def entry(stage: str = "compute", usage: Usage = USED, **fields: Any) -> EnergyEntry:
+    stated = {"run_id": "run-1", "dataset": DATASET, **fields}
+    return EnergyEntry(stage=stage, usage=usage, energy=energy_of(SHIPPED, usage), **stated)
+
+
+def entered(database: Database, *entries: EnergyEntry) -> None:
+    enter(database, entries, freeze(database, "energy-coefficients", SHIPPED.model_dump(mode="json")))
+
+
+def of(claim: Claim, stage: str = "compute", usage: Usage = USED, **fields: Any) -> EnergyEntry:
+    return entry(stage, usage, key=claim.key, epoch=claim.epoch, **{"run_id": claim.owner, **fields})
+
+
+def watt_seconds(spent: Sequence[Spent]) -> dict[str, float | None]:
+    return {one.energy.method: one.energy.watt_seconds for one in spent}
+
+
+def begin(database: Database, claim: Claim) -> None:
+    with database.transaction() as connection:
+        wal.append(connection, claim, Step.BEGIN, {})
+
+
+def test_the_stages_of_a_run_come_to_the_whole_of_it(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    stages = ("compute", "mask", "validate", "stage", "publish")
+    usages = [Usage(number, number / 2, 0.1, 10, 5, None, 1) for number in range(1, 6)]
+    entered(database, *(of(claim, stage, usage) for stage, usage in zip(stages, usages, strict=True)))
+    by_stage = spent_by_stage(database, "run-1")
+    assert tuple(by_stage) == stages
+    [whole] = spent_in_transaction(database, claim.key, claim.epoch)
+    assert whole.entries == 5
+    assert replace(whole.usage, gigabyte_seconds=None) == Usage(15, 7.5, None, 50, 25, None, 5)
+    assert whole.usage.gigabyte_seconds == pytest.approx(0.5)
+    parts = [one.energy for spent in by_stage.values() for one in spent]
+    for name in ("watt_seconds", "carbon_grams", "cost_usd"):
+        assert sum(getattr(part, name) for part in parts) == pytest.approx(getattr(whole.energy, name))
+    # The estimate is linear: that of the whole is that of its parts.
+    assert whole.energy.watt_seconds == pytest.approx(energy_of(SHIPPED, whole.usage).watt_seconds)
+
+
+def test_measured_and_estimated_are_never_added_up(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    measured = Usage(4, 2, 1, 100, 50, 300.0, 30)
+    entered(database, of(claim), of(claim, usage=measured), of(claim, usage=measured))
+    spent = spent_in_transaction(database, claim.key, claim.epoch)
+    assert watt_seconds(spent) == {"measured": 600.0, "estimated": energy_of(SHIPPED, USED).watt_seconds}
+    assert energy_in_all(spent) == UNKNOWN
+    assert {one.spent.energy.method for one in spent_by_month(database)} == {"measured", "estimated"}
+
+
+def test_unknown_is_not_nothing(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    entered(database, of(claim, usage=Usage(4, None)))
+    [row] = database.fetch("SELECT method, cpu_seconds, watt_seconds, carbon_grams, cost_usd FROM kfm.energy")
+    assert tuple(row.values()) == ("unknown", None, None, None, None)
+    entered(database, of(claim))
+    spent = spent_in_transaction(database, claim.key, claim.epoch)
+    assert watt_seconds(spent) == {"unknown": None, "estimated": energy_of(SHIPPED, USED).watt_seconds}
+    [unknown] = [one for one in spent_by_month(database) if one.spent.energy.method == "unknown"]
+    assert (unknown.for_nothing, unknown.spent.energy.energy_kwh) == (None, None)
+    for wrong in (Energy("unknown", 1.0, 1.0, 1.0), Energy("estimated", None, None, None), Energy("measured", 0, 0, 0)):
+        with pytest.raises(Exception, match="check constraint"):
+            entered(database, EnergyEntry("run-1", "compute", USED, wrong))
+
+
+def test_a_part_that_is_missing_is_missing_in_the_sum(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    entered(database, of(claim), of(claim, "mask", Usage(1, 1)))
+    [spent] = spent_in_transaction(database, claim.key, claim.epoch)
+    assert spent.usage == Usage(5, 3, None, None, None, None, None)
+    assert spent.usage.missing == ("gigabyte_seconds", "network_bytes")
+    assert spent.energy.method == "estimated"
+
+
+def test_entries_are_kept_as_they_are(database: Database) -> None:
+    entered(database, entry())
+    entered(database)
+    with pytest.raises(TransitionIllegal, match="append-only"):
+        database.execute("UPDATE kfm.energy SET watt_seconds = 1")
+    [used] = coefficients_used(database, None, None, None)
+    assert Coefficients.model_validate(thawed(database, used)) == SHIPPED
+
+
+def test_failed_and_repeated_attempts_count_and_are_told_apart(database: Database) -> None:
+    """Of four equal attempts at one key the first is handed back, the second fails, the third has nothing to do and the
+    fourth goes on: three quarters are for nothing so far."""
+    key = known_key(database)
+    for ending in ("again", "fail", "skip", "open"):
+        claim = claimed(database, key, f"run-{ending}")
+        begin(database, claim)
+        entered(database, of(claim))
+        if ending == "again":
+            transactions.hand_back(database, claim, delay=0, reason="busy", count_attempt=True)
+        elif ending == "fail":
+            transactions.fail(database, claim, "compute", AttemptsExhausted("too often"), again_in=0)
+        elif ending == "skip":
+            transactions.skip(database, claim, {"reason": "nothing new"})
+    [month] = spent_by_month(database)
+    assert (month.dataset, month.runs, month.keys, month.spent.entries) == (DATASET, 4, 1, 4)
+    assert month.for_nothing == pytest.approx(0.75)
+
+
+def test_a_publication_was_not_for_nothing_whoever_completed_it(database: Database) -> None:
+    key = known_key(database)
+    first = claimed(database, key, "run-1")
+    begin(database, first)
+    for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
+        transactions.advance(database, first, step, {})
+    database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 s'")
+    second = claimed(database, key, "run-2")
+    with database.transaction() as connection:
+        wal.append(connection, second, Step.COMMIT, {}, txn=first.epoch)
+    entered(database, of(first), of(second))
+    entered(database, entry("start", run_id="run-2"), entry("start", run_id="run-3"))
+    entered(database, entry("canary", run_id="replay-1", key=key, replay="replay-1"))
+    [month] = spent_by_month(database)
+    assert month.for_nothing == pytest.approx(2 / 5)  # a run that published nothing, and a try without a claim
+
+
+def test_what_taking_messages_costs_is_nobodys_and_for_something(database: Database) -> None:
+    entered(database, entry("drain", dataset=None), entry())
+    [of_dataset, of_queues] = spent_by_month(database)
+    assert (of_dataset.dataset, of_dataset.for_nothing) == (DATASET, 1)
+    assert (of_queues.dataset, of_queues.for_nothing, of_queues.keys) == (None, 0, 0)
+
+
+def test_a_replay_is_told_by_key(database: Database) -> None:
+    one, two = (claimed(database, known_key(database, hour)) for hour in (3, 4))
+    entered(
+        database, of(one, replay="replay-1"), of(one, "mask", replay="replay-1"), of(two, replay="replay-1"), of(two)
+    )
+    entered(database, entry("start", replay="replay-1"))
+    by_key = spent_by_key(database, "replay-1")
+    assert {key: spent[0].entries for key, spent in by_key.items()} == {one.key: 2, two.key: 1}
+    assert [spent.entries for spent in spent_in_replay(database, "replay-1")] == [4]
+
+
+def test_months_are_those_of_utc_and_can_be_chosen(database: Database) -> None:
+    moments = ("2025-11-30T23:59:59Z", "2025-12-01T00:00:00Z", "2025-12-31T23:59:59Z", "2026-01-01T00:00:00Z")
+    for at in moments:
+        entered(database, entry(dataset="usgs/streamflow" if "11" in at else "heritage/sites"))
+        database.execute("ALTER TABLE kfm.energy DISABLE TRIGGER USER")
+        database.execute("UPDATE kfm.energy SET at = %(at)s WHERE id = (SELECT max(id) FROM kfm.energy)", {"at": at})
+        database.execute("ALTER TABLE kfm.energy ENABLE TRIGGER USER")
+
+    def months(*chosen: Any) -> list[tuple[str | None, str, int]]:
+        return [(one.dataset, f"{one.month:%Y-%m}", one.spent.entries) for one in spent_by_month(database, *chosen)]
+
+    heritage = [("heritage/sites", "2025-12", 2), ("heritage/sites", "2026-01", 1)]
+    assert months() == [*heritage, ("usgs/streamflow", "2025-11", 1)]
+    assert months("heritage/sites") == heritage
+    assert months(None, date(2025, 12, 1), date(2026, 1, 1)) == heritage[:1]
+    assert months("usgs/streamflow", date(2025, 12, 1)) == []

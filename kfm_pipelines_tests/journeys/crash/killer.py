@@ -1,0 +1,123 @@
+"""A worker that a signal strikes at a chosen point: `… crash.killer SIGKILL after begin KEY 1`.
+
+The point is a moment (`before`, `inside`, `after`) of the N-th time the worker comes to a place with this key. A place
+is a WAL transition or one of CALLS. For a transition, `before` is not yet written, `inside` is written but not
+committed, `after` is committed.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from kfm_pipelines.dispatch.worker import work
+from kfm_pipelines.inbox import drain
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.settings import load_settings
+from kfm_pipelines.state import transactions, wal
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.keys import Claim, Claims
+from kfm_pipelines.state.wal import Step
+from kfm_pipelines.stores.files import FileStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Every place that is a call: its name, and where the function is found.
+CALLS: tuple[tuple[str, object, str], ...] = (
+    ("keep", FileStore, "keep"),
+    ("swap", FileStore, "swap"),
+    ("replace", FileStore, "replace"),
+    ("remove", FileStore, "remove"),
+    ("write", FileStore, "write"),
+    ("link", os, "link"),
+    ("rename", Path, "replace"),
+    ("take", Claims, "take"),
+    ("record", drain, "record"),
+    ("await_review", transactions, "await_review"),
+)
+
+
+@dataclass
+class Point:
+    """Where the signal strikes. Visits are counted, so that it strikes once."""
+
+    signal: signal.Signals
+    moment: str
+    place: str
+    key: str
+    nth: int
+    visits: int = 0
+    uncommitted: set[int] = field(default_factory=set)
+
+    def reached(self, place: str, *subject: object) -> bool:
+        if place != self.place or self.key not in repr(subject):
+            return False
+        self.visits += 1
+        return self.visits == self.nth
+
+    def strike(self, moment: str) -> None:
+        if moment == self.moment:
+            os.kill(os.getpid(), self.signal)
+
+
+def install(point: Point) -> None:
+    for place, owner, name in CALLS:
+        setattr(owner, name, _watched_call(point, place, getattr(owner, name)))
+    transitions: tuple[tuple[object, str, object], ...] = (
+        (wal, "append", _watched_append(point, wal.append)),
+        (Database, "transaction", _watched_transaction(point, Database.transaction)),
+    )
+    for owner, name, watched in transitions:
+        setattr(owner, name, watched)
+
+
+def _watched_call(point: Point, place: str, call: Callable[P, R]) -> Callable[P, R]:
+    def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+        here = point.reached(place, *args)
+        if here:
+            point.strike("before")
+        result = call(*args, **kwargs)
+        if here:
+            point.strike("after")
+        return result
+
+    return watched
+
+
+def _watched_append(point: Point, append: Callable[..., None]) -> Callable[..., None]:
+    def watched(connection: Any, claim: Claim, step: Step, *args: Any, **kwargs: Any) -> None:
+        here = point.reached(step, claim.key)
+        if here:
+            point.strike("before")
+        append(connection, claim, step, *args, **kwargs)
+        if here:
+            point.strike("inside")
+            point.uncommitted.add(id(connection))
+
+    return watched
+
+
+def _watched_transaction(point: Point, transaction: Callable[[Database], Any]) -> Callable[[Database], Any]:
+    @contextmanager
+    def watched(database: Database) -> Iterator[Any]:
+        with transaction(database) as connection:
+            yield connection
+        if id(connection) in point.uncommitted:
+            point.uncommitted.clear()
+            point.strike("after")
+
+    return watched
+
+
+def main(name: str, moment: str, place: str, key: str, nth: str) -> None:
+    install(Point(signal.Signals[name], moment, place, key, int(nth)))
+    work(Workshop(load_settings()), once=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

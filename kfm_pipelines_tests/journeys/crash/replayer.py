@@ -1,0 +1,45 @@
+"""A process that carries out a replay until a signal strikes it: `… crash.replayer SIGKILL after ask KEY 1 ID`.
+
+As `killer`, with the steps of a replay as further places.
+"""
+
+import signal
+import sys
+
+from kfm_pipelines.definitions import build_definitions
+from kfm_pipelines.operations.replay import advance, batches, commands, first_keys, records
+from kfm_pipelines.operations.replay.backfills import InThisProcess, carry_out_here
+from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.settings import load_settings
+from kfm_pipelines.state import replays
+from kfm_pipelines.state.replays import Terms
+from kfm_pipelines_tests.journeys.crash import killer
+from kfm_pipelines_tests.journeys.crash.killer import Point
+
+STEPS: tuple[tuple[str, object, str], ...] = (
+    ("ask", batches, "ask_batch"),
+    ("run", InThisProcess, "ask"),
+    ("settle", records, "settle_keys"),
+    ("end", batches, "end_batch"),
+    ("records", advance, "write_records"),
+    ("canary", first_keys, "record_canary"),
+    ("move", replays, "move"),
+)
+
+
+def main(name: str, moment: str, place: str, key: str, nth: str, replay: str) -> None:
+    point = Point(signal.Signals[name], moment, place, key, int(nth))
+    for step, owner, function in STEPS:
+        setattr(owner, function, killer._watched_call(point, step, getattr(owner, function)))
+    killer.install(point)
+    workshop = Workshop(load_settings())
+    if replays.read(workshop.database, replay).state != "running":
+        commands.start(workshop, replay, Terms(here=True, batch=2, canary=1), "ana")
+    with opened_instance() as instance:
+        hands = InThisProcess(instance, workshop, build_definitions(workshop.settings.resources))
+        carry_out_here(workshop, replay, hands)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,79 @@
+"""A key's whole way with every write of its publication meeting a bad answer of S3 first: one effect (P1)."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.stages.publish.stage import Release
+from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.fixtures.runs.batches import (
+    applied,
+    followed,
+    forget_leases,
+    hear,
+    publish,
+    reader_of,
+    stage,
+    told,
+)
+from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
+from kfm_pipelines_tests.fixtures.stores.s3_faults import FAULTS, Fault, conflict, meeting
+
+
+def versions(site: Site, path: str) -> int:
+    bucket, _, prefix = site.workshop.store.url.removeprefix("s3://").partition("/")
+    found = s3_client().list_object_versions(Bucket=bucket, Prefix=f"{prefix}/{path}")
+    return len(found.get("Versions", []))
+
+
+def published_once(site: Site, key: str) -> None:
+    """The Item was swapped once, each of its objects put once, and the log has it once."""
+    layout, store = Layout(site.dataset.pipeline), site.workshop.store
+    assert applied(site.workshop)[key] == 1
+    [row] = site.workshop.database.fetch(
+        "SELECT detail FROM kfm.wal WHERE key = %(key)s AND step = 'publish'", {"key": key}
+    )
+    release = Release.from_detail(row["detail"])
+    documents = {**release.documents, **release.records}.values()
+    kept = [layout.content(release.content_hash), *map(layout.document, documents)]
+    assert followed(store, layout.item(key)) == release.content_hash == store.digest(layout.processed(key))
+    assert {path: versions(site, path) for path in (layout.item(key), *kept)} == dict.fromkeys(
+        (layout.item(key), *kept), 1
+    )
+    assert store.paths("work") == []
+
+
+@pytest.mark.slow
+def test_every_fault_has_one_effect(stack: Stack, site_template: str, tmp_path: Path) -> None:
+    store_url, postgres_url = f"s3://bad-{uuid4().hex[:8]}/published", stack.environment["KFM_POSTGRES_URL"]
+    with opened_site(tmp_path / "site", postgres_url, site_template, KFM_STORE_URL=store_url) as site:
+        for hour, (name, fault) in enumerate({**FAULTS, "409": conflict}.items()):
+            turn = told(site, hour=hour, turn=hour)
+            hear(site.workshop, turn)
+            batch = stage(site.workshop, site.dataset, [turn.key], f"run-{name}")
+            with (
+                reader_of(site.workshop.store, Layout(site.dataset.pipeline).item(turn.key)) as seen,
+                meeting(fault, "PutObject", lambda call: call % 2 == 1) as calls,
+            ):
+                batch.publish([turn.key])
+            assert len(calls) >= 8
+            published_once(site, turn.key)
+            assert seen.problems == []
+        unreachable_for_a_while(site, hour + 1, FAULTS["lost"])
+
+
+def unreachable_for_a_while(site: Site, hour: int, fault: Fault) -> None:
+    """Every answer is lost until the run gives up; another one finds what it did, and finishes it."""
+    turn = told(site, hour=hour, turn=hour)
+    hear(site.workshop, turn)
+    batch = stage(site.workshop, site.dataset, [turn.key], "run-given-up")
+    with meeting(fault, "PutObject", lambda _: True):
+        batch.publish([turn.key])
+    assert turn.key not in applied(site.workshop)
+    assert "cannot be reached" in batch.notes[turn.key]
+    forget_leases(site.workshop)
+    publish(site.workshop, site.dataset, [turn.key], "run-after")
+    published_once(site, turn.key)

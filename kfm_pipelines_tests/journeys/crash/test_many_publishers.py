@@ -1,0 +1,96 @@
+"""Sixteen publishers of one collection at once lose no item; of several publishers of one key one wins (P1)."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.settings import load_settings
+from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.fixtures.runs.batches import (
+    Told,
+    applied,
+    followed,
+    found_from_the_root,
+    hear,
+    publish,
+    reader_of,
+    told,
+)
+from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
+
+PUBLISHERS = 16
+RIVALS = 4
+
+
+@pytest.fixture(params=["files", "s3"])
+def site(request: pytest.FixtureRequest, stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
+    settings = {} if request.param == "files" else {"KFM_STORE_URL": f"s3://many-{uuid4().hex[:8]}/published"}
+    with opened_site(tmp_path / "site", stack.environment["KFM_POSTGRES_URL"], site_template, **settings) as opened:
+        yield opened
+
+
+def all_at_once(site: Site, count: int, work: Callable[[Workshop, int], None]) -> None:
+    """Each with a workshop of its own, as a process has it."""
+    together = threading.Barrier(count)
+
+    def begin(number: int) -> None:
+        workshop = Workshop(load_settings(site.environment))
+        try:
+            together.wait()
+            work(workshop, number)
+        finally:
+            workshop.close()
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(begin, range(count)))
+
+
+@pytest.mark.slow
+def test_no_update_is_lost(site: Site) -> None:
+    turns = [told(site, hour=hour, turn=hour) for hour in range(PUBLISHERS)]
+    rivalled = Told(site.key(0), told(site, turn=99).message)
+    for turn in turns:
+        hear(site.workshop, turn)
+    layout, store = Layout(site.dataset.pipeline), site.workshop.store
+
+    def publish_own(workshop: Workshop, number: int) -> None:
+        publish(workshop, site.dataset, [turns[number].key], f"run-{number}")
+
+    def publish_same(workshop: Workshop, number: int) -> None:
+        publish(workshop, site.dataset, [rivalled.key], f"rival-{number}")
+
+    all_at_once(site, PUBLISHERS, publish_own)
+
+    keys = sorted(turn.key for turn in turns)
+    assert applied(site.workshop) == dict.fromkeys(keys, 1)
+    assert_collection_has(site, keys)
+    assert all(followed(store, layout.item(key)) for key in keys)
+
+    hear(site.workshop, rivalled)
+    before = followed(store, layout.item(rivalled.key))
+    with reader_of(store, layout.item(rivalled.key)) as seen:
+        all_at_once(site, RIVALS, publish_same)
+    after = followed(store, layout.item(rivalled.key))
+    assert after != before
+    assert (seen.problems, seen.contents) == ([], {before, after})
+    assert applied(site.workshop)[rivalled.key] == 2
+    assert_collection_has(site, keys)
+
+
+def assert_collection_has(site: Site, keys: list[str]) -> None:
+    found = [document for _, document in found_from_the_root(site.workshop.store)]
+    assert sorted(document["id"] for document in found if document["type"] == "Feature") == keys
+    [collection] = [document for document in found if document["type"] == "Collection"]
+    [interval] = collection["extent"]["temporal"]["interval"]
+    assert interval == [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (START, START + timedelta(hours=PUBLISHERS))]
+    boxes = [document["bbox"] for document in found if document["type"] == "Feature"]
+    around = [min(box[0] for box in boxes), min(box[1] for box in boxes)]
+    around += [max(box[2] for box in boxes), max(box[3] for box in boxes)]
+    assert collection["extent"]["spatial"]["bbox"] == [around]

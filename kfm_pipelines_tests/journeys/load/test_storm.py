@@ -1,0 +1,73 @@
+"""A storm of duplicates: every object announced fifty times, by every road, in any order; each has one effect."""
+
+import json
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.inbox.record import Tally
+from kfm_pipelines.producer.envelope import object_envelope
+from kfm_pipelines_tests.fixtures.events.messages import eventbridge
+from kfm_pipelines_tests.fixtures.sites.site import Put, Site
+
+OBJECTS = 1000
+DELIVERIES = 50
+IN_QUEUE = 2_500  # at a time: the emulator takes the longer for each message the more there are
+
+
+def roads(site: Site) -> tuple[Callable[[Put], str], ...]:
+    """The four shapes of one announcement; they all have the identity of the object."""
+
+    def raw(put: Put) -> str:
+        return site.s3_message(put)
+
+    def wrapped(put: Put) -> str:
+        return site.wrapped(site.s3_message(put))
+
+    def by_eventbridge(put: Put) -> str:
+        stored = {"etag": put.etag, "size": put.size, "version-id": put.version_id}
+        return json.dumps(eventbridge(site.bucket, put.object_key, stored))
+
+    def fifo(put: Put) -> str:
+        return object_envelope(
+            site.dataset.event_source,
+            bucket=site.bucket,
+            object_key=put.object_key,
+            etag=put.etag,
+            size=put.size,
+            version_id=put.version_id,
+            event_time=put.window_start,
+        ).body
+
+    return raw, wrapped, by_eventbridge, fifo
+
+
+@pytest.mark.slow
+def test_fifty_deliveries_of_a_thousand_objects_are_a_thousand_effects(site: Site) -> None:
+    s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
+    with ThreadPoolExecutor(4) as pool:
+        puts = list(pool.map(site.put, range(OBJECTS)))
+    storm = _storm(site, puts)
+
+    tally = Tally()
+    for start in range(0, len(storm), IN_QUEUE):
+        site.send_all(storm[start : start + IN_QUEUE])
+        while tally.received < min(len(storm), start + IN_QUEUE):
+            tally += site.drain()
+
+    assert (tally.received, tally.recorded, tally.refused) == (OBJECTS * DELIVERIES, OBJECTS, 0)
+    assert tally.duplicates == len(storm) - OBJECTS
+    assert site.work() == {"keys": OBJECTS, "published": OBJECTS, "skipped": 0, "failed": 0}
+    applied = site.fetch("SELECT key, count(*)::int AS n FROM kfm.wal WHERE step = 'commit' GROUP BY key")
+    assert [row["n"] for row in applied] == [1] * OBJECTS
+    assert len(site.tree("processed")) == OBJECTS
+
+
+def _storm(site: Site, puts: list[Put]) -> list[str]:
+    shapes = roads(site)
+    messages = [shapes[number % len(shapes)](put) for put in puts for number in range(DELIVERIES)]
+    random.Random(7).shuffle(messages)
+    return messages

@@ -1,0 +1,89 @@
+"""`kfm demo` and `kfm up` on a machine with nothing but this package."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.telemetry.metrics.names import METRICS
+from kfm_pipelines.telemetry.records import SCHEMAS, problem_with
+from kfm_pipelines_tests.fixtures.sites.command import COMMAND, fresh_kfm, kfm
+from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
+from kfm_pipelines_tests.fixtures.sites.processes import eventually, mentioning
+from kfm_pipelines_tests.fixtures.sites.scrape import scraped
+from kfm_pipelines_tests.fixtures.telemetry.home_files import log_lines, records, totals
+
+LISTED = {
+    "publish_event", "sns_to_sqs_delivery", "sqs_receive", "contract_validation", "idempotent_write", "wal_replay",
+    "extract", "fetch", "transform", "mask", "validate", "stac_write", "publish",
+}  # fmt: skip
+POINTERS = ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME", "KFM_DAGSTER_POSTGRES_URL")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with temporary_home() as folder:
+        yield folder
+
+
+@pytest.fixture
+def environment(home: Path) -> dict[str, str]:
+    bare = {name: value for name, value in os.environ.items() if name not in POINTERS}
+    return {**bare, "KFM_HOME": str(home)}
+
+
+@pytest.mark.slow
+def test_the_demo_publishes_a_day_and_nothing_new_the_second_time(home: Path, environment: dict[str, str]) -> None:
+    first = fresh_kfm(environment, "demo", "--json", seconds=300).json
+    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (25, 25, 26)
+    assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
+    assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
+    _everything_was_told(home, environment)
+
+    second = fresh_kfm(environment, "demo", seconds=300)
+    assert second.code == 0
+    assert "nothing new to publish" in second.out
+    assert "26 duplicates ignored" in second.out
+    assert eventually(lambda: not mentioning(home))
+
+
+def _everything_was_told(home: Path, environment: dict[str, str]) -> None:
+    """By several processes, the last of them gone: the command, the sensor's ticks, the runs."""
+    told = totals(home)
+    assert [metric.name for metric in METRICS if not told.series(metric.name)] == []
+    assert told.counter("telemetry_dropped_total") == 0
+    for schema in SCHEMAS:
+        of_it = records(home, schema)
+        assert of_it
+        assert {problem_with(shipped("resources"), schema, one) for one in of_it} == {None}
+    key = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
+    shown = kfm(environment, "trace", key)
+    assert {line.split()[4] for line in shown.out.splitlines()[1:]} >= LISTED
+    trace = shown.out.split()[1]
+    assert trace in kfm(environment, "status", key).out
+    assert {line["trace_id"] for line in log_lines(home) if line.get("idempotency_key") == key} == {trace}
+    hour = kfm(environment, "status", "--json").json["telemetry"]
+    assert hour["messages"]["per_minute"] > 0
+    assert {"p50", "p95", "p99"} <= hour["latency_seconds"]["end_to_end"].keys()
+    assert hour["burn_rate"]
+    assert hour["watermark_lag_seconds"].keys() == {"usgs/streamflow", "drought/tribal-areas", "heritage/sites"}
+
+
+@pytest.mark.slow
+def test_up_serves_until_ctrl_c_and_leaves_nothing_running(home: Path, environment: dict[str, str]) -> None:
+    with subprocess.Popen([*COMMAND, "up", "--json"], env=environment, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        document = json.loads("".join(iter(up.stdout.readline, "}\n")) + "}")
+        assert document["ui"].startswith("http://127.0.0.1:")
+        status = kfm(environment, "status", "--json").json
+        assert status["datasets"]["usgs/streamflow"]["published_keys"] == 0
+        # The sensor's ticks are told by a process of Dagster's.
+        assert eventually(lambda: "queue_depth_messages{" in scraped(document["metrics"]), seconds=60)
+        up.send_signal(signal.SIGINT)
+        assert up.wait(60) == 0
+    assert eventually(lambda: not mentioning(home))

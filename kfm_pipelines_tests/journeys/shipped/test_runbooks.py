@@ -1,0 +1,329 @@
+"""The runbooks are true: every command of theirs is run, in their order, and answers what they say."""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.producer.samples.streamflow import streamflow_table
+from kfm_pipelines_tests.fixtures.aws.emulator import set_queue
+from kfm_pipelines_tests.fixtures.care.register import KEY, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runbook import mentioned, says, steps_of
+from kfm_pipelines_tests.fixtures.runs import replay as replaying
+from kfm_pipelines_tests.fixtures.runs.dispatch import parquet, spoiled
+from kfm_pipelines_tests.fixtures.runs.letters import refusing, too_large
+from kfm_pipelines_tests.fixtures.sites.command import kfm
+from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
+from kfm_pipelines_tests.fixtures.stores.full_disk import full_disk
+
+RUNBOOKS = Path(__file__).parents[1] / "docs" / "runbooks"
+Arrangements = dict[str, Callable[[], None]]
+
+
+def run(site: Site, name: str, names: dict[str, str], before: Arrangements) -> None:
+    """Follow a runbook to the letter. `before` is what happens to the site ahead of a command, each time it comes."""
+    done = set()
+    for step in steps_of((RUNBOOKS / name).read_text()):
+        before.get(step.command, lambda: None)()
+        done.add(step.command)
+        arguments = step.arguments(names)
+        if "redrive" in arguments and "--dry-run" not in arguments:
+            arguments.append("--work")  # as the page says, where no daemon runs
+        said = kfm(site.environment, *arguments)
+        text = said.out + said.err
+        assert said.code == step.code, f"{step.command}: {text}"
+        for phrase in step.phrases:
+            assert says(text, phrase, names), f"{step.command} does not say {phrase!r}: {text}"
+    assert set(before) <= done, f"{name} has no such command any more: {set(before) - done}"
+
+
+def newest_letter(site: Site) -> str:
+    return str(site.fetch("SELECT max(id) AS id FROM kfm.dead_letters")[0]["id"])
+
+
+@pytest.mark.slow
+def test_dead_letters_are_redriven_by_the_book(site: Site) -> None:
+    """A failed key, messages refused by a declaration that is then mended, and two that nobody can mend."""
+    put = site.put(9, data=b"no parquet")
+    site.work()
+    site.send("rubbish")
+    site.drain()
+    names = {"KEY": site.key(9), "OTHER": newest_letter(site)}
+    mending = ExitStack()
+    strict = mending.enter_context(refusing(site))
+    too_large(strict, 4)
+    strict.drain()
+    names["LETTER"] = newest_letter(site)
+
+    def mend() -> None:
+        mending.close()
+        site.put(9, name=put.object_key.rsplit("/", 1)[1])
+
+    def refuse_another() -> None:
+        site.send("more rubbish")
+        site.drain()
+        names["LETTER"] = newest_letter(site)
+
+    def interrupt() -> None:
+        kfm(site.environment, "dlq", "quarantine", names["LETTER"], "--reason", "as the page says")
+        with refusing(site) as again:
+            again.put(6)
+            again.put(7)
+            again.drain()
+        names["LETTER"] = newest_letter(site)
+        assert kfm(site.environment, "dlq", "redrive", "--class", "schema", "--wait", "1").code == 1
+        names["REDRIVE"] = site.fetch("SELECT id FROM kfm.redrives WHERE state = 'running'")[0]["id"]
+
+    def tick() -> None:
+        site.work()
+
+    run(
+        site,
+        "dlq-redrive.md",
+        names,
+        {
+            "kfm dlq redrive --class schema --canary 3 --limit 50 --rate 5": mend,
+            "kfm dlq redrive LETTER --canary 1": refuse_another,
+            "kfm dlq list --state redriving": interrupt,
+            "kfm status KEY": tick,
+        },
+    )
+
+    counts = site.fetch("SELECT state, count(*)::int AS n FROM kfm.dead_letters GROUP BY state ORDER BY state")
+    assert counts == [{"state": "closed", "n": 7}, {"state": "quarantined", "n": 2}]
+    assert site.fetch("SELECT key FROM kfm.wal WHERE outcome = 'APPLIED' GROUP BY key HAVING count(*) > 1") == []
+    dates = [path.relative_to(site.data).parts for path in site.data.glob("dlq/*/*/*.json")]
+    assert {pipeline for _, pipeline, _, _ in dates} == {"usgs-streamflow", "unrouted"}
+    assert f"{site.key(9)}.json" in {name for *_, name in dates}
+    assert len(list(site.data.glob("quarantine/unrouted/*/*.json"))) == 2
+
+
+@pytest.mark.slow
+def test_a_spike_of_duplicates_is_explained_by_the_book(site: Site) -> None:
+    """A producer that tells of everything ten times, and then a queue that is too impatient."""
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    message = site.s3_message(site.put(0))
+    for _ in range(10):
+        site.send(message)
+    site.work()
+
+    timeouts = iter(["120", "1"])
+
+    def grow_impatient() -> None:
+        set_queue(site.workshop.queue.name, VisibilityTimeout=next(timeouts))
+
+    run(site, "duplicate-spike.md", {"KEY": site.key(0)}, {"kfm doctor": grow_impatient})
+
+    status = kfm(site.environment, "status", "--json").json
+    counted = {queue["name"]: (queue["recorded"], queue["duplicates"]) for queue in status["queues"]}
+    assert counted[site.workshop.queue.name] == (1, 10)
+    history = kfm(site.environment, "status", site.key(0), "--json").json
+    outcomes = [transition["outcome"] for transition in history["transitions"] if transition["outcome"]]
+    assert (outcomes, len(history["revisions"]), len(history["events"])) == (["APPLIED"], 1, 1)
+
+
+@pytest.mark.slow
+def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
+    """One that is approved, the next that is refused, and an exemption that is given and ended."""
+    register = with_reviewer(site)
+    register.put(sites(register.dataset))
+    site.work()
+    tomorrow = site.workshop.today() + timedelta(days=1)
+    names = {
+        "KEY": KEY,
+        "DIGEST": register.waiting().release_digest,
+        "MINE": str(register.private_key),
+        "TOMORROW": tomorrow.isoformat(),
+    }
+
+    def another_release() -> None:
+        register.put(sites(register.dataset, condition=["poor"] * 60))
+        site.work()
+        names["DIGEST"] = register.waiting().release_digest
+
+    def know_the_exemption() -> None:
+        names["EXEMPTION"] = site.fetch("SELECT id FROM kfm.exemptions")[0]["id"]
+
+    run(
+        site,
+        "review.md",
+        names,
+        {
+            'kfm review reject KEY --digest DIGEST --key MINE --reason "the spring is too near"': another_release,
+            "kfm review exemptions": know_the_exemption,
+        },
+    )
+
+    assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
+    assert not (site.root / "restricted").exists() or not list((site.root / "restricted").glob("*.html"))
+
+
+@pytest.mark.slow
+def test_a_red_key_is_put_right_by_the_book(site: Site) -> None:
+    put = site.put(0, spoiled(0))
+    site.work()
+    names = {"KEY": site.key(0), "LETTER": newest_letter(site)}
+
+    def mend() -> None:
+        site.put(0, name=put.object_key.rsplit("/", 1)[1])
+
+    run(site, "red-key.md", names, {"kfm dlq redrive LETTER": mend})
+
+    assert site.red(site.key(0)) == []
+    assert site.fetch("SELECT state FROM kfm.dead_letters") == [{"state": "closed"}]
+
+
+@pytest.mark.slow
+def test_a_dataset_is_stopped_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    site.put(0)
+    site.drain()
+
+    run(site, "kill-switch.md", {"KEY": site.key(0)}, {})
+
+    assert site.fetch("SELECT killed FROM kfm.kill_moves ORDER BY id") == [{"killed": True}, {"killed": False}]
+
+
+@pytest.mark.slow
+def test_late_data_is_released_by_the_book(site: Site) -> None:
+    """An hour whose second file was made when the watermark had passed it."""
+    replaying.declare(site, late="quarantine")
+    readings = streamflow_table(START)
+    site.put(0, data=parquet(readings.slice(0, 40)))
+    for hour in range(1, 10):
+        site.put(hour)
+    site.work()
+    site.put(0, name="late.parquet", data=parquet(readings.slice(40)))
+    site.drain()
+    [held] = site.fetch("SELECT identity FROM kfm.late WHERE state = 'held'")
+    names = {"KEY": site.key(0), "EVENT": held["identity"][:16]}
+
+    def know_the_replay() -> None:
+        names["REPLAY"] = site.fetch("SELECT id FROM kfm.replays")[0]["id"]
+
+    run(site, "late-data-lane.md", names, {"kfm replay run REPLAY --here": know_the_replay})
+
+    [item] = [json.loads(path.read_text()) for path in site.data.glob(f"catalog/*/items/{site.key(0)}.json")]
+    assert item["properties"]["kfm:late_inputs"] == 1
+    assert site.fetch("SELECT revision FROM kfm.revisions WHERE key LIKE '%T00Z%' ORDER BY 1")[-1] == {"revision": 2}
+
+
+@pytest.mark.slow
+def test_a_stale_dataset_is_got_going_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    site.put(0)
+    site.drain()
+
+    run(site, "freshness.md", {"KEY": site.key(0)}, {})
+    run(site, "watermark-lag.md", {}, {})
+
+
+@pytest.mark.slow
+def test_what_burns_the_budget_and_what_is_told_is_found_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    site.put(0, spoiled(0))
+    site.work()
+
+    run(site, "error-budget.md", {"KEY": site.key(0)}, {})
+    run(site, "telemetry.md", {}, {})
+
+
+@pytest.mark.slow
+def test_a_masking_failure_is_put_right_by_the_book(site: Site) -> None:
+    register = with_reviewer(site)
+    register.publish(sites(register.dataset))
+    register.put(sites(register.dataset, sensitivity=["nobody knows"] * 60))
+    site.work()
+    names = {"KEY": KEY, "LETTER": newest_letter(site)}
+
+    def correct() -> None:
+        register.put(sites(register.dataset, condition=["poor"] * 60))
+
+    run(site, "masking-failure.md", names, {"kfm dlq redrive LETTER": correct})
+
+    assert register.waiting().key == KEY
+
+
+@pytest.mark.slow
+def test_a_strange_publication_and_one_too_many_are_looked_at_by_the_book(site: Site) -> None:
+    with_reviewer(site)  # else the doctor has more to say than what the book is about
+    put = site.put(0)
+    site.work()
+    name = put.object_key.rsplit("/", 1)[1]
+    site.put(0, data=parquet(streamflow_table(START).slice(0, 10)), name=name)
+    site.work()
+
+    def send_it_right() -> None:
+        site.put(0, name=name)
+
+    run(site, "publish-anomaly.md", {"KEY": site.key(0)}, {"kfm work --once": send_it_right})
+    run(site, "double-apply.md", {"KEY": site.key(0)}, {})
+
+
+@pytest.mark.slow
+def test_exhausted_keys_are_redriven_by_the_book(stack: Stack, site_template: str, tmp_path: Path) -> None:
+    url = stack.environment["KFM_POSTGRES_URL"]
+    with opened_site(tmp_path / "site", url, site_template, KFM_MAX_ATTEMPTS="2") as site:
+        with_reviewer(site)  # else the doctor has more to say than what the book is about
+        site.put(0)
+        with full_disk("work/restricted"):
+            assert site.work()["failed"] == 1
+
+        run(site, "retry-exhaustion.md", {"KEY": site.key(0), "LETTER": newest_letter(site)}, {})
+
+
+def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
+    pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
+    commands = [step.command for page in pages for step in steps_of(page)]
+
+    for sentence in set().union(*(mentioned(page) for page in pages)):
+        assert any(command == sentence or command.startswith(f"{sentence} ") for command in commands), sentence
+
+
+def test_every_runbook_is_run() -> None:
+    assert {path.name for path in RUNBOOKS.glob("*")} == {
+        "dlq-redrive.md",
+        "double-apply.md",
+        "duplicate-spike.md",
+        "error-budget.md",
+        "freshness.md",
+        "kill-switch.md",
+        "late-data-lane.md",
+        "masking-failure.md",
+        "publish-anomaly.md",
+        "red-key.md",
+        "retry-exhaustion.md",
+        "review.md",
+        "telemetry.md",
+        "watermark-lag.md",
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "says_why"),
+    [
+        ("    kfm status\n", "outside a block"),
+        ("$ kfm status\n", "outside a block"),
+        ("```\n$ kfm status\n```\n", "neither a command"),
+        ("```\nAWS_PROFILE=x kfm status\n```\n", "neither a command"),
+        ("```\nkfm status\n", "without end"),
+    ],
+)
+def test_no_command_of_a_page_can_hide(page: str, says_why: str) -> None:
+    with pytest.raises(AssertionError, match=says_why):
+        steps_of(page)
+
+
+def test_a_page_is_read_in_order_with_what_each_command_says() -> None:
+    first, second = steps_of("text\n```\nkfm status KEY\n  … of LETTER\n  exit code 1\nkfm dlq list --key 'a b'\n```\n")
+
+    assert (first.arguments({"KEY": "k"}), first.phrases, first.code) == (["status", "k"], ["… of LETTER"], 1)
+    assert (second.arguments({}), second.phrases, second.code) == (["dlq", "list", "--key", "a b"], [], 0)
+    assert says("xx 3 of 7", first.phrases[0], {"LETTER": "7"})
+    assert not says("xx 3 of 8", first.phrases[0], {"LETTER": "7"})
+    with pytest.raises(AssertionError, match="nobody knows what NUMBER stands for"):
+        steps_of("```\nkfm dlq show NUMBER\n```\n")[0].arguments({})

@@ -1,0 +1,458 @@
+"""Whatever is wrong with the data, the policy, the masker or the verifier: nothing is published, and one sentence says
+why, without a value of the data in it."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kfm_pipelines.care import exempt
+from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.care.review.page_data import review_page
+from kfm_pipelines.catalog.collections import withdrawals
+from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
+from kfm_pipelines.catalog.lineage.graph import write_graph
+from kfm_pipelines.catalog.prov.graph import packed
+from kfm_pipelines.catalog.stac.geoparquet import items_table
+from kfm_pipelines.errors import PolicyRefused, ReviewRefused, ServiceUnavailable
+from kfm_pipelines.gates import Verdict
+from kfm_pipelines.stages.compute import inputs
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.revisions import current_revision
+from kfm_pipelines.state.verdicts import Judged, record_verdict
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
+from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.declarations import change
+from kfm_pipelines_tests.fixtures.runs.crash import kill_worker
+from kfm_pipelines_tests.fixtures.runs.dispatch import materialized
+from kfm_pipelines_tests.fixtures.sites.site import Site
+
+pytestmark = pytest.mark.slow
+
+TABLE = "catalog/heritage-sites/items.parquet"
+# Another key that had the same bytes under the exemption, and then others.
+TWIN = (
+    """
+    INSERT INTO kfm.keys (key, dataset, window_start, window_end)
+    SELECT %(twin)s, dataset, window_start, window_end FROM kfm.keys
+    """,
+    """
+    INSERT INTO kfm.audit (action, actor, dataset, key, txn, policy, digest, detail)
+    SELECT action, actor, dataset, %(twin)s, txn, policy, digest, detail FROM kfm.audit WHERE action = 'exempted'
+    """,
+    """
+    INSERT INTO kfm.revisions
+        (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id)
+    SELECT %(twin)s, 1, 1, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id FROM kfm.revisions
+    WHERE revision = 1 LIMIT 1
+    """,
+    """
+    INSERT INTO kfm.revisions
+        (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id)
+    SELECT %(twin)s, 2, 2, repeat('0', 64), fingerprint, repeat('0', 64), item_hash, rows, bytes, run_id
+    FROM kfm.revisions WHERE revision = 1 LIMIT 1
+    """,
+)
+
+
+@pytest.fixture
+def register(site: Site) -> Register:
+    return with_reviewer(site)
+
+
+def changed_policy(register: Register, **changes: Any) -> None:
+    change(register.site.root / "resources" / "policies" / "heritage-sites.yaml", **changes)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    table: Callable[[Register], pa.Table]
+    says: str
+    triage: str = "care"
+
+
+def _swapped(register: Register) -> pa.Table:
+    table = sites(register.dataset)
+    return table.set_column(3, "latitude", table.column("longitude")).set_column(
+        4, "longitude", table.column("latitude")
+    )
+
+
+def _with(**columns: Any) -> Callable[[Register], pa.Table]:
+    return lambda register: sites(register.dataset, **columns)
+
+
+def _in_utm(register: Register) -> pa.Table:
+    table = sites(register.dataset)
+    field = table.schema.field("latitude").with_metadata({"crs": "EPSG:26914"})
+    return table.cast(table.schema.set(table.schema.get_field_index("latitude"), field))
+
+
+WRONG_DATA = {
+    "unknown class": Wrong(_with(sensitivity=["open"] * 60), "class"),
+    "a class nobody has heard of": Wrong(_with(sensitivity=["top secret"] * 60), "class"),
+    "missing label": Wrong(_with(sensitivity=[None] + ["withheld"] * 59), "sensitivity", "schema"),
+    "swapped latitude and longitude": Wrong(_swapped, "longitude and latitude look swapped", "schema"),
+    "not a number": Wrong(_with(latitude=[float("nan")] + [38.5] * 59), "latitude", "schema"),
+    "infinite": Wrong(_with(longitude=[float("-inf")] + [-97.5] * 59), "longitude", "schema"),
+    "no coordinate": Wrong(_with(longitude=[None] + [-97.5] * 59), "longitude", "schema"),
+    "metres instead of degrees": Wrong(_with(longitude=[500_000.0] * 60), "longitude", "schema"),
+    "outside of the area": Wrong(_with(longitude=[-80.0] * 60), "extent|outside"),
+    "another coordinate system": Wrong(_in_utm, "EPSG:26914, not in WGS 84", "schema"),
+    "a column too many": Wrong(lambda r: sites(r.dataset).append_column("gps", [["38.21"] * 60]), "gps", "schema"),
+    "a column missing": Wrong(lambda r: sites(r.dataset).drop_columns(["period"]), "period", "schema"),
+}
+
+
+def test_wrong_data_is_not_published(register: Register) -> None:
+    """One after the other into the same key: the last one failed before, each of them fails for its own reason."""
+    for name, wrong in WRONG_DATA.items():
+        register.put(wrong.table(register))
+        assert register.site.work()["failed"] == 1, name
+        _assert_refused(register, wrong.says, wrong.triage)
+    # What was refused before masking is on record as well, without a value and without the bytes.
+    found = register.site.fetch(
+        "SELECT rule, subject, sample FROM kfm.qa_findings WHERE severity = 'error' ORDER BY id"
+    )
+    assert [(one["rule"], one["subject"]) for one in found][-2:] == [
+        ("column-declared", "gps"),
+        ("column-present", "period"),
+    ]
+    assert {one["sample"] for one in found} == {""}
+    assert register.site.red(KEY) == []
+
+
+def _assert_refused(register: Register, says: str, triage: str = "care") -> None:
+    import re
+
+    reason = register.reason()
+    assert reason.startswith(f"{triage}: "), reason
+    assert re.search(says, reason), reason
+    assert "\n" not in reason
+    assert not re.search(r"38\.[0-9]|97\.[0-9]|14XX|Synthetic", reason), reason
+    assert register.site.tree("catalog", "objects", "processed", "work") == {}
+    assert register.site.fetch("SELECT * FROM kfm.revisions") == []
+
+
+WRONG_POLICY: dict[str, tuple[dict[str, Any], str]] = {
+    "review overdue": ({"reviewed_on": date(2024, 1, 1)}, "was due for review by 2024-12-31"),
+    "review in the future": ({"reviewed_on": date(2099, 1, 1)}, "is reviewed only on 2099-01-01"),
+    "silent about a column": ({"columns": {"keep": ["period"]}}, "does not say whether 'site_id' is kept or withheld"),
+    "unknown authority": ({"authority": "nobody"}, "names the authority 'nobody', whom nobody declared"),
+    "unknown secret": ({"key_id": "heritage-2027"}, "the secret of key heritage-2027 is not there"),
+}
+
+
+@pytest.mark.parametrize(("changes", "says"), WRONG_POLICY.values(), ids=WRONG_POLICY)
+def test_a_policy_that_does_not_count_publishes_nothing(register: Register, changes: dict[str, Any], says: str) -> None:
+    changed_policy(register, **changes)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, says)
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "triage"),
+    [
+        ("", "the masking policy 'heritage-sites' is empty", "care"),
+        (None, "there is no masking policy 'heritage-sites'", "care"),
+        ("policy: heritage-sites\nsensitivity: secret\n", "heritage-sites.yaml: ", "configuration"),
+    ],
+)
+def test_no_policy_no_publication(register: Register, text: str | None, says: str, triage: str) -> None:
+    path = register.site.root / "resources" / "policies" / "heritage-sites.yaml"
+    path.unlink() if text is None else path.write_text(text)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, says, triage)
+
+
+def test_a_policy_cannot_change_without_a_new_version(register: Register) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    changed_policy(register, minimum_count=3)
+    register.site.workshop._policies.clear()
+    with pytest.raises(Exception, match=r"heritage-sites@1 is not what it was when it was first used"):
+        governance_of(register.site.workshop, register.dataset)
+    changed_policy(register, version=2)
+    register.site.workshop._policies.clear()
+    governance_of(register.site.workshop, register.dataset)
+
+
+def test_a_secret_cannot_change_without_a_new_key_id(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    register.put(sites(register.dataset))
+    register.site.work()
+    register.site.workshop._secrets["heritage-2026"] = b"another secret that is also long enough"
+    with pytest.raises(Exception, match=r"the secret of key heritage-2026 is not the one it was"):
+        governance_of(register.site.workshop, register.dataset)
+
+
+def test_a_masker_that_fails_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
+
+    monkeypatch.setattr("kfm_pipelines.stages.mask.mask.mask_table", fail)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "masking failed: RuntimeError; nothing is published")
+
+
+def test_a_verifier_that_fails_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
+
+    monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.judge_care", fail)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "the care gate failed: RuntimeError; nothing is published")
+
+
+def test_a_masker_that_does_nothing_is_found_out(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier shares nothing with the masks, so it notices when they are wrong."""
+    from kfm_pipelines.care import masks
+
+    def careless(table: pa.Table, *arguments: Any) -> masks.Masked:
+        honest = masks.mask_table(table, *arguments)
+        true = table.column("longitude").to_pylist()[: honest.table.num_rows]
+        place = honest.table.schema.get_field_index("longitude")
+        shown = honest.table.set_column(place, honest.table.schema.field(place), [pa.array(true, pa.float64())])
+        return masks.Masked(shown, honest.crosswalk, honest.measures)
+
+    monkeypatch.setattr("kfm_pipelines.stages.mask.mask.mask_table", careless)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "care gate: ")
+
+
+def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(database: Any, claim: Any, dataset: str, judged: Judged) -> None:
+        digest = "0" * 64 if judged.gate == "care" else judged.digest
+        record_verdict(database, claim, dataset, replace(judged, digest=digest))
+
+    monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.record_verdict", elsewhere)
+    register.put(sites(register.dataset))
+    assert register.site.work()["failed"] == 1
+    _assert_refused(
+        register, "governance gate: release: expected a green care verdict on .*, found release 000000000000"
+    )
+
+    # Nor would `publish` go by it.
+    green = Verdict("governance", ())
+    monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.judge_governance", lambda _: green)
+    register.put(sites(register.dataset, condition=["poor"] * 60))
+    register.site.work()
+    register.approve()
+    assert register.site.work()["failed"] == 1
+    _assert_refused(register, "the care gate judged other bytes than the ones staged")
+
+
+def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
+    register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = register.site
+    today = site.workshop.today()
+    given = exempt.exempt(
+        site.workshop, "heritage/sites", "", today + timedelta(days=1), register.private_key, "for the court"
+    )
+    register.publish(sites(register.dataset))
+    assert "site_id" in register.published().column_names
+    assert register.published().column("site_id").to_pylist()[0] == "14XX00000"
+    assert "map" not in materialized(register.dataset)[KEY]  # what may be withdrawn is drawn nowhere
+    item = (site.data / f"catalog/heritage-sites/items/{KEY}.json").read_text()
+    assert given.id in item
+    assert "for the court" in item
+    href = json.loads(item)["assets"]["provenance"]["href"]
+    provenance = site.data / "catalog/heritage-sites/items" / href
+    assert "care:Exemption" in provenance.read_text()
+    assert "care:Masking" not in provenance.read_text()
+
+    take_snapshot(site.workshop, register.dataset)
+    collection = site.data / "catalog/heritage-sites/collection.json"
+    taken = (site.data / TABLE).read_bytes()
+    assert "items.parquet" in collection.read_text()
+    assert write_graph(site.workshop).releases == 1
+    told = (given.id, str(json.loads(item)["bbox"][0]), *_digests(site))
+    assert {place.partition("/")[0] for place in _telling(site, told)} == {"catalog", "objects", "processed", "reports"}
+
+    _another_day(register, today + timedelta(days=2))
+    register.put(sites(register.dataset, 61))
+    assert site.work()["failed"] == 1
+    assert f"care: exemption {given.id} from policy heritage-sites@1 ran out on" in register.reason()
+    assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
+
+    unmasked = site.fetch("SELECT content_hash FROM kfm.revisions")[0]["content_hash"]
+    assert site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
+    exempt.end(site.workshop, given.id, register.private_key, "the case is over")
+    _is_not_left_as_it_is(register)
+    site.work()
+    register.approve()
+    (site.data / PROVENANCE_GRAPH).unlink()
+    under_way = _Slow(items_table, lambda: _publish_with_a_stop(site, monkeypatch, taken))
+    graph = _Slow(packed, lambda: take_snapshot(site.workshop, register.dataset, anyway=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("kfm_pipelines.catalog.collections.geoparquet_snapshot.items_table", under_way)
+        patch.setattr("kfm_pipelines.catalog.lineage.graph.packed", graph)
+        assert write_graph(site.workshop).releases == 1
+    assert [given.id in str(lines) for lines in graph.given] == [True, False]
+    assert [given.id in str(items) for items in under_way.given] == [True, False]
+    assert (site.data / TABLE).read_bytes() == items_table(under_way.given[1])
+    # Not under the name people know, and not under the one of its bytes.
+    assert not site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
+    # Not in the history either.
+    history = site.data / "catalog/heritage-sites/history" / KEY
+    assert [path.name for path in history.iterdir()] == ["2.json"]
+    for path in (history / "2.json", history.with_name(f"{KEY}.json")):
+        for gone in ("/1.json", "predecessor-version"):
+            assert gone not in path.read_text()
+    # Nowhere else readers can look.
+    assert _telling(site, told) == []
+    assert set(register.published().column("site_id").to_pylist()) == {
+        "Withheld to protect the site; ask the heritage review board"
+    }
+    actions = [row["action"] for row in site.fetch("SELECT action FROM kfm.audit ORDER BY id")]
+    assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= set(actions)
+
+
+def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: bytes) -> None:
+    """Stopped when all is taken back and nothing of it is committed: the next one finds nothing to take back, but a
+    table of all Items by somebody to whom the log had said that what is taken back is current."""
+    with monkeypatch.context() as patch:
+        patch.setattr("kfm_pipelines.stages.publish.history._document", _unavailable)
+        assert site.work()["published"] == 0
+    assert not (site.data / "catalog/heritage-sites/history" / KEY / "1.json").exists()
+    assert not (site.data / TABLE).exists()
+    (site.data / TABLE).write_bytes(taken)
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    assert site.work()["published"] == 1
+    assert list((site.data / TABLE).parent.glob("items.parquet*")) == []
+    assert "items.parquet" not in (site.data / TABLE).with_name("collection.json").read_text()
+
+
+def _is_not_left_as_it_is(register: Register) -> None:
+    """Though what is declared now is another version, which cannot mask it. And another key that had the same does not
+    keep it, once that has something else."""
+    workshop, dataset = register.site.workshop, register.dataset
+    later = dataset.model_copy(update={"key": dataset.key.model_copy(update={"transform_version": "v1-1-0"})})
+    current = current_revision(workshop.database, KEY)
+    with pytest.raises(PolicyRefused, match="revision 1 is public unmasked and no exemption covers it any more"):
+        inputs._of_another_version(workshop, later, Claim(KEY, 1, 1, "nobody"), current)
+    with workshop.database.transaction() as connection:
+        found = []
+        for statement in TWIN:
+            connection.execute(statement.encode(), {"twin": KEY.replace("2026-05", "2026-06")})
+            found.append(len(withdrawals.withdrawn(connection, KEY, "1" * 64)))
+        assert found == [1, 1, 0, 1]
+        connection.rollback()
+
+
+class _Slow:
+    """Something that takes so long that meanwhile, the first time, something else happens."""
+
+    def __init__(self, function: Callable[[list[Any]], bytes], meanwhile: Callable[[], object]) -> None:
+        self._function = function
+        self._meanwhile = meanwhile
+        self.given: list[list[Any]] = []
+
+    def __call__(self, parts: Iterable[Any]) -> bytes:
+        self.given.append(list(parts))
+        if len(self.given) == 1:
+            self._meanwhile()
+        return self._function(self.given[-1])
+
+
+def _unavailable(*_: object) -> None:
+    raise ServiceUnavailable("for a moment")
+
+
+def _digests(site: Site) -> list[str]:
+    """Of everything that the only release has."""
+    [row] = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'publish'")
+    detail = row["detail"]
+    return [detail["content_hash"], detail["item_hash"], *detail["documents"].values(), *detail["records"].values()]
+
+
+def _telling(site: Site, told: tuple[str, ...]) -> list[str]:
+    """Where any of this can be read, by name or inside, outside of what is restricted."""
+    paths = [path for top in ("catalog", "objects", "processed", "reports") for path in site.tree(top)]
+    return [path for path in paths if any(one.encode() in _content(site.data / path) or one in path for one in told)]
+
+
+def _content(path: Path) -> bytes:
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
+
+
+def test_an_exemption_that_was_changed_in_the_database_is_none(register: Register) -> None:
+    site = register.site
+    exempt.exempt(site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court")
+    site.workshop.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
+    site.workshop.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
+    register.put(sites(register.dataset))
+    assert site.work()["failed"] == 1
+    _assert_refused(register, "is not what was signed")
+
+
+def test_what_an_exemption_would_let_out_is_shown_to_reviewers_only(register: Register) -> None:
+    site = register.site
+    exempt.exempt(site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court")
+    register.put(sites(register.dataset))
+    site.work()
+    with pytest.raises(ReviewRefused, match="it would go out unmasked; it takes a reviewer's --key to see it"):
+        review_page(site.workshop, KEY, None)
+    assert "14XX00000" in review_page(site.workshop, KEY, register.private_key)
+
+
+def test_an_exemption_that_ended_meanwhile_is_not_rolled_forward(register: Register) -> None:
+    """Its run was stopped after the intent to publish, and only then was it taken back."""
+    site = register.site
+    given = exempt.exempt(
+        site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court"
+    )
+    register.put(sites(register.dataset))
+    site.work()
+    register.approve()
+    kill_worker(site, "after", "publish", KEY, 1)
+    exempt.end(site.workshop, given.id, register.private_key, "not after all")
+
+    site.work()
+
+    assert site.tree("catalog", "objects", "processed") == {}
+    register.approve()
+    assert site.work()["published"] == 1
+    assert "14XX00000" not in register.published().column("site_id").to_pylist()
+    assert "map" in materialized(register.dataset)[KEY]
+
+
+def test_an_intent_written_into_the_log_publishes_nothing(register: Register) -> None:
+    """Whoever can write rows could write that it was about to be published."""
+    site = register.site
+    register.put(sites(register.dataset))
+    site.work()
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
+        SELECT key, txn, epoch, 'publish', run_id, detail FROM kfm.wal WHERE step = 'stage_atomic'
+        """
+    )
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+
+    site.work()
+
+    assert site.tree("catalog", "objects", "processed") == {}
+    assert register.waiting().txn == 2
+    [given_up] = site.fetch("SELECT detail ->> 'reason' AS reason FROM kfm.wal WHERE txn = 1 AND step = 'fail'")
+    assert "nobody with authority has approved this release" in given_up["reason"]
+
+
+def _another_day(register: Register, day: date) -> None:
+    """For the workshop that runs in this process use, as well."""
+    from kfm_pipelines.orchestration.resource import workshop_of_process
+
+    for workshop in (register.site.workshop, workshop_of_process(register.site.workshop.settings)):
+        object.__setattr__(workshop, "today", lambda: day)

@@ -1,0 +1,266 @@
+"""A killed dataset: what is under way stops before its swap, what comes is kept, and all of it goes on later."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.storage.tags import RUN_KEY_TAG
+
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.definitions import build_definitions
+from kfm_pipelines.dispatch.dispatch import LOST_AFTER_SECONDS, dispatch
+from kfm_pipelines.dispatch.sensor import tick
+from kfm_pipelines.dispatch.tables import open_dispatches
+from kfm_pipelines.errors import RedriveStopped
+from kfm_pipelines.operations.dead_letters import redrive
+from kfm_pipelines.operations.dead_letters.tables import LetterFilter
+from kfm_pipelines.producer.samples import tribal_areas_object
+from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.state import kill_switch
+from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runs.crash import applied
+from kfm_pipelines_tests.fixtures.runs.dispatch import make_due, skip_reason
+from kfm_pipelines_tests.fixtures.sites.site import START, Site
+from kfm_pipelines_tests.stages.publish.test_refusals import ByHand
+
+DATASET = "usgs/streamflow"
+DROUGHT = "drought-tribal-areas:united_states:none:2025-12-04:v1-0-0"
+PUBLISHED = ("catalog", "objects", "processed")
+
+
+def kill(site: Site, dataset: str = DATASET) -> None:
+    kill_switch.kill(site.workshop.database, dataset, "ada", "wrong datum")
+
+
+def unkill(site: Site, dataset: str = DATASET) -> None:
+    assert kill_switch.unkill(site.workshop.database, dataset, "ada", "mended")
+
+
+def run_job(
+    site: Site, instance: dg.DagsterInstance, job: str, partition: str | None = None, **how: Any
+) -> dg.ExecuteInProcessResult:
+    definition = build_definitions(site.workshop.settings.resources).resolve_job_def(job)
+    return definition.execute_in_process(instance=instance, partition_key=partition, raise_on_error=False, **how)
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    [event] = result.get_step_failure_events()
+    error = event.step_failure_data.error
+    return error.message if error else ""
+
+
+def doing_once(do: Callable[[], object], where: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The store's call, with something happening before it the first time it is about such a path."""
+    done: list[str] = []
+
+    def called(store: FileStore, path: str, *rest: Any) -> Any:
+        if where in path and not done:
+            done.append(path)
+            do()
+        return call(store, path, *rest)
+
+    return called
+
+
+def assert_waiting(site: Site, *keys: str) -> None:
+    """The keys are due, as if nobody had ever tried; nothing of them is anywhere."""
+    rows = site.fetch(
+        "SELECT key, attempts, owner, due_at <= clock_timestamp() AS due FROM kfm.keys"
+        f" WHERE dataset = '{DATASET}' ORDER BY key"
+    )
+    assert rows == [{"key": key, "attempts": 0, "owner": None, "due": True} for key in keys]
+    assert site.fetch("SELECT * FROM kfm.dead_letters") == []
+    assert site.tree("work") == {}
+    assert [path for path in site.tree(*PUBLISHED) if "usgs" in path] == []
+
+
+@pytest.mark.slow
+def test_killed_during_stage_nothing_is_published_and_released_everything_is(
+    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in range(2):
+        site.put(hour)
+    name, data = tribal_areas_object(START)
+    s3_client().put_object(Bucket=site.bucket, Key=name, Body=data)
+    staging = doing_once(lambda: kill(site), f"staged/usgs-streamflow/{site.key(0)}", FileStore.write)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStore, "write", staging)
+        counts = site.work()  # which ends, though two keys are due
+
+    assert counts == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
+    assert applied(site) == {DROUGHT: 1}  # the other dataset goes on
+    assert_waiting(site, site.key(0), site.key(1))
+    reasons = site.fetch("SELECT DISTINCT detail ->> 'reason' AS reason FROM kfm.wal WHERE step = 'fail'")
+    assert reasons == [{"reason": "usgs/streamflow is killed by ada: wrong datum"}]
+
+    site.put(2)
+    said = skip_reason(site, instance)
+    assert "1 new events" in said
+    assert "3 keys wait: usgs/streamflow is killed (wrong datum); no other key is due, 0 runs open" in said
+    assert site.work()["keys"] == 0
+    assert_waiting(site, *(site.key(hour) for hour in range(3)))
+
+    unkill(site)
+    assert site.work()["published"] == 3
+    assert applied(site) == {DROUGHT: 1, **{site.key(hour): 1 for hour in range(3)}}
+    assert site.tree("work") == {}
+
+
+def test_killed_between_stage_and_publish(site: Site) -> None:
+    run = ByHand(site)
+    run.validate()
+    run.stage()
+    kill(site)
+
+    assert run.batch.publish([run.key]) == {}
+
+    assert run.batch.notes == {run.key: "usgs/streamflow is killed by ada: wrong datum"}
+    assert_waiting(site, run.key)
+    # Nobody is left with an intent that may not be carried out.
+    assert site.fetch("SELECT FROM kfm.wal WHERE step = 'publish'") == []
+    again = Batch(site.workshop, site.dataset, "another-run")
+    assert list(again.compute([run.key])) == []
+    assert again.notes == run.batch.notes
+    assert_waiting(site, run.key)
+
+
+def test_a_kill_returns_after_the_swap_under_way_and_before_any_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ByHand(site)
+    run.validate()
+    run.stage()
+    swapping, go_on = threading.Event(), threading.Event()
+
+    def in_no_hurry() -> None:
+        swapping.set()
+        assert go_on.wait(20)
+
+    monkeypatch.setattr(FileStore, "swap", doing_once(in_no_hurry, run.key, FileStore.swap))
+    with ThreadPoolExecutor(2) as pool:
+        publication = pool.submit(run.batch.publish, [run.key])
+        assert swapping.wait(20)
+        killing = pool.submit(kill, site)
+        with pytest.raises(TimeoutError):
+            killing.result(timeout=0.5)
+        assert [path for path in site.tree(*PUBLISHED) if "items" in path] == []
+        go_on.set()
+        killing.result(timeout=20)
+        # Whatever the publication still has to say, readers see all of it by now.
+        assert applied(site) == {run.key: 1}
+        assert list(publication.result(timeout=20)) == [run.key]
+
+
+@pytest.mark.slow
+def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_release(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ByHand(site)
+    run.validate()
+    run.stage()
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
+
+        def kill_meanwhile() -> None:
+            pool.submit(kill, site)
+            deadline = time.monotonic() + 20
+            while not kill_switch.killed(site.workshop.database):
+                assert time.monotonic() < deadline
+
+        patch.setattr(FileStore, "keep", doing_once(kill_meanwhile, run.key, FileStore.keep))
+        assert run.batch.publish([run.key]) == {}
+
+    assert site.work()["keys"] == 0
+    assert [path for path in site.tree(*PUBLISHED) if "items" in path or "processed" in path] == []
+    assert applied(site) == {}
+    assert site.fetch("SELECT attempts FROM kfm.keys") == [{"attempts": 0}]
+    unkill(site)
+    site.work()
+    assert applied(site) == {run.key: 1}
+    assert site.fetch("SELECT count(*) AS n FROM kfm.wal WHERE step = 'publish'") == [{"n": 1}]
+    assert site.tree("work") == {}
+
+
+@pytest.mark.slow
+def test_a_run_that_somebody_starts_takes_nothing_and_says_why(site: Site, instance: dg.DagsterInstance) -> None:
+    site.put()
+    [request] = tick(instance, site.workshop).run_requests or []
+    kill(site)
+
+    result = run_job(site, instance, "usgs_streamflow", site.key(), tags={RUN_KEY_TAG: request.run_key or ""})
+
+    assert not result.success
+    assert f"{site.key()}: usgs/streamflow is killed by ada: wrong datum" in failure(result)
+    assert site.fetch("SELECT * FROM kfm.wal") == []
+    # The run is settled only after the release; it was no attempt of the key's all the same.
+    unkill(site)
+    [again] = dispatch(instance, site.workshop).runs
+    assert again.partition_key == site.key()
+    assert_waiting(site, site.key())
+
+
+def test_a_request_that_was_lost_is_not_made_again_and_keeps_no_slot(site: Site, instance: dg.DagsterInstance) -> None:
+    [key] = make_due(site, 0)
+    [lost] = dispatch(instance, site.workshop).runs
+    kill(site)
+    assert dispatch(instance, site.workshop).open_runs == 1  # it may be on its way
+    late = timedelta(seconds=LOST_AFTER_SECONDS + 1)
+    site.workshop.database.execute("UPDATE kfm.dispatches SET requested_at = requested_at - %(late)s", {"late": late})
+
+    requests = dispatch(instance, site.workshop)
+
+    assert (requests.runs, requests.open_runs) == ((), 0)
+    assert open_dispatches(site.workshop.database) == []
+    unkill(site)
+    [again] = dispatch(instance, site.workshop).runs
+    assert (again.partition_key, again.run_key == lost.run_key) == (key, False)
+
+
+@pytest.mark.slow
+def test_what_is_approved_while_killed_is_published_after_the_release(site: Site) -> None:
+    register = with_reviewer(site)
+    register.put(sites(register.dataset))
+    assert site.work()["awaiting_review"] == 1
+    kill(site, "heritage/sites")
+
+    register.approve()
+
+    assert site.work()["published"] == 0
+    assert site.tree(*PUBLISHED) == {}
+    unkill(site, "heritage/sites")
+    assert site.work()["published"] == 1
+
+
+@pytest.mark.slow
+def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstance) -> None:
+    def move(job: str, op: str, **config: str) -> dg.ExecuteInProcessResult:
+        return run_job(site, instance, job, run_config={"ops": {op: {"config": config}}})
+
+    said = {"dataset": DATASET, "by": "ada", "reason": "wrong\ndatum"}
+    assert move("kfm_kill_dataset", "set_kill_switch", **said).success
+    assert [str(one) for one in kill_switch.killed(site.workshop.database).values()] == [
+        "usgs/streamflow is killed by ada: wrong datum"
+    ]
+    unknown = move("kfm_kill_dataset", "set_kill_switch", **{**said, "dataset": "usgs/streamflows"})
+    assert "dataset 'usgs/streamflows' is not declared and has no keys" in failure(unknown)
+    assert "say why" in failure(move("kfm_kill_dataset", "set_kill_switch", **{**said, "reason": " "}))
+    assert "say who" in failure(move("kfm_unkill_dataset", "release_kill_switch", **{**said, "by": ""}))
+    for _ in range(2):
+        assert move("kfm_unkill_dataset", "release_kill_switch", **said).success
+    assert kill_switch.killed(site.workshop.database) == {}
+    assert len(kill_switch.history(site.workshop.database, DATASET)) == 2
+
+
+@pytest.mark.slow
+def test_letters_of_a_killed_dataset_are_not_sent_again(site: Site) -> None:
+    site.put(0, b"no parquet")
+    site.work()
+    kill(site)
+    with pytest.raises(RedriveStopped, match="is killed by ada: wrong datum; release it first with `kfm unkill"):
+        redrive.begin(site.workshop, LetterFilter(), limit=10, canary=1, rate=10.0)
+    assert site.fetch("SELECT state FROM kfm.dead_letters") == [{"state": "open"}]

@@ -1,0 +1,164 @@
+"""Plant coordinates, names and numbers that nothing else has, let everything happen to them, and look for them in every
+byte that was written outside the restricted tier. With masking lifted the same search finds all of them."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyproj import Transformer
+
+from kfm_pipelines.aws.clients import sqs_client
+from kfm_pipelines.care import exempt
+from kfm_pipelines.telemetry.logs.configure import LOG_FILE
+from kfm_pipelines_tests.fixtures.care.register import CENTRES, KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.leaks.scanner import Canary, Hit, Scanner
+from kfm_pipelines_tests.fixtures.sites.command import kfm
+from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of
+
+pytestmark = pytest.mark.slow
+
+COUNT = 60
+TO_UTM = Transformer.from_crs("OGC:CRS84", "EPSG:32614", always_xy=True)
+
+
+def _canaries() -> list[Canary]:
+    """One in every site, near the four centres so that some of their cells are large enough to be released."""
+    dice = random.Random(20260516)
+    found: list[Canary] = []
+    while len(found) < COUNT:
+        latitude, longitude = CENTRES[len(found) % 4]
+        number = len(found)
+        try:
+            found.append(
+                Canary(
+                    longitude + dice.uniform(-0.02, 0.02),
+                    latitude + dice.uniform(-0.02, 0.02),
+                    texts=(
+                        f"Quillwort Hollow {dice.randrange(16**6):06x}",
+                        f"Marrowbone {dice.randrange(16**6):06x} Ranch",
+                    ),
+                    ids=(f"14ZQ{number:03d}{dice.randrange(10**6):06d}",),
+                )
+            )
+        except ValueError:
+            continue  # its digits were too plain
+    return found
+
+
+CANARIES = _canaries()
+
+
+def planted(register: Register, **columns: Any) -> pa.Table:
+    grid = [TO_UTM.transform(one.longitude, one.latitude) for one in CANARIES]
+    places = {
+        "longitude": [one.longitude for one in CANARIES],
+        "latitude": [one.latitude for one in CANARIES],
+        "easting": [easting for easting, _ in grid],
+        "northing": [northing for _, northing in grid],
+        "directions": [f"turn at {one.latitude:.5f}, {one.longitude:.5f}" for one in CANARIES],
+        "site_id": [one.ids[0] for one in CANARIES],
+        "site_name": [one.texts[0] for one in CANARIES],
+        "land_owner": [one.texts[1] for one in CANARIES],
+    }
+    return sites(register.dataset, COUNT, **(places | columns))
+
+
+@dataclass
+class Told:
+    """What commands printed and queues carried: it is on no disk, but it goes to somebody."""
+
+    parts: dict[str, bytes] = field(default_factory=dict)
+
+    def run(self, register: Register, *arguments: str) -> None:
+        said = kfm(register.site.environment, *arguments)
+        self.parts[f"kfm {' '.join(arguments[:2])} {len(self.parts)}"] = (said.out + said.err).encode()
+
+
+def everything_happens(register: Register, told: Told) -> None:
+    """Publish, fail in every way, dead-letter, redrive, do it again, review, refuse."""
+    site = register.site
+    for wrong in (
+        {"sensitivity": ["sacred"] * COUNT},
+        {"period": [None] * COUNT},
+        {"site_id": [CANARIES[0].ids[0]] * COUNT},
+        {"latitude": [float("nan"), *(one.latitude for one in CANARIES[1:])]},
+        {"longitude": [one.latitude for one in CANARIES], "latitude": [one.longitude for one in CANARIES]},
+    ):
+        register.put(planted(register, **wrong))
+        site.work()
+    told.run(register, "dlq", "list")
+    told.run(register, "dlq", "show", "1")
+    register.put(planted(register))
+    told.run(register, "dlq", "redrive", "--dataset", "heritage/sites", "--work", "--wait", "60")
+    site.work()
+    told.run(register, "review", "list", "--json")
+    told.run(register, "review", "show", KEY, "--out", str(site.root / "public-page.html"))
+    register.reject()
+    told.run(register, "status", KEY)
+    register.put(planted(register, condition=["poor"] * COUNT))
+    site.work()
+    register.approve()
+    site.work()
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.work()
+    told.run(register, "status", KEY, "--json")
+    told.parts |= dict(_dead_letters(site))
+
+
+def _dead_letters(site: Site) -> Iterator[tuple[str, bytes]]:
+    for queue in site.workshop.dead_letter_queues:
+        answer = sqs_client().receive_message(QueueUrl=queue.url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        yield f"queue {queue.name}", repr(answer.get("Messages", [])).encode()
+
+
+def found(register: Register, told: Told) -> list[Hit]:
+    """Every file of the installation but the restricted tier and the input itself, every table, every word said."""
+    scanner = Scanner(CANARIES)
+    site = register.site
+    hits = scanner.scan_tree(site.root, exclude=[site.data / "work" / "restricted"])
+    hits += scanner.scan_postgres(site.environment["KFM_POSTGRES_URL"])
+    for name, data in told.parts.items():
+        hits += scanner.scan(name, data)
+    return hits
+
+
+def test_not_a_byte_tells_where_or_what(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    register, told = with_reviewer(site), Told()
+    everything_happens(register, told)
+    told.parts["logs"] = "".join(capfd.readouterr()).encode()
+
+    assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
+    assert register.published().num_rows > 20
+    assert not list((site.data / "work" / "restricted").rglob("*.parquet"))
+    assert (site.root / "public-page.html").stat().st_size > 50_000
+    assert len(told.parts["logs"]) > 10_000
+    assert len(lines_of(site.root / "telemetry" / LOG_FILE)) > 50  # among what is searched, as all of KFM_HOME
+    assert found(register, told) == []
+
+
+def test_what_waits_for_review_tells_nothing_either(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    register, told = with_reviewer(site), Told()
+    register.put(planted(register))
+    site.work()
+    told.parts["logs"] = "".join(capfd.readouterr()).encode()
+
+    assert register.waiting().release["rows"] > 20
+    assert found(register, told) == []
+    restricted = Scanner(CANARIES).scan_tree(site.data / "work" / "restricted")
+    assert {hit.canary for hit in restricted} == set(range(COUNT))
+
+
+def test_with_masking_lifted_the_same_search_finds_all_of_them(site: Site) -> None:
+    register, told = with_reviewer(site), Told()
+    until = site.workshop.today() + timedelta(days=1)
+    exempt.exempt(site.workshop, "heritage/sites", "", until, register.private_key, "to show that this works")
+    everything_happens(register, told)
+
+    hits = [hit for hit in found(register, told) if hit.name.startswith("data/processed/")]
+    assert {hit.canary for hit in hits} == set(range(COUNT))
+    assert {hit.canary for hit in hits if hit.form.startswith("float64")} == set(range(COUNT))

@@ -1,0 +1,144 @@
+"""A red key from the gate to the person who mends it: alone, explained, looked at, put right, published."""
+
+import json
+import stat
+from datetime import timedelta
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kfm_pipelines.operations.retention.purge import purge
+from kfm_pipelines.producer.samples.streamflow import streamflow_table
+from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew, evaluations, parquet, spoiled
+from kfm_pipelines_tests.fixtures.sites.command import kfm
+from kfm_pipelines_tests.fixtures.sites.site import START, Site
+
+RED = (7, 23, 49)
+
+
+@pytest.mark.slow
+def test_of_fifty_keys_three_are_red_and_the_others_are_published_without_a_person(site: Site) -> None:
+    for hour in range(50):
+        site.put(hour, spoiled(hour) if hour in RED else None)
+
+    assert site.work() == {"keys": 50, "published": 47, "skipped": 0, "failed": 3}
+
+    letters = site.fetch("SELECT key, triage, reason FROM kfm.dead_letters ORDER BY key")
+    assert [letter["key"] for letter in letters] == [site.key(hour) for hour in RED]
+    assert {letter["triage"] for letter in letters} == {"quality"}
+    published = site.fetch("SELECT key FROM kfm.revisions ORDER BY key")
+    assert [one["key"] for one in published] == [site.key(hour) for hour in range(50) if hour not in RED]
+    # What the UI shows: one failed check that names the three, and what is wrong with each.
+    [first, *_] = evaluations("qa")
+    assert (first.passed, first.description) == (False, "3 of 50 keys are red")
+    table = first.metadata["findings"]
+    assert isinstance(table, dg.TableMetadataValue)
+    errors = [record.data for record in table.records if record.data["severity"] == "error"]
+    assert [record["key"] for record in errors] == [site.key(hour) for hour in RED]
+    assert {(record["rule"], record["subject"]) for record in errors} == {("range", "discharge_cfs")}
+    assert all("discharge_cfs=-999999.0" in str(record["sample"]) for record in errors)
+    recorded = site.fetch("SELECT dataset, rule FROM kfm.qa_findings WHERE severity = 'error' ORDER BY key")
+    assert recorded == [{"dataset": "usgs/streamflow", "rule": "range"}] * 3
+
+
+@pytest.mark.slow
+def test_what_was_refused_can_be_looked_at_until_it_is_put_right(site: Site) -> None:
+    site.put(0, spoiled(0))
+    assert site.work()["failed"] == 1
+
+    assert site.red(site.key()) == ["1/table.parquet"]
+    [kept] = (site.data / "work/restricted/red").rglob("*.parquet")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    assert pq.read_table(kept).column("discharge_cfs").to_pylist()[0] == -999_999.0
+    report = json.loads((site.data / f"reports/validation/usgs-streamflow/{site.key()}/1.json").read_text())
+    assert (report["passed"], [gate["gate"] for gate in report["gates"]]) == (False, ["schema", "qa"])
+    assert "range" in report["gates"][1]["rules"]
+
+    told = kfm(site.environment, "status", site.key()).out
+    assert "error, qa gate, range: discharge_cfs: expected" in told
+    assert "refused bytes:" in told
+    [letter] = site.fetch("SELECT id FROM kfm.dead_letters")
+    shown = kfm(site.environment, "dlq", "show", str(letter["id"]), "--json").json
+    assert [(finding["rule"], bool(finding["fix"])) for finding in shown["findings"]] == [("range", True)]
+    assert shown["red_bytes"]["folder"].endswith(f"work/restricted/red/usgs-streamflow/{site.key()}/1")
+    assert "refused bytes:" in kfm(site.environment, "dlq", "show", str(letter["id"])).out
+
+    site.put(0)
+    assert site.work()["published"] == 1
+    assert site.red(site.key()) == []
+    assert kfm(site.environment, "status", site.key(), "--json").json["red_bytes"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gate", "triage"), [("judge_schema", "schema"), ("judge_quality", "quality")])
+def test_a_gate_that_fails_refuses_and_does_not_say_what_it_saw(
+    site: Site, monkeypatch: pytest.MonkeyPatch, gate: str, triage: str
+) -> None:
+    def failing(_: object) -> None:
+        raise ValueError("38.5061 is no number I like")
+
+    monkeypatch.setattr(f"kfm_pipelines.stages.validate.table_gates.{gate}", failing)
+    site.put(0)
+    assert site.work() == {"keys": 1, "published": 0, "skipped": 0, "failed": 1}
+    [letter] = site.fetch("SELECT triage, reason, attempts FROM kfm.dead_letters")
+    assert (letter["triage"], letter["attempts"]) == (triage, 1)
+    assert letter["reason"].endswith("table: expected a verdict, found ValueError while judging")
+
+
+@pytest.mark.slow
+def test_what_was_refused_is_removed_when_its_time_is_over(site: Site) -> None:
+    site.put(0, spoiled(0))
+    site.put(1, spoiled(1))
+    site.work()
+    assert purge(site.workshop).red == 0
+
+    site.workshop.database.execute(
+        "UPDATE kfm.inspections SET until = clock_timestamp() WHERE key = %(key)s", {"key": site.key(0)}
+    )
+    assert purge(site.workshop).red == 1
+    assert (site.red(site.key(0)), site.red(site.key(1))) == ([], ["1/table.parquet"])
+    assert purge(site.workshop).red == 0
+
+
+@pytest.mark.slow
+def test_another_schema_is_red_until_somebody_approves_it(site: Site) -> None:
+    site.put(0)
+    assert site.work()["published"] == 1
+    site = declared_anew(
+        site,
+        "usgs-streamflow",
+        lambda d: d["table"]["columns"].append(
+            {"name": "velocity", "type": "float64", "nullable": True, "unit": "ft/s", "description": "New"}
+        ),
+    )
+    table = streamflow_table(START + timedelta(hours=1))
+    site.put(1, parquet(table.append_column("velocity", pa.array([1.5] * table.num_rows))))
+
+    assert site.work()["failed"] == 1
+    [letter] = site.fetch("SELECT id, reason FROM kfm.dead_letters")
+    said = "expected schema version 1, as approved, found velocity added (float64 in ft/s, may be null)"
+    assert said in letter["reason"]
+
+    tried = kfm(site.environment, "datasets", "approve-schema", "usgs/streamflow", "--reason", "look", "--dry-run")
+    assert "velocity added (float64 in ft/s, may be null)" in tried.out
+    assert "has schema version 1; these changes would be approved. Nothing was done." in tried.out
+    options = ("--reason", "the gauges report it now", "--by", "ada", "--json")
+    approved = kfm(site.environment, "datasets", "approve-schema", "usgs/streamflow", *options).json
+    assert (approved["from"], approved["to"], approved["approved"]) == (1, 2, True)
+    again = kfm(site.environment, "datasets", "approve-schema", "usgs/streamflow", *options)
+    assert (again.code, again.err.strip()) == (
+        1,
+        "kfm: usgs/streamflow: the declaration has schema version 2, so there is nothing to approve",
+    )
+    versions = site.fetch("SELECT version, approved_by, reason FROM kfm.schema_versions ORDER BY version")
+    assert versions == [
+        {"version": 1, "approved_by": "first use", "reason": "the declaration the dataset began with"},
+        {"version": 2, "approved_by": "ada", "reason": "the gauges report it now"},
+    ]
+
+    redriven = kfm(site.environment, "dlq", "redrive", str(letter["id"]), "--work", "--json").json
+    assert (redriven["succeeded"], redriven["failed"]) == (1, 0)
+    assert "velocity" in pq.read_table(site.data / f"processed/usgs-streamflow/{site.key(1)}.parquet").column_names

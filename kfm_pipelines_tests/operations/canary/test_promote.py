@@ -1,0 +1,199 @@
+"""Promoting a candidate: repeatable from wherever it was stopped, and of exactly what was compared."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kfm_pipelines.errors import DeclarationInvalid, PromotionRefused, ServiceUnavailable
+from kfm_pipelines.operations.canary import promote as promotion
+from kfm_pipelines.operations.canary.candidate import candidacy_of
+from kfm_pipelines.operations.canary.evaluate import CanaryRun
+from kfm_pipelines.operations.canary.promote import promote
+from kfm_pipelines.producer.samples.streamflow import streamflow_table
+from kfm_pipelines_tests.fixtures.declarations import change
+from kfm_pipelines_tests.fixtures.runs.candidates import (
+    CANARY,
+    VERSION,
+    candidate_file,
+    declaration_path,
+    declared_now,
+    try_candidate,
+)
+from kfm_pipelines_tests.fixtures.sites.site import START, Site
+
+STREAMFLOW = "usgs/streamflow"
+COUNTED = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 100_000}, "meta": {"rule": "rows"}}
+
+
+def ready(site: Site) -> None:
+    """One key was compared, and one is enough."""
+    site.put()
+    site.work()
+    CanaryRun(site.workshop, try_candidate(site, {**CANARY, "keys": 1}), "a run").compare([site.key()])
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def stop(*_: object) -> None:
+    raise Interrupted
+
+
+@pytest.mark.slow
+def test_an_interrupted_promotion_is_finished_by_doing_it_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was stopped before the swap or after it. The file that declares the dataset may have any name."""
+    ready(site)
+    other = declaration_path(site).rename(declaration_path(site).with_name("flows.yaml"))
+    text = candidate_file(site).read_text()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(other), "replace", stop)
+        with pytest.raises(Interrupted):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    assert declared_now(site).key.transform_version == "v1-0-0"
+    assert list(other.parent.glob(".*")) == []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, "clear_shadows", stop)
+        with pytest.raises(Interrupted):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    candidate_file(site).write_text(text)  # as if it had been stopped one step earlier
+    assert declared_now(site).key.transform_version == VERSION
+
+    finished = promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    assert (finished.from_version, finished.to_version) == (None, VERSION)
+    assert sorted(path.name for path in other.parent.iterdir()) == [
+        "drought-tribal-areas.yaml",
+        "flows.yaml",
+        "heritage-sites.yaml",
+    ]
+    assert other.read_text() == text
+    assert not candidate_file(site).exists()
+    assert site.tree("work") == {}
+    assert {one["to_version"] for one in site.fetch("SELECT * FROM kfm.promotions")} == {VERSION}
+
+
+def unavailable(*_: object) -> None:
+    raise ServiceUnavailable("the database does not answer")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["record_promotion", "approve_if_changed"])
+def test_a_promotion_during_an_outage_can_be_made_afterwards(
+    site: Site, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    ready(site)
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, step, unavailable)
+        with pytest.raises(ServiceUnavailable):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    assert declared_now(site).key.transform_version == "v1-0-0"
+
+    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="yes").to_version == VERSION
+    assert declared_now(site).key.transform_version == VERSION
+    site.put(1)
+    assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
+
+
+@pytest.mark.slow
+def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
+    ready(site)
+    in_the_way = declaration_path(site).parent / ".usgs-streamflow.yaml.promoted"
+    in_the_way.mkdir()  # a folder that is read-only is no hindrance for root
+    with pytest.raises(PromotionRefused) as refusal:
+        promote(site.workshop, STREAMFLOW, actor="ana", reason="it is right")
+    assert str(refusal.value) == (
+        "the reviewed files cannot be written here (Is a directory): where they are reviewed, move "
+        "candidates/usgs-streamflow@v1-1-0.yaml to datasets/usgs-streamflow.yaml"
+    )
+    in_the_way.rmdir()
+
+    changes: dict[Path, dict[str, Any]] = {
+        candidate_file(site): {"quality": {"ranges": [{"column": "latitude", "min": 0.0}]}},
+        declaration_path(site): {"canary": {**CANARY, "keys": 1, "tolerance": {"columns": "any"}}},
+    }
+    for path, changed in changes.items():
+        before = path.read_text()
+        change(path, **changed)
+        with pytest.raises(PromotionRefused, match="0 keys were compared with this candidate; 1 are needed"):
+            promote(site.workshop, STREAMFLOW, actor="ana", reason="it was right before")
+        path.write_text(before)
+
+    assert site.fetch("SELECT * FROM kfm.promotions") == []
+    assert candidate_file(site).exists()
+
+
+@pytest.mark.slow
+def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(site: Site) -> None:
+    ready(site)
+    keys = site.workshop.database.execute
+    keys(
+        """
+        INSERT INTO kfm.keys (key, dataset, window_start, window_end, due_at, owner, lease_until, awaiting)
+        SELECT 'usgs-streamflow:kansas_statewide:none:w' || n || ':v1-0-0', 'usgs/streamflow',
+               clock_timestamp(), clock_timestamp() + interval '1 hour', CASE n WHEN 1 THEN clock_timestamp() END,
+               CASE n WHEN 2 THEN 'a run' END, CASE n WHEN 2 THEN clock_timestamp() END,
+               CASE n WHEN 3 THEN repeat('a', 64) END
+        FROM generate_series(1, 3) AS n
+        """
+    )
+    for ended in range(3):
+        for dry_run in (True, False):
+            with pytest.raises(PromotionRefused) as refusal:
+                promote(site.workshop, STREAMFLOW, actor="ana", reason="now", dry_run=dry_run)
+            assert str(refusal.value) == (
+                f"usgs/streamflow@v1-1-0: {3 - ended} keys of v1-0-0 are due, in a run or waiting for a review; "
+                "promote when each of them is published or dead-lettered"
+            )
+        keys(f"DELETE FROM kfm.keys WHERE key LIKE '%:w{ended + 1}:%'")
+    assert site.fetch("SELECT * FROM kfm.promotions") == []
+    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now").to_version == VERSION
+
+
+def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(site: Site) -> None:
+    resources = site.workshop.settings.resources
+    change(candidate_file(site), quality={"suite": "usgs-streamflow"})
+    dataset = try_candidate(site)
+    before = candidacy_of(site.workshop, dataset)
+    assert before == candidacy_of(site.workshop, dataset)
+    assert site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+
+    suite = resources / "expectations/usgs-streamflow.json"
+    suite.write_text(json.dumps({**json.loads(suite.read_text()), "expectations": [COUNTED]}))
+    assert candidacy_of(site.workshop, dataset).digest != before.digest
+    [expected] = site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+    assert expected.type == COUNTED["type"]
+
+    suite.unlink()
+    with pytest.raises(DeclarationInvalid, match=r"^usgs-streamflow\.json: cannot be read: No such file or directory$"):
+        candidacy_of(site.workshop, dataset)
+
+
+@pytest.mark.slow
+def test_keys_without_rows_do_not_count(site: Site) -> None:
+    empty = io.BytesIO()
+    pq.write_table(streamflow_table(START).slice(0, 0), empty)
+    site.put(data=empty.getvalue())
+    site.work()
+    dataset = try_candidate(site, {**CANARY, "keys": 1})
+    [one] = CanaryRun(site.workshop, dataset, "a run").compare([site.key()])
+    assert (one.good, one.is_empty) == (True, True)
+    with pytest.raises(PromotionRefused) as refusal:
+        promote(site.workshop, STREAMFLOW, actor="ana", reason="nothing is wrong")
+    assert str(refusal.value) == (
+        "usgs/streamflow@v1-1-0: 0 keys were compared with this candidate; 1 are needed, and 1 without rows do not "
+        "count"
+    )
+
+
+def test_how_far_apart_the_two_are_is_told_only_where_nothing_is_reviewed(site: Site) -> None:
+    assert candidacy_of(site.workshop, try_candidate(site)).is_open
+    change(candidate_file(site), review="required")
+    assert not candidacy_of(site.workshop, declared_now(site)).is_open
+    change(declaration_path(site), review="required")
+    assert not candidacy_of(site.workshop, declared_now(site)).is_open

@@ -1,0 +1,305 @@
+"""Policy, authority, secret and exemptions of a dataset, each broken: the doctor says so, and who has to act."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfm_pipelines.care import exempt
+from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.operations.doctor import Finding, diagnose
+from kfm_pipelines.services import Workshop, set_up
+from kfm_pipelines.settings import Settings, load_settings
+from kfm_pipelines_tests.fixtures.care.register import Register, with_reviewer
+from kfm_pipelines_tests.fixtures.declarations import change
+from kfm_pipelines_tests.fixtures.sites.site import Site, create_database
+
+pytestmark = pytest.mark.slow
+
+HERITAGE = "heritage/sites"
+REVIEW_BY = date(2027, 6, 1)
+
+
+@pytest.fixture
+def register(site: Site) -> Register:
+    return with_reviewer(site)
+
+
+def newcomer(settings: Settings, today: date | None = None) -> Workshop:
+    """A workshop that has read nothing yet, as every `kfm doctor` is."""
+    workshop = Workshop(settings)
+    return replace(workshop, today=lambda: today) if today else workshop
+
+
+def findings(register: Register, today: date | None = None, **environ: str) -> dict[str, Finding]:
+    """What is found, by what was checked; nothing wrong is said twice."""
+    workshop = newcomer(load_settings({**register.site.environment, **environ}), today)
+    try:
+        found = diagnose(workshop)
+    finally:
+        workshop.close()
+    assert len(wrong({finding.check: finding for finding in found})) == sum(not finding.ok for finding in found)
+    for finding in found:
+        assert "\n" not in finding.found + finding.remedy
+        assert finding.ok or finding.remedy
+    return {finding.check: finding for finding in found}
+
+
+def wrong(found: dict[str, Finding]) -> dict[str, str]:
+    return {check: finding.found for check, finding in found.items() if not finding.ok}
+
+
+def changed(register: Register, file: str, **changes: Any) -> None:
+    change(register.site.root / "resources" / file, **changes)
+
+
+def changed_policy(register: Register, **changes: Any) -> None:
+    changed(register, "policies/heritage-sites.yaml", **changes)
+
+
+def changed_keys(register: Register, **changes: Any) -> None:
+    path = "authorities/heritage-review-board.yaml"
+    [key] = yaml.safe_load((register.site.root / "resources" / path).read_text())["keys"]
+    changed(register, path, keys=[key | changes])
+
+
+def test_all_is_well_and_told_for_every_dataset(register: Register) -> None:
+    found = findings(register)
+    assert wrong(found) == {}
+    assert found["declarations"].found == "drought/tribal-areas, heritage/sites, usgs/streamflow"
+    assert found["policy of heritage/sites"].found.startswith("heritage-sites@1, to be reviewed by 2027-06-01")
+    others = ("rules for", "authority over", "secret for")
+    assert {check: found[check].found for check in (f"{other} {HERITAGE}" for other in others)} == {
+        "rules for heritage/sites": "they say what becomes of every column",
+        "authority over heritage/sites": "Heritage review board, 1 of 1 keys count today",
+        "secret for heritage/sites": "key heritage-2026, not used yet",
+    }
+    assert found["rules for usgs/streamflow"].found == "nothing is masked"
+    assert "secret for usgs/streamflow" not in found
+
+
+def test_looking_records_nothing(register: Register) -> None:
+    """A policy that was only looked at has not been used, and its secret can still change."""
+    findings(register)
+    assert register.site.fetch("SELECT * FROM kfm.policy_versions") == []
+    assert register.site.fetch("SELECT * FROM kfm.audit") == []
+
+
+def without_policy(register: Register) -> None:
+    (register.site.root / "resources/policies/heritage-sites.yaml").unlink()
+
+
+def without_authority(register: Register) -> None:
+    (register.site.root / "resources/authorities/heritage-review-board.yaml").unlink()
+
+
+BROKEN: dict[str, tuple[Callable[[Register], object], str, str, str]] = {
+    "no policy": (without_policy, "policy of heritage/sites", "there is no masking policy", "mend this"),
+    "a policy that makes no sense": (
+        lambda r: changed_policy(r, minimum_count=1),
+        "policy of heritage/sites",
+        "heritage-sites.yaml: minimum_count: ",
+        "mend this",
+    ),
+    "review overdue": (
+        lambda r: changed_policy(r, reviewed_on=date(2024, 1, 1)),
+        "policy of heritage/sites",
+        "heritage-sites@1, to be reviewed by 2024-12-31",
+        "have heritage-review-board review it",
+    ),
+    "review in the future": (
+        lambda r: changed_policy(r, reviewed_on=date(2099, 1, 1)),
+        "policy of heritage/sites",
+        "heritage-sites@1, reviewed only on 2099-01-01",
+        "correct reviewed_on",
+    ),
+    "silent about a column": (
+        lambda r: changed_policy(r, columns={"keep": ["period"]}),
+        "rules for heritage/sites",
+        "does not suit heritage/sites: it does not say whether 'site_id' is kept or withheld",
+        "mend this",
+    ),
+    "authority that nobody declared": (
+        without_authority,
+        "authority over heritage/sites",
+        "nobody declared 'heritage-review-board'",
+        "resources/authorities/heritage-review-board.yaml",
+    ),
+    "no key to review with": (
+        lambda r: changed(r, "authorities/heritage-review-board.yaml", keys=[]),
+        "authority over heritage/sites",
+        "Heritage review board, 0 of 0 keys count today",
+        "kfm review keygen heritage-review-board",
+    ),
+    "a key that ran out": (
+        lambda r: changed_keys(r, valid_until=date(2026, 1, 2), valid_from=date(2026, 1, 1)),
+        "authority over heritage/sites",
+        "Heritage review board, 0 of 1 keys count today",
+        "kfm review keygen heritage-review-board",
+    ),
+    "a key that does not count yet": (
+        lambda r: changed_keys(r, valid_until=date(2099, 1, 2), valid_from=date(2099, 1, 1)),
+        "authority over heritage/sites",
+        "Heritage review board, 0 of 1 keys count today",
+        "kfm review keygen heritage-review-board",
+    ),
+    "a secret nobody has given": (
+        lambda r: changed_policy(r, key_id="heritage-2027"),
+        "secret for heritage/sites",
+        "the secret of key heritage-2027 is not there: set KFM_CARE_KEY_HERITAGE_2027",
+        "mend this",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_broken_is_named_once_and_only_for_its_dataset(register: Register, case: str) -> None:
+    breaks, check, says, remedy = BROKEN[case]
+    breaks(register)
+    found = findings(register)
+    assert list(wrong(found)) == [check]
+    assert says in found[check].found
+    assert remedy in found[check].remedy
+    # It is nothing that --fix could put right, and nothing says so.
+    assert "--fix" not in found[check].remedy
+    assert set_up(register.site.workshop, cloud=True) == []
+
+
+def test_nobody_needs_a_key_where_nobody_is_asked(register: Register) -> None:
+    changed(register, "authorities/heritage-review-board.yaml", keys=[])
+    changed(register, "datasets/heritage-sites.yaml", review="none")
+    assert wrong(findings(register)) == {}
+
+
+@pytest.mark.parametrize("secret", ["", "short and known"])
+def test_a_secret_that_is_missing_or_too_short_is_found_without_being_shown(register: Register, secret: str) -> None:
+    found = findings(register, KFM_CARE_KEY_HERITAGE_2026=secret)
+    assert list(wrong(found)) == ["secret for heritage/sites"]
+    assert "short and known" not in str(found)
+
+
+def test_a_changed_secret_and_a_changed_policy_are_told_apart(register: Register) -> None:
+    governance_of(register.site.workshop, register.dataset)
+    found = findings(register)
+    assert found["secret for heritage/sites"].found == "key heritage-2026, the one used before"
+
+    other = findings(register, KFM_CARE_KEY_HERITAGE_2026="another secret that is also long enough")
+    assert wrong(other) == {
+        "secret for heritage/sites": "the secret of key heritage-2026 is not the one it was;"
+        " a new secret is a new key_id and policy version"
+    }
+    changed_policy(register, minimum_count=3)
+    assert wrong(findings(register)) == {
+        "rules for heritage/sites": "policy heritage-sites@1 is not what it was when it was first used;"
+        " give it a new version"
+    }
+
+
+@pytest.mark.parametrize(
+    ("days", "says"),
+    [
+        (31, "to be reviewed by 2027-06-01"),
+        (30, "to be reviewed by 2027-06-01: soon, in 30 days"),
+        (1, "to be reviewed by 2027-06-01: soon, tomorrow"),
+        (0, "to be reviewed by 2027-06-01: soon, today"),
+    ],
+)
+def test_a_review_that_comes_due_is_told_before_it_is_wrong(register: Register, days: int, says: str) -> None:
+    found = findings(register, today=REVIEW_BY - timedelta(days=days))["policy of heritage/sites"]
+    assert (found.ok, found.found) == (True, f"heritage-sites@1, {says}")
+
+
+def test_the_day_after_it_is_wrong(register: Register) -> None:
+    found = findings(register, today=REVIEW_BY + timedelta(days=1))
+    assert wrong(found)["policy of heritage/sites"] == "heritage-sites@1, to be reviewed by 2027-06-01"
+
+
+def exempted(register: Register, days: int, keys: str = "") -> str:
+    workshop = register.site.workshop
+    until = workshop.today() + timedelta(days=days)
+    return exempt.exempt(workshop, HERITAGE, keys, until, register.private_key, "for the court").id
+
+
+def after(register: Register, days: int) -> date:
+    return register.site.workshop.today() + timedelta(days=days)
+
+
+def test_an_exemption_is_told_soon_before_it_runs_out_and_wrong_from_the_day_after(register: Register) -> None:
+    given, until = exempted(register, days=20), after(register, 20)
+    check = f"exemption {given} of heritage/sites"
+    told = [findings(register, today=after(register, days))[check] for days in (12, 13, 20, 21)]
+    assert [(one.ok, one.found) for one in told] == [
+        (True, f"unmasked until {until}"),
+        (True, f"unmasked until {until}: soon, in 7 days"),
+        (True, f"unmasked until {until}: soon, today"),
+        (False, f"exemption {given} from policy heritage-sites@1 ran out on {until}; renew or end it"),
+    ]
+    assert "`kfm review exempt`" in told[-1].remedy
+    assert "`kfm review end`" in told[-1].remedy
+
+
+def test_an_exemption_that_ended_or_was_renewed_is_over(register: Register) -> None:
+    first = exempted(register, days=1, keys="heritage-sites:kansas_statewide:5:2026")
+    second = exempted(register, days=50)
+    found = findings(register, today=after(register, 10))
+    assert wrong(found) == {}
+    assert f"exemption {first} of heritage/sites" not in found
+    assert f"exemption {second} of heritage/sites" in found
+
+    for one in (first, second):
+        exempt.end(register.site.workshop, one, register.private_key, "it is over")
+    found = findings(register, today=after(register, 60))
+    assert [check for check in found if check.startswith("exemption ")] == []
+
+
+def test_a_newer_exemption_of_fewer_keys_renews_nothing(register: Register) -> None:
+    whole = exempted(register, days=1)
+    exempted(register, days=50, keys="heritage-sites:kansas_statewide:5:2026")
+    assert list(wrong(findings(register, today=after(register, 10)))) == [f"exemption {whole} of heritage/sites"]
+
+
+def test_an_exemption_of_another_version_is_found(register: Register) -> None:
+    given = exempted(register, days=50)
+    changed_policy(register, version=2)
+    assert wrong(findings(register)) == {
+        f"exemption {given} of heritage/sites": (
+            f"exemption {given} is from policy heritage-sites@1, not heritage-sites@2; renew or end it"
+        )
+    }
+
+
+def test_an_exemption_that_was_changed_in_the_database_is_found(register: Register) -> None:
+    given = exempted(register, days=1)
+    register.site.workshop.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
+    register.site.workshop.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
+    assert wrong(findings(register)) == {
+        f"exemption {given} of heritage/sites": f"exemption {given} is not what was signed"
+    }
+
+
+@pytest.fixture
+def bare_database(register: Register) -> str:
+    return create_database(register.site.environment["KFM_POSTGRES_URL"], f"{register.site.bucket}b", "template1")
+
+
+def test_a_missing_schema_is_one_finding(register: Register, bare_database: str) -> None:
+    assert list(wrong(findings(register, KFM_POSTGRES_URL=bare_database))) == ["schema"]
+
+
+@pytest.mark.slow
+def test_a_database_that_is_away_does_not_hide_what_the_files_say(register: Register) -> None:
+    changed_policy(register, columns={"keep": ["period"]})
+    found = wrong(findings(register, KFM_POSTGRES_URL="postgresql://nobody@127.0.0.1:9/none"))
+    assert list(found) == ["Postgres", "rules for heritage/sites"]
+
+
+def test_an_authority_that_cannot_be_read_is_told_and_the_rest_still_looked_at(register: Register) -> None:
+    path: Path = register.site.root / "resources/authorities/heritage-review-board.yaml"
+    path.write_text("authority: [")
+    found = findings(register)
+    assert all(check.startswith("authority over ") for check in wrong(found))
+    assert found["secret for heritage/sites"].ok

@@ -1,0 +1,75 @@
+"""`kfm kill` and `kfm unkill` as an operator types them, and where else it can be read that a dataset is killed."""
+
+import getpass
+
+import pytest
+
+from kfm_pipelines.operations.doctor import diagnose
+from kfm_pipelines.operations.status.tables import datasets_overview
+from kfm_pipelines.state import kill_switch
+from kfm_pipelines_tests.fixtures.runs.dispatch import make_due
+from kfm_pipelines_tests.fixtures.sites.command import Said, kfm
+from kfm_pipelines_tests.fixtures.sites.site import Site
+
+DATASET = "usgs/streamflow"
+
+
+def moves(site: Site) -> list[tuple[bool, str, str]]:
+    return [(move.killed, move.actor, move.reason) for move in kill_switch.history(site.workshop.database, DATASET)]
+
+
+@pytest.mark.slow
+def test_from_kill_to_unkill(site: Site) -> None:
+    def say(*arguments: str) -> Said:
+        return kfm(site.environment, *arguments)
+
+    [key] = make_due(site, 0)
+    killed = say("kill", DATASET, "--reason", "wrong\x1b[2J\ndatum " + "x" * 600)
+    assert (killed.code, killed.err) == (0, "")
+    assert killed.out == ("usgs/streamflow is killed: nothing of it is published until `kfm unkill`; 1 keys wait\n")
+    [(_, actor, reason)] = moves(site)
+    assert actor == getpass.getuser()
+    assert reason.startswith("wrong [2J datum x")
+    assert len(reason) == 500
+    assert reason.endswith("…")
+
+    again = say("kill", DATASET, "--reason", "wrong datum", "--by", "ada", "--json")
+    assert again.json == {"dataset": DATASET, "killed": True, "keys_waiting": 1}
+    worked = say("work", "--once", "--json").json
+    assert (worked["keys"], worked["runs"], worked["killed"]) == (0, 0, {DATASET: 1})
+
+    whole = say("status").out
+    assert "KILLED     since" in whole
+    assert "by ada: wrong datum; kfm unkill usgs/streamflow" in whole
+    shown = say("status", key)
+    assert "KILLED, nothing of usgs/streamflow is published: since" in shown.out
+    overview = datasets_overview(site.workshop.database)[DATASET]["killed"]
+    assert (overview["actor"], overview["reason"]) == ("ada", "wrong datum")
+    [finding] = [one for one in diagnose(site.workshop) if one.check == f"kill switch of {DATASET}"]
+    assert finding.ok
+    assert finding.found.endswith("by ada: wrong datum; 1 keys wait")
+
+    released = say("unkill", DATASET, "--reason", "mended", "--by", "ada")
+    assert released.out == "usgs/streamflow goes on: 1 keys are due, for the next run or `kfm work --once`\n"
+    twice = say("unkill", DATASET, "--reason", "mended", "--by", "ada")
+    assert (twice.code, twice.out) == (0, "usgs/streamflow was not killed; nothing is changed\n")
+    assert moves(site)[1:] == [(True, "ada", "wrong datum"), (False, "ada", "mended")]
+
+
+@pytest.mark.slow
+def test_a_mistake_stops_nothing_and_is_one_sentence(site: Site) -> None:
+    unknown = kfm(site.environment, "kill", "usgs/streamflows", "--reason", "wrong datum")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err.startswith("kfm: dataset 'usgs/streamflows' is not declared and has no keys; declared: ")
+    unexplained = kfm(site.environment, "kill", DATASET, "--reason", " ")
+    assert (unexplained.code, "it is empty" in unexplained.err) == (2, True)
+    assert kill_switch.killed(site.workshop.database) == {}
+
+
+def test_a_dataset_can_be_killed_while_its_declaration_is_broken(site: Site) -> None:
+    make_due(site, 0)
+    declaration = site.workshop.settings.resources / "datasets/usgs-streamflow.yaml"
+    declaration.write_text("dataset: [")
+
+    assert kfm(site.environment, "kill", DATASET, "--reason", "wrong datum", "--json").json["killed"]
+    assert DATASET in kill_switch.killed(site.workshop.database)

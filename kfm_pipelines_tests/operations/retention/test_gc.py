@@ -1,0 +1,255 @@
+"""The collector removes what no Item refers to and no transaction owns, and nothing else, whoever publishes then."""
+
+import hashlib
+import json
+import threading
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from kfm_pipelines.catalog.trust.environment import environment_facts
+from kfm_pipelines.cli.main import kfm
+from kfm_pipelines.operations.retention import gc
+from kfm_pipelines.operations.retention.gc import collect_garbage, find_garbage, sweep
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.settings import load_settings
+from kfm_pipelines.stages.publish import gc_roots
+from kfm_pipelines.state import transactions
+from kfm_pipelines.state.keys import Claims
+from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.fixtures.runs.batches import (
+    Told,
+    applied,
+    followed,
+    forget_leases,
+    hear,
+    publish,
+    stage,
+    storing_in,
+    told,
+    tree,
+)
+from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.stores.stops import InterruptedStore, Stopped
+
+EVERYTHING = ("catalog", "objects", "processed", "work")
+
+
+def layout(site: Site) -> Layout:
+    return Layout(site.dataset.pipeline)
+
+
+def publish_turn(site: Site, hour: int, turn: int = 0) -> Told:
+    new = told(site, hour=hour, turn=turn)
+    hear(site.workshop, new)
+    publish(site.workshop, site.dataset, [new.key], f"run-{uuid4()}")
+    return new
+
+
+def stop_before_swap(site: Site, hour: int) -> str:
+    """A publication whose process is gone when all its objects are kept and its Item is not yet swapped."""
+    new = told(site, hour=hour)
+    hear(site.workshop, new)
+
+    def stop() -> None:
+        raise Stopped
+
+    with storing_in(site.workshop, InterruptedStore(site.workshop.store, "swap", stop)), pytest.raises(Stopped):
+        publish(site.workshop, site.dataset, [new.key], f"run-{uuid4()}")
+    forget_leases(site.workshop)
+    return new.key
+
+
+def give_up(site: Site, key: str) -> None:
+    claim = Claims(site.workshop.database, "a-run-that-gives-up", 60).take(key)
+    intent = transactions.close_abandoned(site.workshop.database, claim)
+    assert intent is not None
+    transactions.give_up_intent(site.workshop.database, claim, intent, "it must not be")
+    transactions.hand_back(site.workshop.database, claim, delay=0, reason="given up")
+
+
+def item_of(site: Site, key: str) -> str | None:
+    return followed(site.workshop.store, layout(site).item(key))
+
+
+def keep_document(site: Site, data: bytes, kind: str = "json") -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    path = f"objects/sha256/{digest[:2]}/{digest}.{kind}"
+    site.workshop.store.write(path, data)
+    return path
+
+
+def history_item(path_of_object: str) -> bytes:
+    return json.dumps({"type": "Feature", "assets": {"x": {"href": f"../../../../{path_of_object}"}}}).encode()
+
+
+def test_what_somebody_refers_to_or_owns_stays_and_the_rest_goes(site: Site) -> None:
+    store = site.workshop.store
+    old = publish_turn(site, 0)
+    publish_turn(site, 0, turn=1)
+    intended = stop_before_swap(site, 1)
+    waiting = told(site, hour=2)
+    hear(site.workshop, waiting)
+    stage(site.workshop, site.dataset, [waiting.key], "a-run-that-is-at-it")
+
+    sbom = keep_document(site, b"what was installed then")
+    named = {"kind": "kfm-run-manifest", "environment": {"sbom": {"sha256": sbom.split("/")[-1].partition(".")[0]}}}
+    manifest = keep_document(site, json.dumps(named).encode())
+    store.write(f"catalog/usgs-streamflow/history/{old.key}/7.json", history_item(manifest))
+    kept_longer = ("work/restricted/red/usgs-streamflow/k/1/x", "work/restricted/shadow/usgs-streamflow/k/v.parquet")
+    of_nobody_known = f"work/staged/usgs-streamflow/{site.key(99)}/1/item.json"
+    not_yet_begun = f"work/staged/usgs-streamflow/{old.key}/99/item.json"
+    for path in (*kept_longer, of_nobody_known, not_yet_begun):
+        store.write(path, b"x")
+    stays = tree(store, *EVERYTHING)
+
+    nobodys = [keep_document(site, b"nobody's data", "parquet"), keep_document(site, b"{}"), keep_document(site, b"no")]
+    over = [f"work/{tier}/usgs-streamflow/{old.key}/1" for tier in ("masked", "restricted", "staged")]
+    for folder in over:
+        store.write(f"{folder}/table.parquet", b"left behind")
+
+    found = find_garbage(site.workshop)
+    assert (found.objects, found.folders, found.refused) == (tuple(sorted(nobodys)), tuple(over), None)
+    collected = collect_garbage(site.workshop)
+    assert (sorted(collected.objects), collected.folders, collected.left) == (sorted(nobodys), tuple(over), 0)
+    assert tree(store, *EVERYTHING) == stays
+
+    publish(site.workshop, site.dataset, [intended], "a-run-after")
+    assert item_of(site, intended)
+    assert applied(site.workshop) == {old.key: 2, intended: 1}
+    assert find_garbage(site.workshop).objects == ()
+
+
+def test_what_was_given_up_and_what_was_withdrawn_goes(site: Site) -> None:
+    store = site.workshop.store
+    key = publish_turn(site, 0).key
+    # All but the list of what is installed, which is every revision's.
+    of_the_first = set(store.paths("objects")) - {layout(site).document(environment_facts().sbom)}
+    publish_turn(site, 0, turn=1)
+    published = tree(store, "objects")
+
+    give_up(site, stop_before_swap(site, 1))
+    given_up = set(store.paths("objects")) - set(published)
+    assert len(given_up) >= 3
+    assert set(collect_garbage(site.workshop).objects) == given_up
+    assert tree(store, "objects") == published
+
+    # An exemption alone had let the first revision out, so its Item is taken out of the history.
+    site.workshop.database.execute(
+        """
+        INSERT INTO kfm.audit (actor, action, dataset, policy, key, digest)
+        SELECT 'somebody', 'exempted', 'usgs/streamflow', 'p', key, content_hash FROM kfm.revisions WHERE revision = 1
+        """
+    )
+    store.discard(f"catalog/usgs-streamflow/history/{key}/1.json")
+    assert set(collect_garbage(site.workshop).objects) == of_the_first
+    assert item_of(site, key)
+
+
+UNREADABLE = (
+    ("catalog/usgs-streamflow/items/{key}.json", b'{"type": "Feature", "as', "cannot be read, so nobody knows"),
+    ("catalog/usgs-streamflow/items/{key}.json", b"[]", "cannot be read, so nobody knows"),
+    ("catalog/usgs-streamflow/history/{key}/9.json", b"{}", "cannot be read, so nobody knows"),
+    ("catalog/usgs-streamflow/history/{key}/9.json", b'{"type": "Feature"}', "refers to no object"),
+    ("{manifest}", b'{"kind": "kfm-run-manifest"}', "holds other bytes than its name says"),
+)
+
+
+def test_when_it_is_not_known_what_a_document_refers_to_no_object_goes(site: Site) -> None:
+    store = site.workshop.store
+    key = publish_turn(site, 0).key
+    [row] = site.fetch("SELECT detail->'records'->>'run_manifest.json' AS digest FROM kfm.wal WHERE step = 'publish'")
+    nobodys, left_behind = keep_document(site, b"{}"), f"work/staged/usgs-streamflow/{key}/1/item.json"
+
+    for name, data, why in UNREADABLE:
+        path = name.format(key=key, manifest=layout(site).document(row["digest"]))
+        whole = store.read(path) if store.exists(path) else None
+        store.write(path, data)
+        store.write(left_behind, b"x")
+        collected = collect_garbage(site.workshop)
+        assert collected.refused is not None
+        assert path in collected.refused
+        assert why in collected.refused
+        assert collected.objects == ()
+        assert store.exists(nobodys)
+        assert not store.exists(left_behind)
+        said = CliRunner().invoke(kfm, ["gc", "--json"])
+        assert (said.exit_code, json.loads(said.stdout)["refused"]) == (1, collected.refused)
+        store.discard(path)
+        if whole is not None:
+            store.write(path, whole)
+
+    dry = CliRunner().invoke(kfm, ["gc", "--dry-run"])
+    assert (dry.exit_code, dry.stdout) == (0, f"{nobodys}\n1 objects and 0 work folders would be removed\n")
+    assert store.exists(nobodys)
+    said = CliRunner().invoke(kfm, ["gc", "--json"])
+    assert said.exit_code == 0
+    assert json.loads(said.stdout) == {
+        "dry_run": False, "objects": [nobodys], "folders": [], "left": 0, "refused": None
+    }  # fmt: skip
+    assert not store.exists(nobodys)
+
+
+def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector that comes then has to leave everything as it is, also what is garbage."""
+    monkeypatch.setattr(gc_roots, "LONGEST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(gc, "REFUSALS_IN_A_ROW", 2)
+    collector = Workshop(load_settings(site.environment))
+    nobodys = keep_document(site, b"{}")
+    new = told(site)
+    hear(site.workshop, new)
+    collected = []
+
+    def collect() -> None:
+        collected.append(collect_garbage(collector))
+
+    with storing_in(site.workshop, InterruptedStore(site.workshop.store, "swap", collect)):
+        publish(site.workshop, site.dataset, [new.key], "a-run")
+
+    assert [(one.objects, one.left) for one in collected] == [((), 1)]
+    assert item_of(site, new.key)
+    assert collect_garbage(collector).objects == (nobodys,)
+    collector.close()
+
+
+def test_what_becomes_somebodys_after_it_was_found_stays(site: Site) -> None:
+    """What was given up comes again: its objects are there already, so nothing is kept anew."""
+    key = stop_before_swap(site, 0)
+    give_up(site, key)
+    nobodys = keep_document(site, b"{}")
+    found = find_garbage(site.workshop)
+    assert len(found.objects) >= 4
+    publish(site.workshop, site.dataset, [key], "a-run-after")
+
+    assert sweep(site.workshop, found).objects == (nobodys,)
+
+    assert item_of(site, key)
+
+
+def test_a_publisher_that_comes_while_objects_are_removed_waits(site: Site) -> None:
+    """It has written its intent, and would find its object there, right before it goes."""
+    key = stop_before_swap(site, 0)
+    give_up(site, key)
+    publisher = Workshop(load_settings(site.environment))
+    batch = stage(publisher, site.dataset, [key], "a-run-after")
+    thread = threading.Thread(target=batch.publish, args=([key],))
+
+    def come() -> None:
+        thread.start()
+        thread.join(0.5)
+
+    store = site.workshop.store
+    # What is staged is owned; this is found as if it had been looked for before.
+    data = tuple(path for path in store.paths("objects") if path.endswith(".parquet"))
+    found = replace(find_garbage(site.workshop), objects=data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "holdings", lambda *_, **__: [])
+        with storing_in(site.workshop, InterruptedStore(store, "discard", come)):
+            sweep(site.workshop, found)
+    thread.join()
+
+    assert applied(site.workshop) == {key: 1}
+    assert item_of(site, key)
+    publisher.close()

@@ -1,0 +1,110 @@
+"""Extents are recomputed from the Items: a collection that says otherwise is told of and written anew."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kfm_pipelines.operations.scans.extents import recompute_extent
+from kfm_pipelines.operations.scans.nightly import Scanned
+from kfm_pipelines.operations.scans.tables import Kind, last_scan, scanning
+from kfm_pipelines.state.verdicts import latest_findings
+from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines_tests.fixtures.sites.published_site import STREAMFLOW, paths_of, replaced
+from kfm_pipelines_tests.fixtures.sites.site import Site
+
+
+def recomputed(site: Site, run_id: str = "a-run") -> Scanned:
+    return recompute_extent(site.workshop, site.dataset, run_id)
+
+
+def said(scanned: Scanned) -> list[tuple[str, str]]:
+    return [(one.finding.subject, one.finding.severity) for one in scanned.found]
+
+
+def spoil(site: Site, **changes: Any) -> bytes:
+    """Change the collection by hand; what it said before."""
+    path = paths_of(site, site.key())["collection"]
+    before = path.read_bytes()
+    path.write_bytes(json.dumps(json.loads(before) | changes).encode())
+    return before
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch, part: str) -> list[str]:
+    """Every path with this in it that is read from now on."""
+    paths: list[str] = []
+    read = FileStore.read
+
+    def counting(store: FileStore, path: str) -> bytes:
+        paths.extend([path] if part in path else [])
+        return read(store, path)
+
+    monkeypatch.setattr(FileStore, "read", counting)
+    return paths
+
+
+@pytest.mark.slow
+def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recomputed(site).keys == 0
+    for hour in range(2):
+        site.put(hour)
+    site.work()
+    path = paths_of(site, site.key())["collection"]
+    right = path.read_bytes()
+
+    clean = recomputed(site)
+    assert (clean.keys, clean.found) == (2, ())
+    assert path.read_bytes() == right
+
+    true = json.loads(right)["extent"]
+    for wrong in (
+        {"spatial": {"bbox": [[0.0, 0.0, 1.0, 1.0]]}, "temporal": true["temporal"]},
+        {"spatial": true["spatial"], "temporal": {"interval": [[None, None]]}},
+        {},
+    ):
+        spoil(site, extent=wrong)
+        assert said(recomputed(site, "spoilt")) == [("collection", "warn")]
+        assert path.read_bytes() == right
+        assert recomputed(site).found == ()
+    path.unlink()
+    assert said(recomputed(site)) == [("collection", "warn")]
+    assert path.read_bytes() == right
+
+    recorded = latest_findings(site.workshop.database, run_id="spoilt")
+    assert {(one.key, one.gate, one.rule, one.severity) for one in recorded} == {
+        (None, "extents", "extent-drift", "warn")
+    }
+    assert len(recorded) == 3
+    last = last_scan(site.workshop.database, Kind.EXTENTS, STREAMFLOW)
+    assert last is not None
+    assert (last.keys, last.errors, last.warnings) == (2, 0, 1)
+
+    # An Item is gone: the collection and the revisions know of an hour that no reader finds.
+    with replaced(paths_of(site, site.key(1))["item"], None):
+        lost = recomputed(site)
+        assert (lost.keys, said(lost)) == (1, [("collection", "warn"), ("database", "warn")])
+        assert path.read_bytes() == right
+    assert recomputed(site).found == ()
+
+    # An Item is something else: the others are compared all the same, and it is an error.
+    item = paths_of(site, site.key(1))["item"]
+    document = json.loads(item.read_bytes())
+    without_zone = {**document["properties"], "start_datetime": "2025-12-04T00:00:00"}
+    oddities: list[Any] = [[], 3, {}, {**document, "bbox": 3}, {**document, "bbox": {}}]
+    for odd in (*oddities, {**document, "properties": without_zone}):
+        with replaced(item, json.dumps(odd).encode()):
+            found = recomputed(site, "odd")
+        [first, *others] = found.found
+        assert (first.finding.rule, first.finding.severity) == ("item-readable", "error")
+        assert first.finding.subject == item.relative_to(site.data).as_posix()
+        assert {one.finding.rule for one in others} == {"extent-drift"}
+    assert len(latest_findings(site.workshop.database, run_id="odd", severity="error")) == 6
+    assert path.read_bytes() == right
+
+    read = count_reads(monkeypatch, "/items/")
+    spoil(site, extent={})
+    assert said(recomputed(site)) == [("collection", "warn")]
+    assert len(read) == 2
+
+    with scanning(site.workshop.database, Kind.EXTENTS, STREAMFLOW):
+        assert recomputed(site).note == "another extents scan of usgs/streamflow is under way"

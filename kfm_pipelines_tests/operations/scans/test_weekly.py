@@ -1,0 +1,263 @@
+"""The deep scan judges suites over many published keys at once, and its pages show nothing that is masked."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from kfm_pipelines.care import exempt
+from kfm_pipelines.care.published_table import CELL
+from kfm_pipelines.declarations import Quality
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.gates import schema_approval
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.operations.scans.nightly import Scanned, nightly_scan
+from kfm_pipelines.operations.scans.tables import Kind, last_scan, scanning
+from kfm_pipelines.operations.scans.weekly import Reach, deep_scan
+from kfm_pipelines.orchestration.resource import workshop_of_process
+from kfm_pipelines.producer.samples.sample import parquet
+from kfm_pipelines.producer.samples.streamflow import streamflow_table
+from kfm_pipelines.state.verdicts import latest_findings
+from kfm_pipelines_tests.fixtures.care.register import Register, sites
+from kfm_pipelines_tests.fixtures.declarations import change
+from kfm_pipelines_tests.fixtures.runs.candidates import declaration_path, declared_now
+from kfm_pipelines_tests.fixtures.sites.published_site import (
+    DROUGHT,
+    HERITAGE,
+    HOURS,
+    STREAMFLOW,
+    flipped,
+    paths_of,
+    publish_everything,
+    replaced,
+    revision_of,
+)
+from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
+
+pytestmark = pytest.mark.slow
+
+BETWEEN, IN_SET = "expect_column_values_to_be_between", "expect_column_values_to_be_in_set"
+
+
+@pytest.fixture(scope="module")
+def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    root = tmp_path_factory.mktemp("deep") / "site"
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+        publish_everything(opened)
+        yield opened
+
+
+def expecting(site: Site, name: str, *expectations: dict[str, Any], dataset: str = STREAMFLOW) -> Dataset:
+    """The dataset, as if it declared a deep suite with these expectations."""
+    path = site.workshop.settings.resources / "expectations" / f"{name}.json"
+    path.write_text(json.dumps({"name": name, "expectations": list(expectations)}))
+    declared = site.workshop.datasets[dataset]
+    return declared.model_copy(update={"quality": Quality(deep_suite=name)})
+
+
+def expectation(kind: str, severity: str = "critical", **arguments: Any) -> dict[str, Any]:
+    return {"type": kind, "kwargs": arguments, "severity": severity}
+
+
+def pages(site: Site, dataset: str) -> dict[str, str]:
+    folder = site.data / "reports" / "data-docs" / dataset.replace("/", "-")
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.html")}
+
+
+def rows_of(site: Site, *hours: int) -> int:
+    return sum(revision_of(site, site.key(hour)).rows for hour in hours)
+
+
+def scanned(site: Site, dataset: Dataset, run_id: str = "a-run", **how: Any) -> Scanned:
+    return deep_scan(site.workshop, dataset, run_id, **how)
+
+
+@pytest.mark.parametrize(("name", "keys"), [(STREAMFLOW, HOURS), (DROUGHT, 1)])
+def test_what_the_samples_publish_is_as_their_suites_expect(site: Site, name: str, keys: int) -> None:
+    before = site.tree()
+    found = scanned(site, site.workshop.datasets[name])
+    assert (found.keys, found.left, found.errors) == (keys, 0, 0)
+    assert site.tree() == before
+
+
+@pytest.mark.parametrize("name", [STREAMFLOW, DROUGHT, HERITAGE])
+def test_the_nightly_scan_finds_nothing_wrong_with_them(site: Site, name: str) -> None:
+    found = nightly_scan(site.workshop, site.workshop.datasets[name], "nightly", full=True)
+    assert found.keys > 0
+    assert found.found == ()
+
+
+def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
+    total = rows_of(site, *range(HOURS))
+    dataset = expecting(
+        site, "row-count", expectation("expect_table_row_count_to_equal", value=total), expectation(
+            "expect_table_row_count_to_be_between", "warning", min_value=total + 1
+        ),
+    )  # fmt: skip
+    found = scanned(site, dataset, "counted")
+    assert [(one.key, one.gate, one.finding.severity, one.finding.measured) for one in found.found] == [
+        (None, "deep", "warn", str(total))
+    ]
+    [recorded] = latest_findings(site.workshop.database, run_id="counted")
+    assert (recorded.dataset, recorded.key, recorded.gate, recorded.rule) == (
+        STREAMFLOW, None, "deep", "gx:expect_table_row_count_to_be_between"
+    )  # fmt: skip
+    last = last_scan(site.workshop.database, Kind.DEEP, STREAMFLOW)
+    assert last is not None
+    assert (last.keys, last.errors, last.warnings) == (HOURS, 0, 1)
+    assert last.detail == {"left": 0, "left_out": 0, "suites": ["row-count"], "rows": total, "data_docs": found.pages}
+
+
+def test_the_newest_keys_are_taken(site: Site) -> None:
+    newest = rows_of(site, HOURS - 1)
+    dataset = expecting(site, "newest", expectation("expect_table_row_count_to_equal", value=newest))
+    found = scanned(site, dataset, reach=Reach(rows=newest))
+    assert (found.keys, found.left, found.left_out, found.found) == (1, HOURS - 1, 0, ())
+    assert str(found).endswith(f"in 1 keys, {HOURS - 1} older ones not reached")
+    assert scanned(site, dataset, reach=Reach(rows=newest + 1)).errors == 1
+    assert scanned(site, dataset, reach=Reach(days=1)).keys == HOURS
+
+
+def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) -> None:
+    path = paths_of(site, site.key())["content"]
+    dataset = expecting(site, "changed", expectation("expect_table_row_count_to_be_between", min_value=1))
+    with replaced(path, flipped(path)):
+        found = scanned(site, dataset, "changed")
+    assert (found.keys, found.left, found.left_out) == (HOURS - 1, 0, 1)
+    assert {(one.key, one.gate, one.finding.severity) for one in found.found} == {(site.key(), "published", "error")}
+    assert "published-digest" in {one.finding.rule for one in found.found}
+    recorded = latest_findings(site.workshop.database, run_id="changed")
+    assert {(one.key, one.gate) for one in recorded} == {(site.key(), "published")}
+    assert len(recorded) == len(found.found)
+
+
+def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
+    for path in ("old-page.html", "validations/old/page.html"):
+        site.workshop.store.write(f"reports/data-docs/usgs-streamflow/{path}", b"old")
+    dataset = expecting(site, "some-gauges", expectation(BETWEEN, column="discharge_cfs", min_value=0, max_value=0.125))
+    found = scanned(site, dataset, "run-of-pages")
+    assert found.pages == f"{site.workshop.store.url}/reports/data-docs/usgs-streamflow/index.html"
+    shown = pages(site, STREAMFLOW)
+    [result] = [name for name in shown if name.startswith("validations/some-gauges/run-of-pages/")]
+    assert set(shown) == {"index.html", "expectations/some-gauges.html", result}
+    assert result in shown["index.html"]
+    assert "not all held" in shown["index.html"]
+    for text in shown.values():
+        assert not re.search(r"""(src|href)\s*=\s*["']?https?:""", re.sub(r"<a\b[^>]*>", "", text))
+    for said in ("some-gauges", "Failed", "discharge_cfs", "0.125"):
+        assert said in shown[result]
+
+
+def test_great_expectations_is_asked_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from great_expectations.datasource.fluent.interfaces import Batch
+
+    validate, asked = Batch.validate, []
+
+    def counting(batch: Batch, *arguments: Any, **named: Any) -> Any:
+        asked.append(batch)
+        return validate(batch, *arguments, **named)
+
+    monkeypatch.setattr(Batch, "validate", counting)
+    scanned(site, expecting(site, "once", expectation("expect_table_row_count_to_be_between", min_value=1)))
+    assert len(asked) == 1
+
+
+def test_a_dataset_without_a_suite_is_left_alone(site: Site) -> None:
+    bare = site.dataset.model_copy(update={"quality": Quality()})
+    found = scanned(site, bare, "bare")
+    assert (found.keys, found.note) == (0, "usgs/streamflow declares no suite")
+    assert site.fetch("SELECT FROM kfm.scans WHERE run_id = 'bare'") == []
+
+
+def test_two_deep_scans_of_a_dataset_do_not_run_at_once(site: Site) -> None:
+    with scanning(site.workshop.database, Kind.DEEP, STREAMFLOW):
+        found = scanned(site, site.dataset)
+    assert found.note == "another deep scan of usgs/streamflow is under way"
+
+
+def test_pages_about_masked_data_have_no_values(site: Site) -> None:
+    """What they could show is published, and still the policy says that the data is sensitive."""
+    heritage = expecting(
+        site,
+        "heritage-words",
+        expectation(IN_SET, column="period", value_set=["another"]),
+        expectation("expect_column_max_to_be_between", column="latitude", max_value=1),
+        expectation("expect_column_distinct_values_to_be_in_set", column="condition", value_set=["another"]),
+        expectation("expect_column_mean_to_be_between", column="site_type", max_value=1),
+        dataset=HERITAGE,
+    )
+    found = scanned(site, heritage)
+    assert found.errors == 4
+    assert [one.finding.sample for one in found.found] == [""] * 4
+    shown = pages(site, HERITAGE)
+    [result] = [text for name, text in shown.items() if name.startswith("validations/heritage-words/")]
+    assert "Failed" in result
+    assert "period" in result
+    latitudes = {f"{value:.4f}"[:6] for value in published(site, HERITAGE).column("latitude").drop_null().to_pylist()}
+    for text in shown.values():
+        assert not re.search(r"\b(Archaic|Woodland|good|camp)\b|14XX", text)
+        assert not [value for value in latitudes if value in text]
+
+
+def test_pages_about_open_data_show_examples(site: Site) -> None:
+    scanned(site, expecting(site, "no-gauge", expectation(IN_SET, column="site_no", value_set=["another"])))
+    [result] = [text for name, text in pages(site, STREAMFLOW).items() if name.startswith("validations/")]
+    gauges = set(published(site, STREAMFLOW).column("site_no").to_pylist())
+    assert [gauge for gauge in gauges if gauge in result]
+
+
+def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) -> None:
+    """What is published is not masked then, and has other columns. The policy still says that it is sensitive."""
+    register = Register(site)
+    until = site.workshop.today() + timedelta(days=1)
+    exempt.exempt(site.workshop, HERITAGE, "", until, register.private_key, "to show that this works")
+    register.publish(sites(register.dataset, site_type=["Quillwort Hollow"] * 60))
+    assert "Quillwort Hollow" in published(site, HERITAGE).column("site_type").to_pylist()
+
+    assert nightly_scan(site.workshop, register.dataset, "exempted", full=True).found == ()
+    heritage = expecting(
+        site,
+        "heritage-exempted",
+        expectation(IN_SET, column="site_type", value_set=["another"]),
+        expectation("expect_column_values_to_not_be_null", column=CELL),
+        dataset=HERITAGE,
+    )
+    found = scanned(site, heritage)
+    assert [(one.finding.subject, one.finding.severity, one.finding.sample) for one in found.found] == [
+        ("site_type", "error", ""),
+        (CELL, "info", ""),
+    ]
+    shown = pages(site, HERITAGE)
+    assert [name for name in shown if name.startswith("validations/heritage-exempted/")]
+    assert not [name for name, text in shown.items() if "Quillwort" in text]
+
+
+def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -> None:
+    """They were published without the column, and nobody has said that they have to have it. Comes last: the dataset
+    keeps the column."""
+    column = {"name": "velocity", "type": "float64", "nullable": True, "description": "Speed of the water"}
+    path = declaration_path(site)
+    table = yaml.safe_load(path.read_text())["table"]
+    change(path, table={**table, "columns": [*table["columns"], column]})
+    dataset = declared_now(site)
+    workshop_of_process(site.workshop.settings).close()
+    workshop_of_process.cache_clear()
+    schema_approval.approve(site.workshop, dataset, "ana", "gauges measure it now")
+    assert nightly_scan(site.workshop, dataset, "approved", full=True).found == ()
+
+    sample = streamflow_table(START + timedelta(hours=HOURS))
+    site.put(HOURS, parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))
+    site.work()
+    found = scanned(site, dataset)
+    assert (found.keys, found.left_out, found.errors) == (1, HOURS, 0)
+
+
+def published(site: Site, dataset: str) -> pa.Table:
+    [path, *_] = (site.data / "processed" / dataset.replace("/", "-")).glob("*.parquet")
+    return pq.read_table(path)

@@ -1,0 +1,160 @@
+"""Rules and dashboard speak of what is told, promise what is promised, and lead to runbooks that exist."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfm_pipelines.operations.status.objectives import load_objectives
+from kfm_pipelines.settings import shipped
+from kfm_pipelines.telemetry.metrics.names import METRICS
+from kfm_pipelines_tests.fixtures.telemetry.alert_rules import RULES, alerts, rules
+from kfm_pipelines_tests.fixtures.telemetry.expressions import same, strangers
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = shipped("resources") / "dashboards" / "kfm.json"
+PROMISED = load_objectives(shipped("resources"))
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return found
+
+
+def shown() -> list[dict[str, Any]]:
+    return [panel for panel in panels() if panel["type"] != "row"]
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_speaks_of_what_is_told(rule: dict[str, Any]) -> None:
+    assert strangers(rule["expr"]) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("messages_total > 0", ["messages_total"]),
+        ('rate(retry_attempts_total{queue="q"}[5m])', ["retry_attempts_total{queue}"]),
+        ("sum by (flavour) (pipeline_success)", ["flavour"]),
+        ("pipeline_success / on (flavour) row_delta_pct", ["flavour"]),
+        ("processing_latency_seconds", ["processing_latency_seconds"]),
+        ("max_over_time(nothing[1h:5m])", ["nothing"]),
+    ],
+)
+def test_what_nobody_tells_is_found(expression: str, names: list[str]) -> None:
+    assert strangers(expression) == names
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: f"{alert['alert']}-{alert['labels']['severity']}")
+def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
+    said = alert["annotations"]
+    assert alert["labels"]["severity"] in ("page", "ticket")
+    assert set(said) == {"summary", "description", "runbook_url"}
+    assert re.fullmatch(r"docs/runbooks/[a-z-]+\.md", said["runbook_url"])
+    assert (ROOT / said["runbook_url"]).is_file()
+
+
+def test_every_alert_is_explained_with_its_runbook() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    for alert in alerts():
+        runbook = alert["annotations"]["runbook_url"].removeprefix("docs/")
+        [row] = [
+            line for line in page.splitlines() if line.startswith(f"| `{alert['alert']}` | {_severities(alert)} |")
+        ]
+        assert f"]({runbook})" in row
+    named = set(re.findall(r"`(Kfm[A-Za-z]+)`", page))
+    assert named == {alert["alert"] for alert in alerts()}
+
+
+def _severities(alert: dict[str, Any]) -> str:
+    same_name = [one["labels"]["severity"] for one in alerts() if one["alert"] == alert["alert"]]
+    return ", ".join(sorted(same_name))
+
+
+def test_the_rules_promise_what_is_promised() -> None:
+    found = {(rule.get("alert"), rule.get("labels", {}).get("severity")): rule["expr"] for rule in rules()}
+    for burn in PROMISED.burns:
+        assert same(
+            found["KfmErrorBudgetBurn", burn.severity],
+            f"kfm:burn_rate:{burn.short.label} > {burn.short.factor} and kfm:burn_rate:{burn.long.label} > "
+            f"{burn.long.factor} and increase(kfm:slo_all:sum[{burn.long.label}]) >= {PROMISED.events}",
+        )
+    most = PROMISED.objectives["duplicates"].budget
+    spike = f"kfm:duplicates:increase1h / (kfm:received:increase1h >= {PROMISED.events}) > {most}"
+    assert same(found["KfmDuplicateSpike", "ticket"], spike)
+    assert same(found["KfmDoubleApply", "page"], f"double_applies > {PROMISED.double_applies}")
+
+
+def test_budgets_and_windows_are_recorded_as_promised() -> None:
+    recorded = [rule for rule in rules() if "record" in rule]
+    budgets = {rule["labels"]["slo"]: rule["expr"] for rule in recorded if rule["record"] == "kfm:slo_budget"}
+    assert budgets == {name: f"vector({PROMISED.objectives[name].budget:g})" for name in ("success", "latency")}
+    windows = [rule["record"].rpartition(":")[2] for rule in recorded if rule["record"].startswith("kfm:burn_rate:")]
+    assert windows == [window.label for window in PROMISED.windows]
+    [slow] = [
+        rule["expr"] for rule in recorded if rule["record"] == "kfm:slo_bad:sum" and rule["labels"]["slo"] == "latency"
+    ]
+    [bound] = re.findall(r'le=~"(\d+)\(\\\\\.0\)\?"', slow)
+    assert float(bound) == PROMISED.latency_seconds
+    [buckets] = [metric.bounds for metric in METRICS if metric.name == "processing_latency_seconds"]
+    assert PROMISED.latency_seconds in buckets
+
+
+def test_the_page_says_the_same_numbers() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    for burn in PROMISED.burns:
+        assert f"| {burn.short.label} and {burn.long.label} | {burn.short.factor:g} | {burn.severity} |" in page
+    percents = {name: f"{objective.percent:g} %" for name, objective in PROMISED.objectives.items()}
+    for name, percent in percents.items():
+        assert re.search(rf"^\| {name} \|.*{percent}", page, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("panel", shown(), ids=lambda panel: panel["title"])
+def test_a_panel_says_what_it_shows_and_asks_for_what_is_told(panel: dict[str, Any]) -> None:
+    assert panel["description"]
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["datasource"]["uid"] == "${datasource}"
+    for target in panel["targets"]:
+        assert strangers(target["expr"]) == []
+        assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= {
+            label for metric in METRICS for label in metric.labels
+        }
+
+
+def test_the_dashboard_has_its_rows_and_nothing_overlaps() -> None:
+    document = json.loads(DASHBOARD.read_text())
+    assert document["schemaVersion"] >= 39
+    assert [one["type"] for one in document["templating"]["list"]] == ["datasource"]
+    rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
+    assert rows == ["At a glance", "Intake", "Work", "Gates and masking", "Time", "Energy", "Telemetry"]
+    taken = [
+        (x, y)
+        for panel in panels()
+        for at in [panel["gridPos"]]
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) < 24
+    assert len({panel["id"] for panel in panels()}) == len(panels())
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    asked = " ".join(target["expr"] for panel in shown() for target in panel["targets"])
+    left_out = {metric.name for metric in METRICS if metric.prometheus not in asked}
+    # The same in other words, and two that say little over time.
+    assert left_out == {
+        "event_dedup_hits",
+        "event_worker_carbon_g",
+        "sqs_fifo.body_hash.length_bytes",
+        "watermark_event_time_seconds",
+    }
+
+
+def test_the_rules_are_one_yaml_file_that_prometheus_would_load() -> None:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    assert len({group["name"] for group in groups}) == len(groups)
+    assert all(set(rule) <= {"record", "alert", "expr", "for", "labels", "annotations"} for rule in rules())

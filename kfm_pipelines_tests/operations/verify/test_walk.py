@@ -1,0 +1,320 @@
+"""Whoever has the folder and a public key can verify what is published; one changed byte is found and named."""
+
+import copy
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.catalog.documents import checksum
+from kfm_pipelines.catalog.trust.attestation import subjects_of
+from kfm_pipelines.catalog.trust.keys import Signer
+from kfm_pipelines.catalog.trust.seal import sealed
+from kfm_pipelines.catalog.trust.signer import write_with_seal
+from kfm_pipelines.cli.main import kfm
+from kfm_pipelines.errors import ObjectMissing, SettingsInvalid, SignatureRefused
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.operations.verify import Check, Origin, records, trust_from, verify_all, verify_key
+from kfm_pipelines.operations.verify.published_tree import Shelf
+from kfm_pipelines.operations.verify.records import statement_at
+from kfm_pipelines.operations.verify.release import Release
+from kfm_pipelines.operations.verify.tables import data_agrees
+from kfm_pipelines.producer.samples import streamflow_object, tribal_areas_object
+from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines.stores.layout import public_key
+from kfm_pipelines_tests.fixtures.care.register import KEY as HERITAGE
+from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
+from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
+
+NOBODY = Path("/nonexistent/signing.pem")
+COLLECTION = "catalog/usgs-streamflow/collection.json"
+AGREE = "manifest, Item and attestation agree"
+
+
+@pytest.fixture(scope="module")
+def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One key of every dataset, published, one of them twice; nobody may change it."""
+    root = tmp_path_factory.mktemp("verified") / "site"
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+        register = with_reviewer(opened)
+        opened.put()
+        name, data = tribal_areas_object(START)
+        s3_client().put_object(Bucket=opened.bucket, Key=name, Body=data)
+        register.put(sites(register.dataset))
+        opened.work()
+        register.approve()
+        opened.put(data=_less_a_row())
+        opened.work()
+        write_with_seal(opened.workshop, "catalog/usgs-streamflow/items.parquet", b"a snapshot")
+        yield opened
+
+
+def _less_a_row() -> bytes:
+    _, data = streamflow_object(START)
+    table, sink = pq.read_table(io.BytesIO(data)), io.BytesIO()
+    pq.write_table(table.slice(1), sink)
+    return sink.getvalue()
+
+
+@pytest.fixture
+def folder(site: Site, tmp_path: Path) -> Path:
+    """A copy of what is public: all that a stranger has."""
+    for tier in ("catalog", "objects", "processed", "reports/validation"):
+        shutil.copytree(site.data / tier, tmp_path / "copy" / tier)
+    return tmp_path / "copy"
+
+
+def failures(folder: Path, given: Path | None = None) -> list[Check]:
+    store = FileStore(folder)
+    trust = trust_from(store, NOBODY, given)
+    return [check for one in verify_all(store, trust) for check in one.failed]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def keys(site: Site) -> list[str]:
+    return [row["key"] for row in site.fetch("SELECT DISTINCT key FROM kfm.revisions ORDER BY key")]
+
+
+def items(folder: Path) -> list[str]:
+    return [path for path in files(folder) if "/items/" in path]
+
+
+def test_everything_that_is_published_can_be_verified(site: Site, folder: Path) -> None:
+    assert len(keys(site)) == len(items(folder)) == 3
+    assert failures(folder) == []
+
+
+def test_one_changed_byte_is_found_and_named(folder: Path) -> None:
+    unnoticed = []
+    for number, name in enumerate(files(folder)):
+        path = folder / name
+        path.chmod(0o644)
+        good = path.read_bytes()
+        position = number * 7919 % len(good)  # here and there
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        if name not in {check.file for check in failures(folder)}:
+            unnoticed.append((name, position))
+        path.write_bytes(good)
+    assert unnoticed == []
+    assert failures(folder) == []
+
+
+def test_a_file_that_is_gone_is_missed(folder: Path) -> None:
+    unnoticed = []
+    for name in files(folder):
+        if "usgs-streamflow" in name and not name.startswith("reports/"):  # those go after a time
+            (folder / name).rename(folder / "gone")
+            if failures(folder) == []:
+                unnoticed.append(name)
+            (folder / "gone").rename(folder / name)
+    assert unnoticed == []
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("catalog/usgs-streamflow/notes.json", "sealed"),
+        ("catalog/notes.txt", "sealed"),
+        ("processed/usgs-streamflow/another.parquet", "belongs to a key"),
+        ("objects/sha256/aa/aaaa.json", "object is what its name says"),
+        ("catalog/keys/another.pem", "public key"),
+        ("reports/validation/usgs-streamflow/another/1.json", "sealed"),
+    ],
+)
+def test_a_file_that_nothing_vouches_for_is_named(folder: Path, where: str, what: str) -> None:
+    (folder / where).parent.mkdir(parents=True, exist_ok=True)
+    (folder / where).write_text("{}")
+    assert [(check.file, check.what) for check in failures(folder)] == [(where, what)]
+
+
+def test_an_item_that_the_catalog_does_not_lead_to_is_named(site: Site, folder: Path) -> None:
+    collection = json.loads((folder / COLLECTION).read_bytes())
+    collection["links"] = [link for link in collection["links"] if link["rel"] not in ("item", "child")]
+    document = sealed(COLLECTION, json.dumps(collection).encode(), site.workshop.signer)
+    (folder / COLLECTION).write_bytes(document)
+
+    assert [(check.file, check.what) for check in failures(folder)] == [
+        (f"catalog/usgs-streamflow/items/{site.key()}.json", "reached from the root")
+    ]
+
+
+def test_a_document_counts_only_in_its_own_place(folder: Path) -> None:
+    shutil.copyfile(folder / "catalog/heritage-sites/collection.json", folder / COLLECTION)
+    assert COLLECTION in {check.file for check in failures(folder) if check.what == "sealed"}
+
+
+def test_what_somebody_else_signed_does_not_count(site: Site, folder: Path, tmp_path: Path) -> None:
+    """A forger can put a key of his own into the store, and sign a whole catalog with it."""
+    forger = Signer(Ed25519PrivateKey.generate())
+    (folder / public_key(forger.public.key_id)).write_bytes(forger.public.pem)
+    (folder / COLLECTION).write_bytes(sealed(COLLECTION, (folder / COLLECTION).read_bytes(), forger))
+    assert failures(folder) == []  # the key is there, and nobody said which one it should be
+
+    given = tmp_path / "public.pem"
+    given.write_bytes(site.workshop.signer.public.pem)
+    assert {check.file for check in failures(folder, given)} == {COLLECTION}
+    given.write_bytes(site.workshop.signer.public.pem + forger.public.pem)
+    assert failures(folder, given) == []
+
+
+def test_whose_key_it_was_is_told(site: Site, folder: Path, tmp_path: Path) -> None:
+    store, signer = FileStore(folder), site.workshop.signer
+    given = tmp_path / "public.pem"
+    given.write_bytes(signer.public.pem)
+    for signing_key, option, origin in (
+        (NOBODY, None, Origin.FOUND),
+        (site.workshop.settings.signing_key, None, Origin.OWN),
+        (NOBODY, given, Origin.GIVEN),
+    ):
+        trust = trust_from(store, signing_key, option)
+        assert not trust.proves_origin
+        assert verify_key(store, trust, site.key()).failed == ()
+        assert {trust.origins[key_id] for key_id in trust.used} == {origin}
+        assert trust.proves_origin == (origin is not Origin.FOUND)
+
+
+def test_the_digests_agree_wherever_they_are_written(site: Site) -> None:
+    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, NOBODY, None))
+    for key in keys(site):
+        layout_item = next(path for path in items(site.data) if path.endswith(f"/{key}.json"))
+        release = Release(shelf, layout_item, of_history=False)
+        data, item = release.shelf.facts(release.asset("data"))[0], release.shelf.facts(layout_item)[0]
+        provenance = release.shelf.facts(release.asset("provenance"))[0]
+        attestation, manifest = (
+            release.shelf.facts(release.attestation)[0],
+            release.shelf.facts(release.manifest_path)[0],
+        )
+
+        assert release.item["assets"]["data"]["file:checksum"] == checksum(data)
+        assert release.item["assets"]["provenance"]["file:checksum"] == checksum(provenance)
+        assert {name: one["sha256"] for name, one in release.manifest["outputs"].items()} == {
+            "data.parquet": data,
+            "item.json": item,
+            "provenance.jsonld": provenance,
+        }
+        assert sorted(subjects_of(statement_at(shelf, release.attestation)).values()) == sorted(
+            [data, item, provenance, manifest]
+        )
+        [entry] = site.fetch(f"SELECT * FROM kfm.ledger WHERE key = '{key}' ORDER BY txn DESC LIMIT 1")
+        assert (entry["content_hash"], entry["item_hash"]) == (data, item)
+        assert (entry["manifest_hash"], entry["attestation_hash"]) == (manifest, attestation)
+        assert (entry["rows"], entry["bytes"]) == tuple(
+            release.manifest["outputs"]["data.parquet"][name] for name in ("rows", "size")
+        )
+        pipeline = release.layout.pipeline
+        report = json.loads(site.workshop.store.read(f"reports/validation/{pipeline}/{key}/{entry['txn']}.json"))
+        judged = {gate["gate"]: gate["digest"] for gate in report["gates"]}
+        assert judged["schema"] == data
+        [published] = site.fetch(
+            f"SELECT detail FROM kfm.wal WHERE key = '{key}' AND step = 'publish' ORDER BY txn DESC LIMIT 1"
+        )
+        assert published["detail"]["records"] == {"run_manifest.json": manifest, "attestation.dsse.json": attestation}
+        assert judged["care"] == judged["integrity"] == judged["governance"]
+
+
+DISAGREEMENTS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Any]], object]]] = {
+    "rows": ("row count", lambda item, _: item["properties"].update({"table:row_count": 1})),
+    "a column": ("columns", lambda item, _: item["properties"]["table:columns"].pop()),
+    "a type": ("columns", lambda item, _: item["properties"]["table:columns"][0].update(type="date")),
+    "the box": ("bounding box", lambda item, _: item.update(bbox=[0.0, 0.0, 1.0, 1.0])),
+    "no box": ("bounding box", lambda item, _: item.pop("bbox")),
+    "the key": (AGREE, lambda item, _: item["properties"].update({"kfm:key": "another"})),
+    "the policy": (AGREE, lambda item, _: item["properties"].update({"kfm:policy": "another@1"})),
+    "the size": (AGREE, lambda item, _: item["assets"]["data"].update({"file:size": 1})),
+    "the config": (AGREE, lambda _, manifest: manifest.update(config={"sha256": "0" * 64})),
+    "an input": (AGREE, lambda _, manifest: manifest["inputs"][0].update(digest={"sha256": "0" * 64})),
+    "the commit": (AGREE, lambda _, manifest: manifest["source"].update(commit="0" * 40)),
+    "the software": (AGREE, lambda _, manifest: manifest["environment"]["sbom"].update(sha256="0" * 64)),
+    "an output": ("manifest names what is attested", lambda _, m: m["outputs"]["item.json"].update(sha256="0" * 64)),
+    "a field": ("manifest keeps to its schema", lambda _, manifest: manifest.update(host="kfm-1")),
+    "no warning": ("masking is told", lambda item, _: item["properties"].pop("anon:warning")),
+    "unmasked": ("nothing is masked", lambda _, manifest: manifest["policy"].update(masked=False)),
+}
+
+
+@pytest.mark.parametrize(("what", "change"), DISAGREEMENTS.values(), ids=DISAGREEMENTS)
+def test_documents_that_disagree_are_told_whoever_signed_them(
+    site: Site, what: str, change: Callable[[dict[str, Any], dict[str, Any]], object]
+) -> None:
+    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, NOBODY, None))
+    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", of_history=False)
+    item, manifest = copy.deepcopy(release.item), copy.deepcopy(release.manifest)
+
+    def failed() -> set[str]:
+        path, data = release.manifest_path, release.asset("data")
+        checks = [
+            *data_agrees(data, shelf.read(data), item),
+            *records.manifest_is_valid(path, manifest),
+            *records.outputs_agree(path, manifest, subjects_of(release.statement)),
+            *records.manifest_agrees(path, manifest, release.statement, item),
+            *records.masking_is_told(release.path, manifest, item),
+        ]
+        return {check.what for check in checks if not check.ok}
+
+    assert failed() == set()
+    change(item, manifest)
+    assert what in failed()
+
+
+def test_of_masked_data_the_manifest_tells_nothing_to_guess_by(site: Site) -> None:
+    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, NOBODY, None))
+    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", of_history=False)
+    assert release.manifest["policy"]["masked"] is True
+    for one in release.manifest["inputs"]:
+        assert (one["etag"], one["size"], list(one["digest"])) == (None, None, ["hmacSha256"])
+
+
+def run(*arguments: str, **environ: str) -> tuple[int, str]:
+    unset = ("KFM_POSTGRES_URL", "KFM_STORE_URL", "KFM_SIGNING_KEY", "KFM_VERIFY_KEY")
+    variables: dict[str, str | None] = {**dict.fromkeys(unset), "KFM_HOME": "/nonexistent"}
+    answer = CliRunner().invoke(kfm, ["verify", *arguments], env={**variables, **environ}, catch_exceptions=True)
+    if isinstance(answer.exception, Exception) and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    return answer.exit_code, answer.output
+
+
+def test_the_command_needs_the_folder_alone(site: Site, folder: Path, tmp_path: Path) -> None:
+    code, said = run(site.key(), "--store", str(folder))
+    assert code == 0
+    assert "attestation is signed" in said
+    assert "not who made them" in said
+
+    given = tmp_path / "public.pem"
+    given.write_bytes(site.workshop.signer.public.pem)
+    code, said = run("--all", "--store", folder.as_uri(), KFM_VERIFY_KEY=str(given))
+    assert code == 0
+    assert "3 keys" in said
+    assert "not who made them" not in said
+
+    (folder / f"processed/usgs-streamflow/{site.key()}.parquet").unlink()
+    code, said = run(site.key(), "--json", KFM_STORE_URL=folder.as_uri())
+    document = json.loads(said)
+    assert code == 1
+    assert not document["ok"]
+    assert any(f"processed/usgs-streamflow/{site.key()}.parquet" in check["found"] for check in document["failed"])
+
+
+def test_what_cannot_be_verified_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    assert run("--store", str(folder))[0] == 2
+    with pytest.raises(ObjectMissing, match="nothing is published"):
+        run("--all", "--store", str(tmp_path / "empty"))
+    with pytest.raises(ObjectMissing, match="is not published in"):
+        run("usgs-streamflow:kansas_statewide:none:1999-12-04T00Z:v1-0-0", "--store", str(folder))
+    with pytest.raises(SettingsInvalid, match="cannot be read"):
+        run("--all", "--store", str(folder), "--public-key", str(tmp_path / "none.pem"))
+    private = tmp_path / "private.pem"
+    private.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    with pytest.raises(SignatureRefused, match="holds a private key"):
+        run("--all", "--store", str(folder), "--public-key", str(private))

@@ -1,0 +1,192 @@
+"""The FIFO envelope: the same event is the same bytes, another event is others, and nonsense is refused at once."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import pytest
+import rfc8785
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfm_pipelines.declarations import EVENT_SOURCE
+from kfm_pipelines.errors import ProducerMistaken
+from kfm_pipelines.events import normalise
+from kfm_pipelines.producer.envelope import (
+    LONGEST_EVENT_SOURCE,
+    Envelope,
+    checked_group,
+    envelope,
+    object_envelope,
+    outgoing,
+)
+from kfm_pipelines.producer.messages import s3_notification
+from kfm_pipelines.settings import shipped
+
+WHEN = datetime(2025, 12, 4, tzinfo=UTC)
+SOURCE = "kfm.remote-sensing.landsat-refresh"
+KEY = "landsat-2025-12-04T00:00Z"
+PAYLOAD: dict[str, Any] = {"collection": "landsat", "tile": "p32r29"}
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+times = st.timedeltas(timedelta(0), timedelta(days=365 * 8000)).map(lambda after: EPOCH + after)
+keys = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=256)
+
+
+def landsat(**changes: Any) -> Envelope:
+    facts = {"event_source": SOURCE, "dedupe_key": KEY, "event_time": WHEN, "payload": PAYLOAD}
+    return envelope(**{**facts, **changes})
+
+
+def test_the_bytes_are_pinned() -> None:
+    """Another version of this code that writes other bytes would send every event in flight twice."""
+    assert landsat().body == (
+        '{"dedupe_key":"landsat-2025-12-04T00:00Z","event_id":"019ae6a8-9800-7fa5-9669-ca16e3e6b996",'
+        '"event_source":"kfm.remote-sensing.landsat-refresh","event_time":"2025-12-04T00:00:00.000Z",'
+        '"payload":{"collection":"landsat","tile":"p32r29"}}'
+    )
+
+
+@given(event_time=times, dedupe_key=keys)
+def test_the_event_id_is_a_uuid_of_version_7_that_says_when(event_time: datetime, dedupe_key: str) -> None:
+    known_as = UUID(landsat(event_time=event_time, dedupe_key=dedupe_key).event_id)
+    assert (known_as.version, known_as.variant) == (7, "specified in RFC 4122")
+    milliseconds = (event_time - EPOCH) // timedelta(milliseconds=1)
+    assert known_as.int >> 80 == milliseconds
+
+
+@given(event_time=times, dedupe_key=keys, tile=keys)
+def test_the_body_is_canonical_and_says_what_was_given(event_time: datetime, dedupe_key: str, tile: str) -> None:
+    event = landsat(event_time=event_time, dedupe_key=dedupe_key, payload={"tile": tile})
+    document = json.loads(event.body)
+    assert rfc8785.dumps(document).decode() == event.body
+    assert (document["event_id"], document["dedupe_key"], document["payload"]) == (
+        event.event_id,
+        dedupe_key,
+        {"tile": tile},
+    )
+
+
+def test_neither_the_order_of_the_payload_nor_the_offset_of_the_time_matters() -> None:
+    central = WHEN.astimezone(timezone(timedelta(hours=-6)))
+    assert landsat(payload=dict(reversed(PAYLOAD.items())), event_time=central).body == landsat().body
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dedupe_key": KEY + "x"},
+        {"event_source": "kfm.remote-sensing.landsat-replay"},
+        {"event_time": WHEN + timedelta(milliseconds=1)},
+    ],
+)
+def test_another_event_has_another_id_and_other_bytes(change: dict[str, Any]) -> None:
+    assert landsat(**change).event_id != landsat().event_id
+    assert landsat(**change).body != landsat().body
+
+
+def nested(levels: int) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for _ in range(levels):
+        document = {"in": document}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"event_source": "kfm.landsat"}, "event_source must be kfm.<domain>.<pipeline>"),
+        ({"event_source": "nasa.remote-sensing.landsat"}, "event_source must be"),
+        ({"event_source": "kfm.remote sensing.landsat"}, "event_source must be"),
+        ({"event_source": SOURCE + "\n"}, "event_source must be"),
+        ({"event_source": "kfm.hydro_.-x"}, "event_source must be"),
+        ({"event_source": "kfm.hydro.a--b"}, "event_source must be"),
+        ({"event_source": "kfm.a." + "b" * 195}, "at most 200 characters"),
+        ({"dedupe_key": ""}, "dedupe_key must be 1 to 256"),
+        ({"dedupe_key": "x" * 257}, "dedupe_key must be 1 to 256"),
+        ({"dedupe_key": "two\nlines"}, "dedupe_key must be"),
+        ({"dedupe_key": "half \ud800"}, "dedupe_key must be"),
+        ({"event_time": datetime(2025, 12, 4)}, "has no offset"),  # noqa: DTZ001 -- the mistake
+        ({"event_time": datetime(1969, 12, 31, tzinfo=UTC)}, "before 1970"),
+        ({"payload": [1]}, "payload must be an object"),
+        ({"payload": {"a": float("nan")}}, "canonical JSON"),
+        ({"payload": {"a": 2**60}}, "canonical JSON"),
+        ({"payload": {1: "a"}}, "canonical JSON"),
+        ({"payload": {"a": WHEN}}, "canonical JSON"),
+        ({"payload": {"a": "\ud800"}}, "canonical JSON"),
+        ({"payload": nested(5000)}, "canonical JSON"),
+        ({"payload": nested(70)}, "nested deeper"),
+        ({"payload": {"a": "x" * 1024 * 1024}}, "at most 1048576"),
+        ({"payload": {"a": "\uffff"}}, "SQS does not carry"),
+        ({"payload": {"Records": [{}] * 201}}, "at most 200 are read"),
+        ({"payload": {"event_source": SOURCE}}, "another FIFO envelope"),
+    ],
+)
+def test_what_no_reader_would_take_is_never_sent(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(ProducerMistaken, match=says):
+        landsat(**change)
+
+
+def test_a_source_is_what_the_contract_says() -> None:
+    schema = json.loads((shipped("resources") / "contracts" / "fifo-envelope-v1.schema.json").read_text())
+    source = schema["properties"]["event_source"]
+    pattern = source["pattern"].removeprefix("^").removesuffix(r"$(?!\n)")
+    assert (pattern, source["maxLength"]) == (EVENT_SOURCE, LONGEST_EVENT_SOURCE)
+
+
+sources = st.from_regex(r"kfm\.[a-z0-9_-]{1,12}\.[a-z0-9_-]{1,12}", fullmatch=True) | st.integers(190, 210).map(
+    lambda length: "kfm.a.".ljust(length, "b")
+)
+
+
+@given(sources, keys, times, st.dictionaries(st.sampled_from(["tile", "path", "source", "payload"]), keys))
+@settings(deadline=None)
+def test_whatever_is_sent_is_read(source: str, key: str, event_time: datetime, payload: dict[str, Any]) -> None:
+    try:
+        sent = envelope(source, key, event_time, payload)
+    except ProducerMistaken:
+        return
+    [notice] = normalise(sent.body)
+    assert notice.event_time == event_time.replace(microsecond=event_time.microsecond // 1000 * 1000)
+
+
+def test_an_objects_envelope_has_the_identity_of_s3s_own_notice() -> None:
+    facts: dict[str, Any] = {"bucket": "kfm-ingest", "object_key": "a b/é.parquet", "size": 3, "version_id": "v"}
+    event = object_envelope("kfm.usgs.streamflow", event_time=WHEN, etag='"e"', **facts)
+    [notice] = normalise(json.dumps(s3_notification(event_time=WHEN, etag="e", **facts)))
+
+    assert event.dedupe_key == notice.identity
+    assert event.payload == {
+        "event_id": event.event_id,
+        "source": "s3:ObjectCreated:Put",
+        "bucket": "kfm-ingest",
+        "key": "a b/é.parquet",
+        "etag": "e",
+        "version_id": "v",
+        "size": 3,
+        "event_time": "2025-12-04T00:00:00.000Z",
+    }
+
+
+def test_attributes_repeat_what_the_body_says_and_nothing_else() -> None:
+    assert outgoing(landsat()).attributes == {"event_source": SOURCE}
+    assert outgoing(landsat(), routing=["tile"]).attributes == {"event_source": SOURCE, "tile": "p32r29"}
+    with pytest.raises(ProducerMistaken, match="'priority' is not there"):
+        outgoing(landsat(), routing=["tile", "priority"])
+
+
+def test_a_pipeline_is_one_group_unless_told_otherwise() -> None:
+    assert outgoing(landsat()).group == SOURCE
+    assert outgoing(landsat(), group="p32r29").group == "p32r29"
+
+
+@pytest.mark.parametrize("group", ["", "two words", "é", "x" * 129, "tab\t", "line\n"])
+def test_a_group_that_sqs_refuses_is_refused_here(group: str) -> None:
+    with pytest.raises(ProducerMistaken, match="message group"):
+        checked_group(group)
+
+
+@pytest.mark.parametrize("group", ["x" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "usgs-streamflow"])
+def test_a_group_that_sqs_takes_is_taken(group: str) -> None:
+    assert checked_group(group) == group

@@ -1,0 +1,338 @@
+"""What is published can be made again, byte for byte, or it is said what has changed and nothing is published."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm_pipelines.care.signatures import create_private_key
+from kfm_pipelines.catalog.stac import item as stac
+from kfm_pipelines.energy.ledger import spent_by_key, spent_by_stage
+from kfm_pipelines.errors import ReplayRefused, ServiceUnavailable
+from kfm_pipelines.operations.verify import trust_from, verify_key
+from kfm_pipelines.parquet.parquet import write_published
+from kfm_pipelines.services import Workshop
+from kfm_pipelines.stages import batch
+from kfm_pipelines.stages import reproduce as reproduction
+from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.stages.compute import inputs
+from kfm_pipelines.stages.config import changes as configuration_changes
+from kfm_pipelines.stages.config import snapshot
+from kfm_pipelines.stages.config.key_config import KeyTerms, TermsOfKeys
+from kfm_pipelines.stages.publish import release
+from kfm_pipelines.stages.reproduce import REPRODUCED
+from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.state.wal import Outcome, Step
+from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.fixtures.runs.batches import Told, applied, hear, publish, stage, told
+from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
+from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until, last_of, plan_replay, whole_tree
+from kfm_pipelines_tests.fixtures.sites.site import START, Site
+
+DAYS = 31
+
+
+def with_days(site: Site) -> Site:
+    """The same site, where a key is a day."""
+    return declared_anew(site, "usgs-streamflow", lambda document: document["key"].update(window="day"))
+
+
+def a_day(site: Site, day: int) -> str:
+    """An object of the day, heard of; its key."""
+    key = f"usgs-streamflow:kansas_statewide:none:{START + timedelta(days=day):%Y-%m-%d}:v1-0-0"
+    hear(site.workshop, Told(key, site.s3_message(site.put(24 * day))))
+    return key
+
+
+def reproduce(workshop: Workshop, keys: Sequence[str], run_id: str = "again") -> str:
+    """One run of a replay over these keys; the replay's id."""
+    dataset = workshop.datasets["usgs/streamflow"]
+    replay = plan_replay(workshop, dataset.dataset, keys)
+    publish(workshop, dataset, keys, run_id, Purpose(replay=replay))
+    return replay
+
+
+@pytest.mark.slow
+def test_a_month_comes_back_byte_for_byte_in_an_empty_store(site: Site, tmp_path: Path) -> None:
+    site = with_days(site)
+    # Without a fixed time of day: what is told of a revision is when it was first published.
+    workshop = Workshop(replace(site.workshop.settings, source_date_epoch=None))
+    site = replace(site, workshop=workshop)
+    keys = [a_day(site, day) for day in range(DAYS)]
+    publish(workshop, site.dataset, keys, "first")
+    close_until(workshop, site.dataset.dataset, START + timedelta(days=DAYS))
+    before = whole_tree(site.data)
+    assert len([path for path in before if path.startswith("processed/")]) == DAYS
+    assert len([path for path in before if path.startswith("ingest/events/")]) == DAYS
+
+    site.data.rename(tmp_path / "lost")
+    workshop.announced.clear()  # as in another process
+    replay = reproduce(workshop, keys)
+    after = whole_tree(site.data)
+    assert sorted(after) == sorted(before)
+    assert [path for path in after if after[path] != before[path]] == []
+    assert applied(workshop) == dict.fromkeys(keys, 2)
+    assert {row["revision"] for row in site.fetch("SELECT revision FROM kfm.revisions")} == {1}
+
+    # Now that it is there, making it again changes nothing.
+    reproduce(workshop, keys, "and again")
+    assert {(last_of(workshop, key).outcome, last_of(workshop, key).detail["reason"]) for key in keys} == {
+        (Outcome.SKIPPED, REPRODUCED)
+    }
+    assert whole_tree(site.data) == after
+    assert not list((site.data / "work").rglob("*.parquet"))
+    begun = site.fetch(f"SELECT count(*) AS n FROM kfm.wal WHERE step = 'begin' AND detail->>'replay' = '{replay}'")
+    assert begun == [{"n": 2 * DAYS}]
+    spent = spent_by_key(workshop.database, replay)
+    assert spent.keys() == set(keys)
+    workshop.close()
+
+
+@pytest.fixture
+def published(site: Site) -> Site:
+    """A site with one key published and its window closed."""
+    hear(site.workshop, told(site))
+    publish(site.workshop, site.dataset, [site.key()], "first")
+    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
+    return site
+
+
+def refused(site: Site, workshop: Workshop | None = None) -> str:
+    """Why its key cannot be reproduced. Nothing has come of it but an entry in the log."""
+    before, workshop = whole_tree(site.data), workshop or site.workshop
+    keys = site.fetch("SELECT key, attempts, due_at, owner FROM kfm.keys")
+    reproduce(workshop, [site.key()])
+    last = last_of(workshop, site.key())
+    assert (last.outcome, last.detail["refused"]) == (Outcome.FAILED, True)
+    assert whole_tree(site.data) == before
+    assert not list((site.data / "work").rglob("*.parquet"))
+    assert site.fetch("SELECT key, attempts, due_at, owner FROM kfm.keys") == keys
+    assert site.fetch("SELECT * FROM kfm.dead_letters") == []
+    return str(last.detail["reason"]).removeprefix(f"{site.key()}: cannot be reproduced: ")
+
+
+def is_reproduced(site: Site, workshop: Workshop | None = None) -> bool:
+    reproduce(workshop or site.workshop, [site.key()])
+    return last_of(site.workshop, site.key()).detail.get("reason") == REPRODUCED
+
+
+def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, now = published, snapshot.environment_document(published.workshop.settings.store_url)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"libraries": {**now["libraries"], "pyarrow": "26.0.0"}}, f"pyarrow {now['libraries']['pyarrow']} -> 26.0.0"),
+        ({"libraries": {**now["libraries"], "made-up": "1"}}, "made-up not installed -> 1"),
+        ({"python": "3.14.0"}, f"python {now['python']} -> 3.14.0"),
+        ({"commit": "f" * 40}, f"commit {now['commit'] or 'unknown'} -> {'f' * 40}"),
+        ({"storage": {"bucket": "other", "region": None}}, "storage.bucket unknown -> other"),
+    ]
+    for changed, said in changes:
+        with monkeypatch.context() as patch:
+            document = now | changed
+            patch.setattr(configuration_changes, "environment_document", lambda _, document=document: document)
+            assert refused(site) == said
+
+    policy = site.workshop.settings.resources / "policies" / "not-sensitive.yaml"
+    text = policy.read_text()
+    policy.write_text(text.replace("version: 2", "version: 3"))
+    assert refused(site, Workshop(site.workshop.settings)) == "the policy was not-sensitive@2 and is not-sensitive@3"
+    policy.write_text(text)
+
+    # Whatever else the key is due for, it stays due for.
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    other_key = site.root / "other.pem"
+    create_private_key(other_key)
+    signing = Workshop(replace(site.workshop.settings, signing_key=other_key))
+    assert refused(site, signing).startswith("it was signed with key ")
+
+    anew = declared_anew(site, "usgs-streamflow", lambda document: document.update(title="Rivers"))
+    assert refused(site, anew.workshop) == "the declaration's title has changed"
+    # What shapes no bytes is no change.
+    declared_anew(site, "usgs-streamflow", lambda document: document.update(title=site.dataset.title))
+    anew = declared_anew(site, "usgs-streamflow", lambda document: document["tags"].update(cadence="often"))
+    assert is_reproduced(site, anew.workshop)
+
+
+def test_an_object_that_has_changed_is_named(site: Site) -> None:
+    """S3 keeps versions: what was overwritten is still there for whoever names its version."""
+    pinned, unpinned = site.put(0), site.put(1)
+    hear(site.workshop, Told(site.key(0), site.s3_message(pinned)))
+    hear(site.workshop, Told(site.key(1), site.s3_message(unpinned, version_id=None)))
+    keys = [site.key(hour) for hour in range(2)]
+    publish(site.workshop, site.dataset, keys, "first")
+    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
+    site.put(0, b"something else")
+    site.put(1, b"x" * unpinned.size)
+
+    reproduce(site.workshop, keys)
+    assert last_of(site.workshop, keys[0]).detail["reason"] == REPRODUCED
+    reason = last_of(site.workshop, keys[1]).detail["reason"]
+    assert f"s3://{site.bucket}/{unpinned.object_key} has ETag " in reason
+    assert f"; the event promised {unpinned.etag}" in reason
+
+    # Heard of, it is an input that waits; what was published is not what would be made now.
+    hear(site.workshop, told(site, turn=2))
+    reproduce(site.workshop, keys[:1], "third")
+    reason = last_of(site.workshop, keys[0]).detail["reason"]
+    assert "was written again with" in reason
+    [row] = site.fetch(f"SELECT due_at IS NOT NULL AS due FROM kfm.keys WHERE key = '{keys[0]}'")
+    assert row["due"]
+    assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE state = 'received'") == [{"n": 1}]
+    # One that has failed is not tried again because of a replay.
+    for state in ("started", "failed"):
+        site.workshop.database.execute(
+            "UPDATE kfm.inbox SET state = %(state)s WHERE state IN ('received', 'started')", {"state": state}
+        )
+    reproduce(site.workshop, keys[:1], "fourth")
+    assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE state = 'failed'") == [{"n": 1}]
+
+
+def test_an_older_version_is_reproduced_after_another_was_declared(published: Site, tmp_path: Path) -> None:
+    site = published
+    before = whole_tree(site.data)
+
+    def declare(document: dict[str, Any]) -> None:
+        document["key"]["transform_version"] = "v2-0-0"
+        document["title"] = "Rivers"
+
+    anew = declared_anew(site, "usgs-streamflow", declare)
+    assert is_reproduced(site, anew.workshop)
+    site.data.rename(tmp_path / "lost")
+    anew.workshop.announced.clear()
+    reproduce(anew.workshop, [site.key()], "restoring")
+    assert last_of(site.workshop, site.key()).outcome is Outcome.APPLIED
+    # But for what tells of the dataset as it is declared now.
+    after = whole_tree(site.data)
+    assert sorted(after) == sorted(before)
+    differing = {path.rsplit("/", 1)[-1] for path in after if after[path] != before[path]}
+    assert differing <= {"collection.json", "dcat.jsonld", "catalog.json"}
+
+
+def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> None:
+    """Events that are delivered after others may show either; a release tells which of its inputs were late."""
+    site, database = published, published.workshop.database
+    [row] = site.fetch("SELECT asset_uri FROM kfm.inbox")
+    database.execute(
+        "INSERT INTO kfm.late (identity, key, dataset, rule, state)"
+        " SELECT identity, key, dataset, 'patch', 'applied' FROM kfm.inbox"
+    )
+    assert refused(site) == f"{row['asset_uri']} is late"
+    publish(site.workshop, site.dataset, [site.key()], "as late")
+    assert is_reproduced(site)
+    database.execute("DELETE FROM kfm.late")
+    assert refused(site) == f"{row['asset_uri']} is not late any more"
+
+
+def test_of_a_lost_store_only_the_last_revision_comes_back_and_it_is_said(published: Site, tmp_path: Path) -> None:
+    site, key = published, published.key()
+    for turn in (1, 2):
+        hear(site.workshop, told(site, turn=turn))
+        publish(site.workshop, site.dataset, [key], f"turn {turn}")
+    assert last_of(site.workshop, key).detail == {"revision": 3}
+    item = (site.data / Layout(site.dataset.pipeline).item(key)).read_bytes()
+    site.data.rename(tmp_path / "lost")
+    site.workshop.announced.clear()  # as in another process
+    reproduce(site.workshop, [key])
+    assert (site.data / Layout(site.dataset.pipeline).item(key)).read_bytes() == item
+    assert last_of(site.workshop, key).detail == {
+        "revision": 3,
+        "reason": "revision 3; 2 revisions from 1 to 2 are not in the store any more and not restored",
+    }
+    trust = trust_from(site.workshop.store, site.workshop.settings.signing_key, None)
+    verified = verify_key(site.workshop.store, trust, key)
+    assert verified.failed == ()
+    assert [one.found for one in verified.checks if one.note] == [
+        "2 revisions from 1 to 2 are not there: taken back, or lost with a store of which only the last revision was "
+        "restored"
+    ]
+
+
+def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    hear(site.workshop, told(site))
+    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
+    reproduce(site.workshop, [site.key()])
+    assert "nothing of it is published" in last_of(site.workshop, site.key()).detail["reason"]
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyTerms, "as_detail", lambda *_: {})
+        publish(site.workshop, site.dataset, [site.key()], "as it was once")
+    assert "published before configurations were kept" in refused(site)
+
+
+def test_bytes_that_come_out_otherwise_are_refused(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason: the configuration is kept, but nobody can keep everything."""
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "write_published", lambda table, declared: write_published(table[1:], declared))
+        assert refused(published).startswith("its data comes out as ")
+    with monkeypatch.context() as patch:
+        patch.setattr(stac, "PROVENANCE_TITLE", "Something else")
+        assert refused(published).startswith("its Item comes out otherwise; its attestation.dsse.json comes out")
+    assert is_reproduced(published)
+
+
+def test_a_key_of_a_replay_is_not_made_due_by_its_failures(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replay asks for it again, or is paused, or has been cancelled."""
+
+    def away(*_: object) -> None:
+        raise ServiceUnavailable("S3 is away")
+
+    site, key = published, published.key()
+    replay = plan_replay(site.workshop, site.dataset.dataset, [key], mode="upgrade")
+    (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(inputs, "fetch", away)
+        failed = publish(site.workshop, site.dataset, [key], "unlucky", Purpose(replay=replay))
+    assert failed.notes == {key: "its replay asks again: S3 is away"}
+    assert last_of(site.workshop, key).detail == {"reason": "S3 is away", "again_in_seconds": None}
+    assert site.fetch("SELECT attempts, due_at FROM kfm.keys") == [{"attempts": 1, "due_at": None}]
+    publish(site.workshop, site.dataset, [key], "luckier", Purpose(replay=replay))
+    assert applied(site.workshop) == {key: 2}
+
+
+def test_a_publication_that_a_replay_began_is_completed_without_it(
+    published: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers may see half of it, and the replay may never be carried on."""
+
+    def away(*_: object) -> None:
+        raise ServiceUnavailable("the store is away")
+
+    site, key = published, published.key()
+    replay = plan_replay(site.workshop, site.dataset.dataset, [key], mode="upgrade")
+    (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "write_history", away)
+        failed = publish(site.workshop, site.dataset, [key], "unlucky", Purpose(replay=replay))
+    assert failed.notes[key].startswith("comes again in ")
+    assert last_of(site.workshop, key).step is Step.PUBLISH
+    assert site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys") == [{"due": True}]
+    # A replay that refuses it leaves it as due as it was.
+    site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "is_seen", lambda *_: False)
+        patch.setattr(TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
+        reproduce(site.workshop, [key])
+    assert site.fetch("SELECT due_at <= clock_timestamp() AS due FROM kfm.keys") == [{"due": True}]
+    assert site.work()["published"] == 1
+    begun = site.fetch("SELECT detail->>'replay' AS replay, txn FROM kfm.wal WHERE step = 'begin' ORDER BY id")
+    assert (begun[-1]["replay"], begun[-1]["txn"]) == (replay, last_of(site.workshop, key).txn)
+
+
+def test_what_a_key_costs_is_told_once(published: Site) -> None:
+    site, key = published, published.key()
+    replay = plan_replay(site.workshop, site.dataset.dataset, [key])
+    one = stage(site.workshop, site.dataset, [key], "again", Purpose(replay=replay))
+    stages = ["compute", "mask", "validate", "stage"]
+    assert list(spent_by_stage(site.workshop.database, "again")) == stages
+    assert one.care_shown([key]) == {}
+    entered = site.fetch(f"SELECT stage, key FROM kfm.energy WHERE replay = '{replay}' ORDER BY id")
+    assert entered == [{"stage": name, "key": key} for name in stages]
+
+
+def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:
+    with pytest.raises(ReplayRefused, match="there is no replay 'unheard-of'"):
+        Batch(site.workshop, site.dataset, "a-run", Purpose(replay="unheard-of"))
+    replay = plan_replay(site.workshop, "heritage/sites", [])
+    with pytest.raises(ReplayRefused, match=f"replay {replay} is of heritage/sites, not of usgs/streamflow"):
+        Batch(site.workshop, site.dataset, "a-run", Purpose(replay=replay))

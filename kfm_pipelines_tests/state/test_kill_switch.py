@@ -1,0 +1,212 @@
+"""The kill switch in the database: once `kill` has returned, no publication that could still swap is under way."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from kfm_pipelines.dispatch.tables import seconds_until_due
+from kfm_pipelines.errors import DatasetKilled, StillPublishing
+from kfm_pipelines.stages.publish.commit import publishing
+from kfm_pipelines.state import kill_switch
+from kfm_pipelines.state.database import LOCK_SECONDS, Database
+from kfm_pipelines.state.keys import Claim
+from kfm_pipelines_tests.fixtures.events.notices import declared
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
+
+DATASET = "usgs/streamflow"
+
+
+def kill(database: Database, reason: str = "wrong datum", **how: float) -> None:
+    kill_switch.kill(database, DATASET, "ada", reason, **how)
+
+
+def await_waiter(database: Database) -> None:
+    """Until a kill waits at the barrier."""
+    deadline = time.monotonic() + 10
+    while not database.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+        assert time.monotonic() < deadline, "no kill came to the barrier"
+        time.sleep(0.01)
+
+
+@contextmanager
+def killing(database: Database) -> Iterator[None]:
+    """A kill that waits at the barrier; it has returned at the end."""
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(kill, database)
+        await_waiter(database)
+        assert not under_way.done()
+        yield
+        under_way.result(timeout=10)
+
+
+def test_a_move_says_who_and_why_and_is_never_forgotten(database: Database) -> None:
+    assert kill_switch.killed(database) == {}
+    assert not kill_switch.unkill(database, DATASET, "ada", "never was")
+    kill(database)
+    kill_switch.kill(database, DATASET, "bob", "and wrong units")
+
+    [killed] = kill_switch.killed(database).values()
+    assert str(killed) == "usgs/streamflow is killed by bob: and wrong units"
+    assert kill_switch.unkill(database, DATASET, "ada", "mended")
+    assert kill_switch.killed(database) == {}
+    assert not kill_switch.unkill(database, DATASET, "ada", "mended")
+    moves = [(move.killed, move.actor, move.reason) for move in kill_switch.history(database, DATASET)]
+    assert moves == [(True, "ada", "wrong datum"), (True, "bob", "and wrong units"), (False, "ada", "mended")]
+
+
+def test_what_is_killed_cannot_be_published_and_others_can(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    kill(database)
+
+    with pytest.raises(DatasetKilled, match="killed by ada: wrong datum"), publishing(database, claim, DATASET):
+        pytest.fail("it was let in")
+    database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
+    with publishing(database, claim, "usda/soil"):
+        pass
+    database.execute("UPDATE kfm.keys SET dataset = %(dataset)s", {"dataset": DATASET})
+    kill_switch.unkill(database, DATASET, "ada", "mended")
+    with publishing(database, claim, DATASET) as locked:
+        locked.refuse_if_killed()
+
+
+def test_a_kill_waits_for_the_swap_under_way(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    with ThreadPoolExecutor(1) as pool:
+        with publishing(database, claim, DATASET):
+            under_way = pool.submit(kill, database)
+            await_waiter(database)
+            time.sleep(0.3)
+            assert not under_way.done()
+        under_way.result(timeout=10)
+
+
+def test_while_a_kill_waits_another_publication_is_refused_at_once(database: Database) -> None:
+    first, second = (claimed(database, known_key(database, hour)) for hour in (1, 2))
+    with publishing_in_background(database, first) as over, killing(database):
+        begun = time.monotonic()
+        with pytest.raises(DatasetKilled), publishing(database, second, DATASET):
+            pytest.fail("it was let in")
+        # It would be an attempt of the key's if it waited until the database lost patience.
+        assert time.monotonic() - begun < LOCK_SECONDS / 2
+        kill_switch.unkill(database, DATASET, "ada", "too soon")
+        with pytest.raises(DatasetKilled, match="a moment ago"), publishing(database, second, DATASET):
+            pytest.fail("it was let in")
+        over.set()
+    with publishing(database, second, DATASET):
+        pass
+
+
+def test_a_publication_under_way_sees_the_kill_before_its_swap(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    with ThreadPoolExecutor(1) as pool:
+        with publishing(database, claim, DATASET) as locked:
+            locked.refuse_if_killed()
+            under_way = pool.submit(kill, database)
+            await_waiter(database)
+            with pytest.raises(DatasetKilled):
+                locked.refuse_if_killed()
+        under_way.result(timeout=10)
+
+
+def test_what_readers_see_already_is_completed(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    kill(database)
+    with publishing(database, claim, DATASET, seen=True) as locked, pytest.raises(DatasetKilled):
+        locked.refuse_if_killed()  # should it have to be swapped after all
+
+
+def test_a_kill_does_not_wait_for_ever_and_says_what_for(database: Database) -> None:
+    claims = [claimed(database, known_key(database, hour)) for hour in (1, 2)]
+    with publishing(database, claims[0], DATASET), publishing(database, claims[1], DATASET):
+        with pytest.raises(StillPublishing, match="2 publications that had begun before were not over after 0 s"):
+            kill(database, wait_seconds=0.2)
+        assert DATASET in kill_switch.killed(database)
+    kill(database, wait_seconds=0.2)
+
+
+def test_two_kills_at_once_are_both_recorded_and_both_return(database: Database) -> None:
+    claim = claimed(database, known_key(database))
+    with ThreadPoolExecutor(2) as pool:
+        with publishing(database, claim, DATASET):
+            both = [pool.submit(kill, database, reason) for reason in ("one", "two")]
+            time.sleep(0.3)
+            assert not any(one.done() for one in both)
+        for one in both:
+            one.result(timeout=10)
+    assert sorted(move.reason for move in kill_switch.history(database, DATASET)) == ["one", "two"]
+
+
+def test_a_worker_does_not_wait_for_what_is_killed(database: Database) -> None:
+    known_key(database)
+    assert seconds_until_due(database, declared()) == 0
+    kill(database)
+    assert seconds_until_due(database, declared()) is None
+    assert [(killed.dataset, keys) for killed, keys in kill_switch.waiting(database)] == [(DATASET, 1)]
+
+
+def test_whether_a_run_can_have_met_the_switch(database: Database) -> None:
+    assert not kill_switch.was_killed_within(database, DATASET, 60)
+    kill(database)
+    assert kill_switch.was_killed_within(database, DATASET, 0)
+    kill_switch.unkill(database, DATASET, "ada", "mended")
+    assert kill_switch.was_killed_within(database, DATASET, 60)
+    assert not kill_switch.was_killed_within(database, DATASET, 0)
+
+
+def test_after_a_kill_has_returned_nothing_more_is_published(database: Database) -> None:
+    """Twenty rounds of four threads that publish one key after the other, and a kill at a moment of its own."""
+    claims = [claimed(database, known_key(database, hour)) for hour in range(4)]
+    for number in range(20):
+        published: list[int] = []
+        over = threading.Event()
+        with ThreadPoolExecutor(4) as pool:
+            threads = [pool.submit(_publish_on, database, claim, published, over) for claim in claims]
+            time.sleep(random.Random(number).uniform(0.02, 0.1))
+            kill(database)
+            at_return = len(published)
+            time.sleep(0.05)
+            over.set()
+            refused = sum(thread.result(timeout=20) for thread in threads)
+        assert len(published) == at_return
+        assert at_return > 0
+        assert refused > 0
+        kill_switch.unkill(database, DATASET, "ada", "next round")
+
+
+def _publish_on(database: Database, claim: Claim, published: list[int], over: threading.Event) -> int:
+    """Swap again and again; how often it was refused."""
+    refused = 0
+    while not over.is_set():
+        try:
+            with publishing(database, claim, DATASET) as locked:
+                locked.refuse_if_killed()
+                time.sleep(0.002)
+                published.append(claim.epoch)
+        except DatasetKilled:
+            refused += 1
+    return refused
+
+
+@contextmanager
+def publishing_in_background(database: Database, claim: Claim) -> Iterator[threading.Event]:
+    """A publication that goes on until the event is set."""
+    begun, over = threading.Event(), threading.Event()
+
+    def publish() -> None:
+        with publishing(database, claim, DATASET):
+            begun.set()
+            over.wait(20)
+
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(publish)
+        assert begun.wait(10)
+        try:
+            yield over
+        finally:
+            over.set()
+            under_way.result(timeout=10)

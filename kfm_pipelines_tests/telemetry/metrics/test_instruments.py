@@ -1,0 +1,102 @@
+"""Labels stay few, whatever senders make up; numbers that are none are not counted."""
+
+from pathlib import Path
+from threading import Thread
+from uuid import UUID
+
+import pytest
+
+from kfm_pipelines.telemetry.metrics.instruments import LONGEST_LABEL, MOST_SERIES, OTHER, Instruments
+from kfm_pipelines.telemetry.metrics.names import METRICS
+from kfm_pipelines.telemetry.metrics.reader import read_totals
+from kfm_pipelines.telemetry.metrics.totals import Totals
+from kfm_pipelines.telemetry.process import open_telemetry
+from kfm_pipelines_tests.fixtures.telemetry.signals import settings_in
+
+# What would name one thing, and could reach a label by mistake.
+IDENTITIES = [
+    "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0",
+    "s3://kfm-ingest/usgs/streamflow/2025/12/04/03.csv",
+    str(UUID(int=2**127 + 12345)),
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "9F86D081884C7D659A2FEAA0",
+    "arn:aws:sns:us-east-1:000000000000:kfm-ingest",
+    "d41d8cd98f00b204e9800998ecf8427e-12",
+    "sha256:9f86d081884c7d65",
+    "line\nbreak",
+    "\ud800",
+]
+NAMES = ["usgs/streamflow", "kfm-ingest.fifo", "t3f2a1b0c9d8e-dlq.fifo", "usgs/streamflow:kansas", "end_to_end", "0.95"]
+
+
+def told(home: Path, labels: list[str]) -> Totals:
+    telemetry = open_telemetry(settings_in(home))
+    for label in labels:
+        telemetry.metrics.count("messages_received_total", queue=label)
+    telemetry.close()
+    return read_totals(home / "telemetry")
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_nothing_that_names_one_thing_becomes_a_label(tmp_path: Path, identity: str) -> None:
+    assert told(tmp_path, [identity]).by_label("messages_received_total", "queue") == {OTHER: 1}
+    assert identity.encode(errors="replace") not in (tmp_path / "telemetry" / "metrics.jsonl").read_bytes()
+
+
+def test_names_become_labels(tmp_path: Path) -> None:
+    assert set(told(tmp_path, NAMES).by_label("messages_received_total", "queue")) == set(NAMES)
+
+
+def test_long_names_are_cut(tmp_path: Path) -> None:
+    name = "x" * 5000
+    assert told(tmp_path, [name]).by_label("messages_received_total", "queue") == {"x" * LONGEST_LABEL: 1}
+
+
+def test_names_without_end_count_together(tmp_path: Path) -> None:
+    names = [f"made-up-{number}" for number in range(5000)]
+    counted = told(tmp_path, names + names[:10]).by_label("messages_received_total", "queue")
+    assert len(counted) == MOST_SERIES + 1
+    assert counted[OTHER] == 5000 - MOST_SERIES
+    assert counted["made-up-3"] == 2
+
+
+def test_threads_do_not_make_more_series(tmp_path: Path) -> None:
+    telemetry = open_telemetry(settings_in(tmp_path))
+
+    def tell(who: int) -> None:
+        for number in range(400):
+            telemetry.metrics.count("messages_received_total", queue=f"{who}-{number}")
+
+    threads = [Thread(target=tell, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    telemetry.close()
+    totals = read_totals(tmp_path / "telemetry")
+    assert len(totals.counters["messages_received_total"]) <= MOST_SERIES + 1
+    assert totals.counter("messages_received_total") == 1600
+
+
+@pytest.mark.parametrize("labels", [{}, {"queue": "q", "key": "k"}, {"key": "k"}])
+def test_labels_that_are_not_declared_are_refused(labels: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="messages_received_total has the labels"):
+        Instruments(None).count("messages_received_total", 1, **labels)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_are_counted_as_dropped(tmp_path: Path, value: float) -> None:
+    telemetry = open_telemetry(settings_in(tmp_path))
+    telemetry.metrics.count("energy_kwh", value, dataset="d", method="m")
+    telemetry.metrics.observe("processing_latency_seconds", value, stage="mask")
+    telemetry.metrics.set("queue_depth_messages", value, queue="q")
+    telemetry.close()
+    totals = read_totals(tmp_path / "telemetry")
+    assert totals.counter("telemetry_dropped_total", signal="metric") == 3
+    assert totals.counter("energy_kwh") == 0
+    assert totals.gauge("queue_depth_messages") is None
+
+
+def test_no_metric_declares_a_label_for_what_is_without_end() -> None:
+    for metric in METRICS:
+        assert not {"key", "object", "object_key", "message_id", "event_id", "run_id", "trace_id"} & set(metric.labels)

@@ -1,0 +1,38 @@
+"""The page about metrics says what is declared, and what is declared is what OpenTelemetry and Prometheus take."""
+
+import re
+
+from kfm_pipelines.settings import PACKAGE
+from kfm_pipelines.telemetry.files import LINES_KEPT
+from kfm_pipelines.telemetry.metrics.instruments import LONGEST_LABEL, MOST_SERIES
+from kfm_pipelines.telemetry.metrics.names import METRICS
+
+PAGE = (PACKAGE.parent / "docs" / "metrics.md").read_text()
+
+
+def test_the_page_has_every_metric_and_no_other() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} | {metric.unit} "
+        f"| {metric.says} |"
+        for metric in METRICS
+    ]
+
+
+def test_the_page_has_the_limits() -> None:
+    assert f"beyond {MOST_SERIES} series" in PAGE
+    assert f"cut at {LONGEST_LABEL} characters" in PAGE
+    assert f"up to {LINES_KEPT} lines" in PAGE
+
+
+def test_names_are_unique_and_valid_for_prometheus() -> None:
+    shown = [metric.prometheus for metric in METRICS]
+    assert len(set(shown)) == len(shown)
+    assert all(re.fullmatch(r"[a-z_][a-z0-9_]*", name) for name in shown)
+    assert all(re.fullmatch(r"[a-z_]+", label) and label != "le" for metric in METRICS for label in metric.labels)
+
+
+def test_histograms_have_bounds_that_grow_and_nothing_else_has_any() -> None:
+    for metric in METRICS:
+        assert bool(metric.bounds) == (metric.kind == "histogram")
+        assert list(metric.bounds) == sorted(set(metric.bounds))

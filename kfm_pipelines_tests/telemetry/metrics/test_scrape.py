@@ -1,0 +1,242 @@
+"""Prometheus reads what all processes of a home have told, under the names declared, and nobody can block it."""
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.local.ports import answers, free_port
+from kfm_pipelines.telemetry.metrics.exposition import Exposition
+from kfm_pipelines.telemetry.metrics.instruments import MOST_SERIES
+from kfm_pipelines.telemetry.metrics.names import METRICS
+from kfm_pipelines.telemetry.metrics.scrape import MOST_CLIENTS, SECONDS_FOR_A_CLIENT, serve_metrics
+from kfm_pipelines.telemetry.process import open_telemetry
+from kfm_pipelines_tests.fixtures.telemetry.signals import append, count, settings_in
+
+
+def tell_everything(home: Path) -> None:
+    """Every metric once, with the names of its labels as their values."""
+    telemetry = open_telemetry(settings_in(home))
+    for metric in METRICS:
+        labels = {name: f'a "{name}" \\ of it' for name in metric.labels}
+        if metric.kind == "counter":
+            telemetry.metrics.count(metric.name, 3, **labels)
+        elif metric.kind == "gauge":
+            telemetry.metrics.set(metric.name, 0.5, **labels)
+        else:
+            telemetry.metrics.observe(metric.name, 300, **labels)
+    telemetry.close()
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    append(tmp_path, count(4))
+    with serve_metrics(tmp_path / "telemetry", free_port()) as url:
+        yield int(url.split(":")[2].partition("/")[0])
+
+
+def ask(port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_names_and_labels_are_those_declared(tmp_path: Path) -> None:
+    tell_everything(tmp_path)
+    text = Exposition(tmp_path / "telemetry").text().decode()
+    names = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    expected = set()
+    for metric in METRICS:
+        suffixes = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
+        expected |= {metric.prometheus + suffix for suffix in suffixes}
+    assert names == expected
+    families = {sample.name: sample for one in text_string_to_metric_families(text) for sample in one.samples}
+    for metric in METRICS:
+        sample = families[metric.prometheus + ("_sum" if metric.kind == "histogram" else "")]
+        assert sample.labels == {name: f'a "{name}" \\ of it' for name in metric.labels}
+        assert sample.value == {"counter": 3, "gauge": 0.5, "histogram": 300}[metric.kind]
+
+
+def test_every_metric_is_described_before_anybody_told_anything(tmp_path: Path) -> None:
+    lines = Exposition(tmp_path / "telemetry").text().decode().splitlines()
+    for metric in METRICS:
+        assert f"# HELP {metric.prometheus} {metric.says}" in lines
+        typed = metric.kind if metric.kind != "counter" or metric.name.endswith("_total") else "untyped"
+        assert f"# TYPE {metric.prometheus} {typed}" in lines
+
+
+def test_buckets_hold_everything_below_their_bound(tmp_path: Path) -> None:
+    telemetry = open_telemetry(settings_in(tmp_path))
+    for value in (0.001, 0.3, 0.4, 10**6):
+        telemetry.metrics.observe("processing_latency_seconds", value, stage="mask")
+    telemetry.close()
+    text = Exposition(tmp_path / "telemetry").text().decode()
+    for bound, below in (("0.005", 1), ("0.25", 1), ("0.5", 3), ("21600.0", 3), ("+Inf", 4)):
+        assert f'processing_latency_seconds_bucket{{le="{bound}",stage="mask"}} {below}.0' in text
+    assert 'processing_latency_seconds_count{stage="mask"} 4.0' in text
+
+
+def test_made_up_names_do_not_fill_the_exposition(tmp_path: Path) -> None:
+    append(tmp_path, *(count(1, queue=f"made-up-{number}") for number in range(3000)))
+    text = Exposition(tmp_path / "telemetry").text().decode()
+    assert text.count("messages_received_total{") == MOST_SERIES + 1
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_finds_nothing_to_object_to_but_the_names_demanded(tmp_path: Path) -> None:
+    tell_everything(tmp_path)
+    text = Exposition(tmp_path / "telemetry").text()
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+    said = checked.stderr.decode().splitlines()
+    assert checked.returncode in (0, 3), said  # 3: names it would choose otherwise
+    names = (
+        'should not have "_count" suffix',
+        "use base unit",
+        "abbreviated units",
+        'should not have "quantile" label',
+    )
+    assert all(any(name in line for name in names) for line in said), said
+
+
+def test_what_is_told_later_is_there_at_the_next_scrape(tmp_path: Path, port: int) -> None:
+    assert b'messages_received_total{queue="q"} 4.0' in ask(port)[1]
+    append(tmp_path, count(2))
+    assert b'messages_received_total{queue="q"} 6.0' in ask(port)[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/metrics/../metrics.jsonl", 404),
+        ("GET", "/../../../../etc/passwd", 404),
+        ("GET", "/metrics?name=x", 200),
+        ("POST", "/metrics", 501),
+        ("DELETE", "/metrics", 501),
+    ],
+)
+def test_there_is_one_thing_to_get(port: int, method: str, path: str, status: int) -> None:
+    answered, body = ask(port, method, path)
+    assert answered == status
+    assert (b"messages_received_total" in body) == (status == 200)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"G" * 100_000, b"GET /metrics HTTP/9\r\n\r\n"]
+)
+def test_nonsense_is_answered_or_cut_off_and_disturbs_nobody(port: int, nonsense: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS_FOR_A_CLIENT + 5) as client:
+        client.sendall(nonsense)
+        assert ask(port)[0] == 200
+
+
+@pytest.mark.slow
+def test_slow_and_silent_clients_keep_nobody_waiting(port: int) -> None:
+    """More of them than there may be: their time is over soon, whatever they send now and then."""
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            for _ in range(MOST_CLIENTS - 1)
+        ]
+        for client in clients:
+            client.sendall(b"GET /met")
+        began = time.monotonic()
+        assert ask(port)[0] == 200
+        assert time.monotonic() - began < 2
+        clients += [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(20)]
+        while time.monotonic() - began < SECONDS_FOR_A_CLIENT + 2:
+            for client in clients:
+                try:
+                    client.sendall(b"x")
+                except OSError:
+                    continue
+            time.sleep(0.5)
+        assert ask(port)[0] == 200
+        clients[0].settimeout(1)
+        assert clients[0].recv(1000) == b""
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with serve_metrics(tmp_path, free_port()) as url:
+        port = int(url.split(":")[2].partition("/")[0])
+        with serve_metrics(tmp_path, port, or_another=True) as other:
+            assert other != url
+        with pytest.raises(ServiceUnavailable, match=str(port)), serve_metrics(tmp_path, port):
+            pass
+
+
+@contextmanager
+def prometheus(folder: Path, target: str) -> Iterator[int]:
+    """A real server that scrapes the target every second; yields its port."""
+    folder.mkdir()
+    scrape = {"job_name": "kfm", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
+    (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": [scrape]}))  # JSON is YAML
+    port = free_port()
+    arguments = [
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "log").open("wb") as log, subprocess.Popen(arguments, stdout=log, stderr=log) as process:
+        try:
+            until(lambda: answers(port, "/-/ready"))
+            yield port
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def until(done: Any, seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := done()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+    return found
+
+
+def query(port: int, expression: str) -> list[tuple[dict[str, str], float]]:
+    url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        document = json.load(answer)
+    assert document["status"] == "success"
+    return [(one["metric"], float(one["value"][1])) for one in document["data"]["result"]]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed")
+def test_a_real_prometheus_has_every_value(tmp_path: Path) -> None:
+    tell_everything(tmp_path)
+    with (
+        serve_metrics(tmp_path / "telemetry", free_port()) as url,
+        prometheus(tmp_path / "prometheus", url.removeprefix("http://").partition("/")[0]) as port,
+    ):
+        until(lambda: query(port, "messages_received_total"))
+        for metric in METRICS:
+            name = metric.prometheus + ("_sum" if metric.kind == "histogram" else "")
+            [(labels, value)] = query(port, name)
+            assert value == {"counter": 3, "gauge": 0.5, "histogram": 300}[metric.kind], metric.name
+            told = {name: value for name, value in labels.items() if name not in ("__name__", "instance", "job")}
+            assert told == {name: f'a "{name}" \\ of it' for name in metric.labels}
+        [(_, share)] = query(port, "histogram_quantile(0.5, processing_latency_seconds_bucket)")
+        assert 180 <= share <= 300
+        append(tmp_path, count(60, "event_dedup_hits").replace(',"attributes":[{"key":"queue"', ',"x":[{"key":"queue"'))
+        append(tmp_path, count(6, queue="q"))
+        until(lambda: query(port, 'messages_received_total{queue="q"} == 6'))

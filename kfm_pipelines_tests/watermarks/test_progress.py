@@ -1,0 +1,138 @@
+"""How far streams have come: a function of the events, whatever order they came in, which never goes back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kfm_pipelines.declarations import Watermark
+from kfm_pipelines.watermarks.progress import Advance, Step, envelope, is_active, is_progress, sweep
+
+START = datetime(2025, 12, 4, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+RULE = Watermark(
+    partition="site", out_of_order=timedelta(hours=2), idle_after=timedelta(hours=3), skew=timedelta(hours=1)
+)
+
+Point = tuple[str, Advance]
+
+
+def at(hours: float, reached: float) -> Advance:
+    return Advance(START + hours * HOUR, START + reached * HOUR)
+
+
+def step(hours: float, watermark: float) -> Step:
+    return Step(START + hours * HOUR, START + watermark * HOUR)
+
+
+points = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c"]), st.builds(at, st.integers(0, 15), st.integers(-4, 18))), max_size=14
+)
+
+
+def all_at_once(told: Sequence[Point]) -> tuple[list[Point], list[Step]]:
+    counting = [(name, one) for name, one in told if is_progress(one.at, one.reached, RULE)]
+    names = sorted({name for name, _ in counting})
+    advances = [(name, one) for name in names for one in envelope(one for other, one in counting if other == name)]
+    return advances, sweep({}, None, advances, RULE)
+
+
+def by_definition(advances: Sequence[Point]) -> list[Step]:
+    """The least of the active streams, or the furthest of all; looked at whenever that can change."""
+    times = {one.at for _, one in advances} | {one.at + RULE.idle_after for _, one in advances}
+    steps: list[Step] = []
+    for time in sorted(times):
+        last = dict(sorted(((name, one) for name, one in advances if one.at <= time), key=lambda pair: pair[1].at))
+        active = [one.reached for one in last.values() if is_active(one, time, RULE)]
+        mark = (min(active) if active else max(one.reached for one in last.values())) - RULE.out_of_order
+        if not steps or mark > steps[-1].watermark:
+            steps.append(Step(time, mark))
+    return steps
+
+
+@dataclass
+class Followed:
+    """What is known after each event, reckoned only from where it changed."""
+
+    advances: list[Point] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def hear(self, name: str, new: Advance) -> None:
+        of_stream = [one for other, one in self.advances if other == name]
+        kept = envelope([*of_stream, new]) if is_progress(new.at, new.reached, RULE) else of_stream
+        if new not in kept or new in of_stream:
+            return
+        self.advances = [
+            *((other, one) for other, one in self.advances if other != name),
+            *((name, one) for one in kept),
+        ]
+        before = self._before(new.at)
+        known = [one for one in self.steps if one.at < new.at]
+        later = [(other, one) for other, one in self.advances if one.at >= new.at]
+        self.steps = [*known, *sweep(before, known[-1].watermark if known else None, later, RULE)]
+
+    def _before(self, time: datetime) -> Mapping[str, Advance]:
+        return dict(sorted((pair for pair in self.advances if pair[1].at < time), key=lambda pair: pair[1].at))
+
+
+@given(points, st.randoms(use_true_random=False))
+@settings(max_examples=300)
+def test_any_order_gives_the_same_advances_and_steps(told: list[Point], chance: object) -> None:
+    shuffled = [*told, *told[:3]]
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    followed = Followed()
+    for name, one in shuffled:
+        followed.hear(name, one)
+    advances, steps = all_at_once(told)
+    assert sorted(followed.advances) == advances
+    assert followed.steps == steps == by_definition(advances)
+
+
+@given(points)
+@example([("a", at(0, 0)), ("b", at(0, 10))])
+def test_it_never_goes_back_and_ends_at_the_furthest(told: list[Point]) -> None:
+    advances, steps = all_at_once(told)
+    times, marks = [one.at for one in steps], [one.watermark for one in steps]
+    assert times == sorted(set(times))
+    assert marks == sorted(set(marks))
+    if advances:
+        assert marks[-1] == max(one.reached for _, one in advances) - RULE.out_of_order
+
+
+@given(points, st.builds(at, st.integers(0, 15), st.just(500)))
+def test_what_is_dated_ahead_moves_nothing(told: list[Point], ahead: Advance) -> None:
+    assert all_at_once([*told, ("a", ahead)]) == all_at_once(told)
+
+
+@pytest.mark.parametrize(
+    ("made", "about", "counts"),
+    [
+        (START, START + HOUR, True),
+        (START, START + HOUR + timedelta(seconds=1), False),
+        (START, START - 10_000 * HOUR, True),
+        (datetime(9999, 1, 1, tzinfo=UTC), START, False),
+        (START, datetime(1, 1, 1, tzinfo=UTC), False),
+    ],
+)
+def test_what_counts_as_a_sign_of_progress(made: datetime, about: datetime, counts: bool) -> None:
+    assert is_progress(made, about, RULE) is counts
+
+
+def test_the_slowest_active_stream_holds_back_the_others_until_it_is_idle() -> None:
+    told = [("slow", at(0, 0)), ("fast", at(0, 8)), ("fast", at(2, 9)), ("fast", at(4, 10))]
+    assert sweep({}, None, told, RULE) == [step(0, -2), step(3, 7), step(4, 8)]
+
+
+def test_when_all_are_idle_the_furthest_counts() -> None:
+    told = [("near", at(2, 1)), ("far", at(1, 6))]
+    assert sweep({}, None, told, RULE) == [step(1, 4)]
+    assert sweep({}, None, [("near", at(1, 1)), ("far", at(1, 6))], RULE) == [step(1, -1), step(4, 4)]
+
+
+def test_a_stream_is_idle_when_it_has_not_advanced_for_so_long() -> None:
+    one = at(0, 0)
+    assert is_active(one, START + 3 * HOUR - timedelta(microseconds=1), RULE)
+    assert not is_active(one, START + 3 * HOUR, RULE)

@@ -1,0 +1,308 @@
+"""Watermarks in the database: the same whatever order events come in, and never back."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kfm_pipelines.declarations import Due, LateRule
+from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.state.database import Database, TransitionIllegal
+from kfm_pipelines.watermarks import steps
+from kfm_pipelines.watermarks.due import close_windows
+from kfm_pipelines.watermarks.late import review_lateness
+from kfm_pipelines.watermarks.progress import Sweep
+from kfm_pipelines.watermarks.queries import standing
+from kfm_pipelines.watermarks.streams import advance_watermarks
+from kfm_pipelines.watermarks.tick import keep_time
+from kfm_pipelines_tests.fixtures.runs.keys import new_database
+from kfm_pipelines_tests.fixtures.runs.streams import (
+    DATASET,
+    HOUR,
+    LATER,
+    RULE,
+    START,
+    checkpoints,
+    checkpoints_reckoned,
+    forget_all,
+    hear,
+    hours,
+    known,
+    reckoned,
+    streams,
+    told,
+)
+
+STREAMS = streams()
+
+
+@pytest.fixture(scope="module")
+def shared(stack: Stack, site_template: str) -> Iterator[Database]:
+    """One database for many examples, each of which begins by forgetting the one before."""
+    with new_database(stack, site_template) as opened:
+        yield opened
+
+
+def whole(database: Database) -> datetime | None:
+    return checkpoints(database).get("*")
+
+
+events = st.lists(
+    st.builds(
+        told,
+        about=st.integers(0, 18),
+        # Early, late, and now and then far ahead of everything.
+        made=st.one_of(st.integers(0, 20), st.integers(0, 20), st.sampled_from([-30, 45, 300, 90_000])),
+        site=st.sampled_from(["a", "a", "b", "c"]),
+        part=st.integers(0, 1),
+        change=st.sampled_from(["created", "created", "created", "deleted"]),
+    ),
+    min_size=1,
+    max_size=16,
+)
+
+
+@given(events, st.randoms(use_true_random=False), st.sampled_from(["patch", "replay", "quarantine"]))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_interleaving_ends_in_the_same_watermarks(
+    shared: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    events: list[IngestEvent],
+    chance: random.Random,
+    rule: LateRule,
+) -> None:
+    """Batches of any size, redelivered, told again with another time, by clocks that jump to and fro."""
+    datasets = streams(late=rule)
+    monkeypatch.setattr(
+        steps, "ADVANCES_AT_ONCE", chance.choice([1, 2, 1000])
+    )  # few, to stop where the steps go on as before
+    forget_all(shared)
+    retold = [replace(one, event_time=one.event_time + chance.choice([-5, 7]) * HOUR) for one in events[:2]]
+    arriving = [*events, *retold, *chance.choices(events, k=3)]
+    chance.shuffle(arriving)
+    highest: datetime | None = None
+    while arriving:
+        size = chance.randint(1, 5)
+        batch, arriving = arriving[:size], arriving[size:]
+        clock = hours(chance.choice([-100, 3, 9, 15, 21, 30]))
+        hear(shared, datasets, *batch, now=clock)
+        if chance.random() < 0.5:
+            keep_time(shared, datasets, now=clock)
+        mark = whole(shared)
+        assert highest is None or (mark is not None and mark >= highest)
+        highest = mark
+    keep_time(shared, datasets, now=LATER)
+
+    expected = reckoned([*events, *retold], datasets[DATASET])
+    assert known(shared) == expected
+    assert checkpoints(shared) == checkpoints_reckoned(expected, LATER, RULE)
+    assert shared.fetch("SELECT * FROM kfm.late_again") == []
+    [row] = shared.fetch(
+        """
+        SELECT count(*) FILTER (WHERE l.rule <> %(rule)s OR l.state <>
+                   CASE i.change WHEN 'created' THEN %(state)s ELSE 'applied' END) AS otherwise,
+               count(*) FILTER (WHERE (i.ready_at = 'infinity') IS DISTINCT FROM (l.state = 'held' OR NULL)) AS unheld
+        FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity
+        """,
+        {"state": "applied" if rule == "patch" else "held", "rule": rule},
+    )
+    assert row == {"otherwise": 0, "unheld": 0}
+
+
+def test_recording_advances_in_the_same_transaction(database: Database) -> None:
+    hear(database, STREAMS, told(3, 3), told(4, 4), now=hours(5))
+    assert checkpoints(database) == {"a": hours(2), "*": hours(2)}
+
+
+def test_an_event_from_the_future_moves_nothing(database: Database) -> None:
+    """Neither one about a time that had not come when it was made, nor one whose maker's clock is years ahead."""
+    hear(database, STREAMS, told(3, 3), now=hours(5))
+    before = checkpoints(database)
+    hear(database, STREAMS, told(400, 4), told(399_999, 400_000), now=hours(5))
+    keep_time(database, STREAMS, now=hours(6))
+    assert checkpoints(database) == before
+    hear(database, STREAMS, told(2, 6), now=hours(7))
+    assert known(database).late == {}
+
+
+def test_an_idle_stream_releases_the_rest_after_its_time_out(database: Database) -> None:
+    hear(database, STREAMS, told(2, 2, "slow"), told(8, 8, "fast"), told(9, 9, "fast"), now=hours(9))
+    idle = replace(told(8, 8.5, "slow"), partition="slow", granule_start=hours(8))
+    assert whole(database) == hours(7)  # the slow one was idle before the fast one came
+    hear(database, STREAMS, idle, told(11, 11, "fast"), now=hours(11))
+    assert whole(database) == hours(7)
+    assert advance_watermarks(database, STREAMS, hours(11.4)) == []
+    assert advance_watermarks(database, STREAMS, hours(11.5)) == [DATASET]
+    assert whole(database) == hours(9)
+
+
+def test_it_is_told_which_stream_holds_back_the_others(database: Database) -> None:
+    hear(database, STREAMS, told(2, 2, "slow"), told(3, 3, "fast"), told(0, 1, "gone"), now=hours(4))
+    found = standing(database, STREAMS[DATASET], hours(4.5))
+    assert (found.watermark, found.lag, found.held_back_by) == (hours(0), 4.5 * HOUR, "slow")
+    assert [(one.partition, one.active, one.watermark) for one in found.streams] == [
+        ("fast", True, hours(1)),
+        ("gone", False, hours(-2)),
+        ("slow", True, hours(0)),
+    ]
+    assert standing(database, STREAMS[DATASET], LATER).held_back_by is None
+
+
+def test_it_never_goes_back_also_after_a_restart(database: Database, stack: Stack) -> None:
+    hear(database, STREAMS, told(9, 9), now=hours(10))
+    database.close()  # the next statement opens new connections, as another process would
+    hear(database, STREAMS, told(4, 8.5, "b"), now=hours(-50))
+    keep_time(database, STREAMS, now=hours(-40))
+    assert checkpoints(database) == {"a": hours(7), "*": hours(7)}
+    with pytest.raises(TransitionIllegal, match="may not go back"):
+        database.execute("UPDATE kfm.checkpoints SET watermark = watermark - interval '1 s'")
+
+
+def test_only_what_changed_is_reckoned_again(database: Database) -> None:
+    """Steps before the event that came, and advances too, stay the very rows they were."""
+    hear(database, STREAMS, *(told(hour, hour) for hour in range(30)), now=LATER)
+    rows = "SELECT at, xmin::text FROM kfm.{} WHERE at < '2025-12-04T20:00Z' ORDER BY at"
+    before = [database.fetch(rows.format(table)) for table in ("advances", "watermark_steps")]
+    hear(database, STREAMS, told(21, 20.5), now=LATER)
+    assert [database.fetch(rows.format(table)) for table in ("advances", "watermark_steps")] == before
+    assert known(database) == reckoned([*(told(hour, hour) for hour in range(30)), told(21, 20.5)], STREAMS[DATASET])
+
+
+@pytest.mark.slow
+def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Database) -> None:
+    """In transactions of their own: none waits for another in a circle, the watermark only rises, nothing is missed."""
+    datasets = streams(late="replay", due=Due(when="on_close", wait=timedelta(days=900)))
+    all_events = [
+        told(about, about + delay, site, part)
+        for site in ("a", "b", "c")
+        for about in range(0, 40, 2)
+        for part, delay in ((0, 1), (1, 9 if about % 3 else 2))
+    ]
+    done, seen = threading.Event(), []
+
+    def recorder(seed: int) -> None:
+        chance = random.Random(seed)
+        arriving = chance.sample(all_events, len(all_events))
+        for start in range(0, len(arriving), 8):
+            hear(database, datasets, *arriving[start : start + 8], now=hours(chance.choice([10, 30, 60])))
+
+    def repeated(action: Callable[[], object]) -> int:
+        turns = 0
+        while not done.is_set():
+            action()
+            turns += 1
+        return turns
+
+    def watch() -> None:
+        seen.append(whole(database))
+
+    with ThreadPoolExecutor(8) as pool:
+        others = [
+            pool.submit(repeated, lambda: review_lateness(database, datasets)),
+            pool.submit(repeated, lambda: close_windows(database, datasets)),
+            pool.submit(repeated, lambda: advance_watermarks(database, datasets, hours(20))),
+            pool.submit(repeated, watch),
+        ]
+        recorders = [pool.submit(recorder, seed) for seed in range(4)]
+        try:
+            assert [one.result(60) for one in recorders] == [None] * 4
+        finally:
+            done.set()
+        assert all(one.result(60) > 0 for one in others)
+
+    marks = [mark for mark in seen if mark is not None]
+    assert marks == sorted(marks)
+    keep_time(database, datasets, now=LATER)
+    expected = reckoned(all_events, datasets[DATASET])
+    assert len(expected.late) > 10
+    assert known(database) == expected
+    assert checkpoints(database) == checkpoints_reckoned(expected, LATER, RULE)
+    rows = database.fetch(
+        """
+        SELECT k.due_at IS NOT NULL AS due, bool_or(l.state IS DISTINCT FROM 'held') AS counts
+        FROM kfm.keys k JOIN kfm.inbox i ON i.key = k.key LEFT JOIN kfm.late l ON l.identity = i.identity
+        GROUP BY k.key
+        """
+    )
+    assert all(row["due"] for row in rows if row["counts"])
+
+
+def test_events_of_before_there_were_watermarks_are_left_alone(database: Database) -> None:
+    hear(database, STREAMS, told(1, 1), now=hours(2))
+    database.execute("UPDATE kfm.inbox SET made_at = NULL, data_time = NULL")
+    for table in ("advances", "watermark_steps", "checkpoints"):
+        database.execute(f"DELETE FROM kfm.{table}")
+    hear(database, STREAMS, told(1, 1), told(5, 5), now=hours(6))
+    assert known(database) == reckoned([told(1, 1), told(5, 5)], STREAMS[DATASET])
+    assert known(database).advances[0][1].at == START + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("change", [{"out_of_order": 9 * HOUR}, {"idle_after": HOUR}, {"skew": 30 * HOUR}])
+def test_another_rule_is_as_if_it_had_always_been_declared(database: Database, change: dict[str, timedelta]) -> None:
+    """Whether a clock or an event finds out, and back again."""
+    before = streams("quarantine")
+    after = streams("quarantine", watermark=RULE.model_copy(update=change))
+    heard = [told(hour, hour) for hour in (1, 2, 5, 9)] + [told(1, 3, "b"), told(4, 8, "b"), told(26, 6, "b")]
+    heard += [told(1, 10, part=1), told(6, 9.5, part=1), told(3, 7, "b", part=1)]
+    hear(database, before, *heard)
+    expected = [reckoned(heard, datasets[DATASET]) for datasets in (before, after)]
+    assert known(database) == expected[0] != expected[1]
+
+    keep_time(database, after, now=hours(10))
+    assert known(database) == expected[1]
+
+    last = told(8, 10.5, part=3)
+    hear(database, before, last)
+    review_lateness(database, before)
+    assert known(database) == reckoned([*heard, last], before[DATASET])
+
+
+def test_a_message_of_long_ago_costs_no_sweep_over_everything_since(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "ADVANCES_AT_ONCE", 10)
+    heard = [told(hour, hour + 0.1, site) for hour in range(100) for site in ("a", "b")]
+    hear(database, STREAMS, *heard, now=LATER)
+    swept: list[int] = []
+    go_on = Sweep.go_on
+
+    def counted(sweep: Sweep, advances: list[Any]) -> list[Any]:
+        swept.append(len(advances))
+        return go_on(sweep, advances)
+
+    monkeypatch.setattr(Sweep, "go_on", counted)
+    for old in (told(-9000, -9000), told(-8000, -8000, "c"), told(2, 1.5)):
+        swept.clear()
+        heard.append(old)
+        hear(database, STREAMS, old, now=LATER)
+        assert sum(swept) <= 20
+        assert all(row["until"] < hours(20) for row in database.fetch("SELECT until FROM kfm.late_again"))
+        assert known(database).steps == reckoned(heard, STREAMS[DATASET]).steps
+
+
+def test_a_sweep_goes_on_while_a_stream_that_came_late_holds_back_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the watermark is where it was for a while."""
+    monkeypatch.setattr(steps, "ADVANCES_AT_ONCE", 1)
+    heard = [told(2, 2, "a"), told(2, 2.7, "c"), told(3, 3, "a"), told(3, 3.2, "c"), told(1, 2.5, "b")]
+    for one in heard:
+        hear(database, STREAMS, one)
+    assert known(database).steps == reckoned(heard, STREAMS[DATASET]).steps
+
+
+def test_streams_beyond_a_number_are_not_followed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern that names a file, not a site, must not make every message cost more than the one before."""
+    monkeypatch.setattr("kfm_pipelines.watermarks.streams.MOST_STREAMS", 2)
+    hear(database, STREAMS, told(3, 3, "a"), told(3, 3, "b"), told(1, 3, "c"), now=hours(4))
+    hear(database, STREAMS, told(2, 3, "d"), told(4, 4, "a"), told(4, 4, "b"), now=hours(4))
+    assert checkpoints(database) == {"a": hours(2), "b": hours(2), "*": hours(2)}
+    assert len(database.fetch("SELECT FROM kfm.inbox")) == 6
