@@ -13,7 +13,7 @@ from bench.stack import own_stack
 from kfm_pipelines.aws.clients import sqs_client
 from kfm_pipelines.inbox.drain import drain
 from kfm_pipelines.producer.messages import s3_notification
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 MESSAGES = 20_000
 OBJECTS_AN_HOUR = 20
@@ -22,31 +22,31 @@ START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def drain_against_bare_loop(folder: Path) -> Measurement:
-    with _stack(folder) as workshop:
-        _fill_inbox(workshop, FEW_ROWS)
-        _fill_queue(workshop, first=0)
-        bare = _rate(lambda: _bare_loop(workshop))
-        _fill_queue(workshop, first=0)
-        ours = _rate(lambda: _drain(workshop))
+    with _stack(folder) as services:
+        _fill_inbox(services, FEW_ROWS)
+        _fill_queue(services, first=0)
+        bare = _rate(lambda: _bare_loop(services))
+        _fill_queue(services, first=0)
+        ours = _rate(lambda: _drain(services))
     return Measurement("drain_against_bare_loop", ours, "messages/s", bare)
 
 
 def drain_at_a_million_rows(folder: Path) -> Measurement:
-    with _stack(folder) as workshop:
-        _fill_inbox(workshop, FEW_ROWS)
-        _fill_queue(workshop, first=0)
-        few = _rate(lambda: _drain(workshop))
-        _fill_inbox(workshop, MANY_ROWS)
-        _fill_queue(workshop, first=MESSAGES)
-        many = _rate(lambda: _drain(workshop))
+    with _stack(folder) as services:
+        _fill_inbox(services, FEW_ROWS)
+        _fill_queue(services, first=0)
+        few = _rate(lambda: _drain(services))
+        _fill_inbox(services, MANY_ROWS)
+        _fill_queue(services, first=MESSAGES)
+        many = _rate(lambda: _drain(services))
     return Measurement("drain_at_a_million_rows", many, "messages/s", few)
 
 
 @contextmanager
-def _stack(folder: Path) -> Iterator[Workshop]:
-    with own_stack(folder) as workshop:
-        drain(workshop, workshop.queue, budget_seconds=5)  # S3's test event
-        yield workshop
+def _stack(folder: Path) -> Iterator[Services]:
+    with own_stack(folder) as services:
+        drain(services, services.queue, budget_seconds=5)  # S3's test event
+        yield services
 
 
 def _rate(emptying: Callable[[], None]) -> float:
@@ -55,8 +55,8 @@ def _rate(emptying: Callable[[], None]) -> float:
     return MESSAGES / (time.monotonic() - started)
 
 
-def _bare_loop(workshop: Workshop) -> None:
-    sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=workshop.queue.name)["QueueUrl"]
+def _bare_loop(services: Services) -> None:
+    sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=services.queue.name)["QueueUrl"]
     gone = 0
     while gone < MESSAGES:
         messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
@@ -65,15 +65,15 @@ def _bare_loop(workshop: Workshop) -> None:
         gone += len(messages)
 
 
-def _drain(workshop: Workshop) -> None:
+def _drain(services: Services) -> None:
     recorded = 0
     while recorded < MESSAGES:
-        recorded += drain(workshop, workshop.queue, budget_seconds=600).recorded
+        recorded += drain(services, services.queue, budget_seconds=600).recorded
 
 
-def _fill_queue(workshop: Workshop, first: int) -> None:
-    sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=workshop.queue.name)["QueueUrl"]
-    bodies = [_body(workshop, number) for number in range(first, first + MESSAGES)]
+def _fill_queue(services: Services, first: int) -> None:
+    sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=services.queue.name)["QueueUrl"]
+    bodies = [_body(services, number) for number in range(first, first + MESSAGES)]
 
     def send(place: int) -> None:
         batch = bodies[place : place + 10]
@@ -87,10 +87,10 @@ def _fill_queue(workshop: Workshop, first: int) -> None:
         list(pool.map(send, range(0, MESSAGES, 10)))
 
 
-def _body(workshop: Workshop, number: int) -> str:
+def _body(services: Services, number: int) -> str:
     hour = START + timedelta(hours=number // OBJECTS_AN_HOUR)
     notice = s3_notification(
-        bucket=workshop.datasets["usgs/streamflow"].input.bucket,
+        bucket=services.datasets["usgs/streamflow"].input.bucket,
         object_key=f"usgs/streamflow/{hour:%Y/%m/%d/%H}/part-{number % OBJECTS_AN_HOUR}.parquet",
         etag=f"{number:032x}",
         size=1000 + number,
@@ -101,9 +101,9 @@ def _body(workshop: Workshop, number: int) -> str:
     return json.dumps(notice)
 
 
-def _fill_inbox(workshop: Workshop, rows: int) -> None:
+def _fill_inbox(services: Services, rows: int) -> None:
     """So many events of earlier times, settled long ago."""
-    workshop.database.execute(
+    services.database.execute(
         """
         INSERT INTO kfm.keys (key, dataset, window_start, window_end)
         SELECT 'usgs-streamflow:kansas_statewide:none:old-' || n || ':v1-0-0', 'usgs/streamflow',
@@ -113,8 +113,8 @@ def _fill_inbox(workshop: Workshop, rows: int) -> None:
         {"rows": rows},
     )
     # Or every event below looks for its key by reading the whole table, as was best when it was small.
-    workshop.database.execute("ANALYZE kfm.keys")
-    workshop.database.execute(
+    services.database.execute("ANALYZE kfm.keys")
+    services.database.execute(
         """
         INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, size, event_time, priority, queue, body,
                                state)
@@ -127,5 +127,5 @@ def _fill_inbox(workshop: Workshop, rows: int) -> None:
         """,
         {"rows": rows},
     )
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         connection.execute("ANALYZE kfm.inbox, kfm.keys")

@@ -20,7 +20,7 @@ from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.producer.samples import SAMPLES
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages import batch as stages
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.validate import release_gates, table_gates
@@ -35,33 +35,33 @@ WHOLE = (stages, ("judge_before_masking", "judge_table", "judge_release"))
 
 def gates_share(folder: Path) -> list[Measurement]:
     """Of an open dataset: all gates together, with reading what they judge and recording what they say; and each."""
-    with own_stack(folder) as workshop:
-        dataset = workshop.datasets["usgs/streamflow"]
-        _publish(workshop, dataset, HOUR, _streamflow(HOUR, rows=1000))  # all is imported and connected after this
+    with own_stack(folder) as services:
+        dataset = services.datasets["usgs/streamflow"]
+        _publish(services, dataset, HOUR, _streamflow(HOUR, rows=1000))  # all is imported and connected after this
         hour = HOUR + timedelta(hours=1)
-        total, spent = _publish(workshop, dataset, hour, _streamflow(hour, rows=ROWS))
+        total, spent = _publish(services, dataset, hour, _streamflow(hour, rows=ROWS))
     return _shares("rows", total, spent)
 
 
 def gates_share_with_suite(folder: Path) -> list[Measurement]:
     """The same with the suite that is meant for the weekly scan before publication."""
-    with own_stack(folder) as workshop:
-        declared = workshop.datasets["usgs/streamflow"]
+    with own_stack(folder) as services:
+        declared = services.datasets["usgs/streamflow"]
         quality = declared.quality.model_copy(update={"suite": declared.quality.deep_suite})
         dataset = declared.model_copy(update={"quality": quality})
-        _publish(workshop, dataset, HOUR, _streamflow(HOUR, rows=1000))
+        _publish(services, dataset, HOUR, _streamflow(HOUR, rows=1000))
         hour = HOUR + timedelta(hours=1)
-        total, spent = _publish(workshop, dataset, hour, _streamflow(hour, rows=ROWS))
+        total, spent = _publish(services, dataset, hour, _streamflow(hour, rows=ROWS))
     return _shares("rows_with_suite", total, spent)
 
 
 def gates_share_of_masked(folder: Path) -> list[Measurement]:
     """Of a dataset that is masked, up to where it waits for its reviewer: most of it is the verifier's."""
-    with own_stack(folder, KFM_CARE_KEY_HERITAGE_2026="a secret for nothing but benches") as workshop:
-        dataset = workshop.datasets["heritage/sites"]
-        _publish(workshop, dataset, HOUR, _register(HOUR, rows=1000))
+    with own_stack(folder, KFM_CARE_KEY_HERITAGE_2026="a secret for nothing but benches") as services:
+        dataset = services.datasets["heritage/sites"]
+        _publish(services, dataset, HOUR, _register(HOUR, rows=1000))
         month = HOUR + timedelta(days=31)
-        total, spent = _publish(workshop, dataset, month, _register(month, rows=ROWS))
+        total, spent = _publish(services, dataset, month, _register(month, rows=ROWS))
     return _shares("masked_rows", total, spent)
 
 
@@ -75,16 +75,16 @@ def _shares(what: str, total: float, spent: dict[str, float]) -> list[Measuremen
 
 
 def _publish(
-    workshop: Workshop, dataset: Dataset, start: datetime, upload: tuple[str, bytes]
+    services: Services, dataset: Dataset, start: datetime, upload: tuple[str, bytes]
 ) -> tuple[float, dict[str, float]]:
     object_key, data = upload
     s3_client().put_object(Bucket=dataset.input.bucket, Key=object_key, Body=data)
-    drain_all(workshop, budget_seconds=30)
-    [row] = workshop.database.fetch("SELECT key FROM kfm.keys WHERE window_start = %(start)s", {"start": start})
+    drain_all(services, budget_seconds=30)
+    [row] = services.database.fetch("SELECT key FROM kfm.keys WHERE window_start = %(start)s", {"start": start})
     spent: dict[str, float] = {}
     started = time.perf_counter()
     with _clocked(spent, *WHOLE), _clocked(spent, *TABLE_GATES), _clocked(spent, *RELEASE_GATES):
-        through_all_stages(Batch(workshop, dataset, f"bench {start}"), workshop, dataset, row["key"])
+        through_all_stages(Batch(services, dataset, f"bench {start}"), services, dataset, row["key"])
     return time.perf_counter() - started, spent
 
 

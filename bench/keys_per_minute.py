@@ -14,7 +14,7 @@ from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.operations.status.tables import keys_in_progress
 from kfm_pipelines.producer.cli import Samples, emit_samples
 from kfm_pipelines.producer.upload import Topic
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 BATCHED_KEYS = 600
@@ -23,19 +23,19 @@ TIMEOUT_SECONDS = 600
 
 
 def keys_per_minute_batched(folder: Path) -> Measurement:
-    with own_stack(folder, KFM_BATCH_SIZE="1") as workshop:
-        one_by_one = keys_per_minute(workshop, START, SINGLE_KEYS)
-    with own_stack(folder, KFM_BATCH_SIZE="200") as workshop:
-        batched = keys_per_minute(workshop, START + timedelta(days=30), BATCHED_KEYS)
+    with own_stack(folder, KFM_BATCH_SIZE="1") as services:
+        one_by_one = keys_per_minute(services, START, SINGLE_KEYS)
+    with own_stack(folder, KFM_BATCH_SIZE="200") as services:
+        batched = keys_per_minute(services, START + timedelta(days=30), BATCHED_KEYS)
     return Measurement("keys_per_minute_batched", batched, "keys/min", one_by_one)
 
 
-def keys_per_minute(workshop: Workshop, start: datetime, count: int) -> float:
+def keys_per_minute(services: Services, start: datetime, count: int) -> float:
     # All messages are waiting before the daemon starts, so that it finds a full queue.
-    keys = emit_samples(workshop, Samples("usgs/streamflow", start, count), Topic(workshop.settings.topic), _ignore)
-    with serve_dagster(workshop.settings.home, os.environ):
-        _wait(workshop, keys)
-    [row] = workshop.database.fetch(
+    keys = emit_samples(services, Samples("usgs/streamflow", start, count), Topic(services.settings.topic), _ignore)
+    with serve_dagster(services.settings.home, os.environ):
+        _wait(services, keys)
+    [row] = services.database.fetch(
         """
         SELECT count(*) AS published, extract(epoch FROM max(r.applied_at) - (
             SELECT min(d.requested_at) FROM kfm.dispatches d WHERE d.keys && %(keys)s::text[]))::float AS seconds
@@ -48,9 +48,9 @@ def keys_per_minute(workshop: Workshop, start: datetime, count: int) -> float:
     return float(60 * count / row["seconds"])
 
 
-def _wait(workshop: Workshop, keys: list[str]) -> None:
+def _wait(services: Services, keys: list[str]) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while keys_in_progress(workshop.database, keys):
+    while keys_in_progress(services.database, keys):
         if time.monotonic() > deadline:
             raise SystemExit("the daemon took too long; see the logs under the benchmark's folder")
         time.sleep(0.5)

@@ -20,7 +20,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.producer.cli import Samples, emit_samples
 from kfm_pipelines.producer.upload import Topic
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stores import Layout
 
@@ -31,50 +31,50 @@ START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def publish_cost_as_the_collection_grows(folder: Path) -> list[Measurement]:
-    with own_stack(folder, KFM_BATCH_SIZE="1") as workshop:
-        dataset = workshop.datasets["usgs/streamflow"]
-        keys = _new_keys(workshop, dataset)
+    with own_stack(folder, KFM_BATCH_SIZE="1") as services:
+        dataset = services.datasets["usgs/streamflow"]
+        keys = _new_keys(services, dataset)
         model = next(keys)
         for key in (model, *(next(keys) for _ in range(WARM_UP_KEYS))):  # all is imported and connected after this
-            _seconds(workshop, dataset, key)
+            _seconds(services, dataset, key)
         measured: list[Measurement] = []
         for size in SIZES:
-            _fill(workshop, dataset, model, size)
-            milliseconds = 1000 * median(_seconds(workshop, dataset, next(keys)) for _ in range(TIMED_KEYS))
+            _fill(services, dataset, model, size)
+            milliseconds = 1000 * median(_seconds(services, dataset, next(keys)) for _ in range(TIMED_KEYS))
             baseline = measured[0].value if measured else milliseconds
             measured.append(Measurement(f"publish_a_key_among_{size}_items", milliseconds, "ms/key", baseline))
     return measured
 
 
-def _new_keys(workshop: Workshop, dataset: Dataset) -> Iterator[str]:
+def _new_keys(services: Services, dataset: Dataset) -> Iterator[str]:
     """Keys that are due, one hour after the other."""
     count = 1 + WARM_UP_KEYS + TIMED_KEYS * len(SIZES)
-    keys = emit_samples(workshop, Samples(dataset.dataset, START, count), Topic(workshop.settings.topic), _ignore)
+    keys = emit_samples(services, Samples(dataset.dataset, START, count), Topic(services.settings.topic), _ignore)
     deadline = time.monotonic() + 60
-    while _known(workshop, keys) < count:
-        drain_all(workshop, budget_seconds=5)
+    while _known(services, keys) < count:
+        drain_all(services, budget_seconds=5)
         if time.monotonic() > deadline:
             raise SystemExit("the messages did not come")
     return iter(keys)
 
 
-def _known(workshop: Workshop, keys: list[str]) -> int:
-    rows = workshop.database.fetch("SELECT count(*) AS n FROM kfm.keys WHERE key = ANY(%(keys)s)", {"keys": keys})
+def _known(services: Services, keys: list[str]) -> int:
+    rows = services.database.fetch("SELECT count(*) AS n FROM kfm.keys WHERE key = ANY(%(keys)s)", {"keys": keys})
     return int(rows[0]["n"])
 
 
-def _seconds(workshop: Workshop, dataset: Dataset, key: str) -> float:
+def _seconds(services: Services, dataset: Dataset, key: str) -> float:
     started = time.perf_counter()
-    through_all_stages(Batch(workshop, dataset, f"bench {key}"), workshop, dataset, key)
-    if problems := refresh_stale(workshop):
+    through_all_stages(Batch(services, dataset, f"bench {key}"), services, dataset, key)
+    if problems := refresh_stale(services):
         raise SystemExit(problems[0])
     return time.perf_counter() - started
 
 
-def _fill(workshop: Workshop, dataset: Dataset, model: str, size: int) -> None:
+def _fill(services: Services, dataset: Dataset, model: str, size: int) -> None:
     """As many items as that, of the hours before the first; and the collection as it is with them."""
     parameters = {"model": model, "dataset": dataset.dataset, "start": START, "size": size}
-    rows = workshop.database.fetch(
+    rows = services.database.fetch(
         """
         WITH published AS (
             SELECT count(*) AS n FROM kfm.keys k WHERE dataset = %(dataset)s AND window_start >= %(start)s
@@ -92,7 +92,7 @@ def _fill(workshop: Workshop, dataset: Dataset, model: str, size: int) -> None:
         parameters,
     )
     added = [row["key"] for row in rows]
-    workshop.database.execute(
+    services.database.execute(
         """
         INSERT INTO kfm.revisions (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes,
                                    bbox, run_id)
@@ -101,18 +101,18 @@ def _fill(workshop: Workshop, dataset: Dataset, model: str, size: int) -> None:
         """,
         {**parameters, "added": added},
     )
-    _copy_item(workshop, Layout(dataset.pipeline), model, added)
-    _write_collection(workshop, parameters)
+    _copy_item(services, Layout(dataset.pipeline), model, added)
+    _write_collection(services, parameters)
 
 
-def _copy_item(workshop: Workshop, layout: Layout, model: str, added: list[str]) -> None:
-    root = Path(unquote(urlsplit(workshop.store.url).path))
+def _copy_item(services: Services, layout: Layout, model: str, added: list[str]) -> None:
+    root = Path(unquote(urlsplit(services.store.url).path))
     for key in added:
         os.link(root / layout.item(model), root / layout.item(key))
 
 
-def _write_collection(workshop: Workshop, parameters: dict[str, object]) -> None:
-    with workshop.database.transaction() as connection:
+def _write_collection(services: Services, parameters: dict[str, object]) -> None:
+    with services.database.transaction() as connection:
         connection.execute("UPDATE kfm.collections SET changed = changed + 1 WHERE dataset = %(dataset)s", parameters)
         connection.execute(
             """
@@ -122,9 +122,9 @@ def _write_collection(workshop: Workshop, parameters: dict[str, object]) -> None
             ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
             """
         )
-    if problems := refresh_stale(workshop):
+    if problems := refresh_stale(services):
         raise SystemExit(problems[0])
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         connection.execute("ANALYZE kfm.keys, kfm.revisions")
 
 

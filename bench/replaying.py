@@ -21,7 +21,7 @@ from kfm_pipelines.operations.replay.plan import Wish, make_plan
 from kfm_pipelines.operations.replay.register import register_windows
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.producer.samples import streamflow_object
-from kfm_pipelines.services import Workshop, set_up
+from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Terms
 
@@ -34,20 +34,20 @@ TIMEOUT_SECONDS = 900
 
 
 def a_year_replayed(folder: Path) -> list[Measurement]:
-    with own_stack(folder, KFM_BATCH_SIZE="200") as workshop:
-        upload_unannounced(workshop, YEAR, HOURS)
-        planned = _seconds_to_plan(workshop)
-        replayed = _keys_per_minute_replayed(workshop)
-        asked_for = keys_per_minute(workshop, EVENTS_START, REPLAYED_KEYS)
+    with own_stack(folder, KFM_BATCH_SIZE="200") as services:
+        upload_unannounced(services, YEAR, HOURS)
+        planned = _seconds_to_plan(services)
+        replayed = _keys_per_minute_replayed(services)
+        asked_for = keys_per_minute(services, EVENTS_START, REPLAYED_KEYS)
     return [
         Measurement("planning_a_year_of_hours", planned, "s", ASKED_SECONDS),
         Measurement("replayed_against_asked_for_by_events", replayed, "keys/min", asked_for),
     ]
 
 
-def upload_unannounced(workshop: Workshop, start: datetime, hours: int) -> None:
+def upload_unannounced(services: Services, start: datetime, hours: int) -> None:
     """Put the objects while S3 has nobody to tell of them."""
-    bucket = workshop.datasets["usgs/streamflow"].input.bucket
+    bucket = services.datasets["usgs/streamflow"].input.bucket
     s3_client().put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
 
     def put(hour: int) -> None:
@@ -56,28 +56,28 @@ def upload_unannounced(workshop: Workshop, start: datetime, hours: int) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(put, range(hours)))
-    set_up(workshop, cloud=True)
+    set_up(services, cloud=True)
 
 
-def _seconds_to_plan(workshop: Workshop) -> float:
+def _seconds_to_plan(services: Services) -> float:
     """What `kfm replay plan --register` does; in this order also because an earlier plan would have made the keys."""
-    dataset = workshop.datasets["usgs/streamflow"]
+    dataset = services.datasets["usgs/streamflow"]
     end = YEAR + timedelta(hours=HOURS)
     began = time.perf_counter()
-    registered = register_windows(workshop, dataset, YEAR, end, "bench")
+    registered = register_windows(services, dataset, YEAR, end, "bench")
     with opened_instance() as instance:
         register_partitions(instance, dataset, registered.keys)
-    make_plan(workshop, Wish(dataset.dataset, YEAR, end, "upgrade"), "bench")
+    make_plan(services, Wish(dataset.dataset, YEAR, end, "upgrade"), "bench")
     return time.perf_counter() - began
 
 
-def _keys_per_minute_replayed(workshop: Workshop) -> float:
+def _keys_per_minute_replayed(services: Services) -> float:
     wish = Wish("usgs/streamflow", YEAR, YEAR + timedelta(hours=REPLAYED_KEYS), "upgrade")
-    plan = make_plan(workshop, wish, "bench")
-    start(workshop, plan.id, Terms(batch=REPLAYED_KEYS), "bench")
-    with serve_dagster(workshop.settings.home, os.environ):
-        _wait(workshop, plan.id)
-    [row] = workshop.database.fetch(
+    plan = make_plan(services, wish, "bench")
+    start(services, plan.id, Terms(batch=REPLAYED_KEYS), "bench")
+    with serve_dagster(services.settings.home, os.environ):
+        _wait(services, plan.id)
+    [row] = services.database.fetch(
         """
         SELECT count(*) AS published, extract(epoch FROM max(r.applied_at) - (
             SELECT min(asked_at) FROM kfm.replay_batches WHERE replay = %(replay)s))::float AS seconds
@@ -90,9 +90,9 @@ def _keys_per_minute_replayed(workshop: Workshop) -> float:
     return float(60 * REPLAYED_KEYS / row["seconds"])
 
 
-def _wait(workshop: Workshop, replay: str) -> None:
+def _wait(services: Services, replay: str) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while replays.read(workshop.database, replay).state == "running":
+    while replays.read(services.database, replay).state == "running":
         if time.monotonic() > deadline:
             raise SystemExit("the daemon took too long; see the logs under the benchmark's folder")
         time.sleep(0.5)

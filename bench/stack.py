@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kfm_pipelines.aws.clients import s3_client, sns_client, sqs_client
-from kfm_pipelines.cli.session import opened_workshop
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.cli.session import open_services
+from kfm_pipelines.services import Services
 
 
 @contextmanager
-def own_stack(folder: Path, **variables: str) -> Iterator[Workshop]:
+def own_stack(folder: Path, **variables: str) -> Iterator[Services]:
     os.environ.update({"KFM_HOME": str(folder / "home"), **variables})
     for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
         os.environ.pop(variable, None)
     for client in (s3_client, sns_client, sqs_client):
         client.cache_clear()  # the stack has new ports each time it starts
-    with opened_workshop() as workshop:
-        yield workshop
+    with open_services() as services:
+        yield services

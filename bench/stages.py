@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import Handoff
 from kfm_pipelines.stores import Layout
 
 
-def through_all_stages(batch: Batch, workshop: Workshop, dataset: Dataset, key: str) -> None:
+def through_all_stages(batch: Batch, services: Services, dataset: Dataset, key: str) -> None:
     layout = Layout(dataset.pipeline)
 
     def kept(handoffs: Iterable[Handoff], path: Callable[[str, int], str]) -> Iterator[Handoff]:
         for handoff in handoffs:
-            workshop.store.write(path(key, handoff.claim.epoch), handoff.data)
+            services.store.write(path(key, handoff.claim.epoch), handoff.data)
             yield handoff
 
     computed = list(kept(batch.compute([key]), layout.computed))

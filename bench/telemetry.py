@@ -14,13 +14,14 @@ from unittest.mock import patch
 
 from bench.measurement import Measurement
 from bench.stack import own_stack
+from kfm_pipelines.definitions import CHORES, build_definitions
 from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.inbox import telemetry as arrivals
 from kfm_pipelines.inbox.drain import drain_all
-from kfm_pipelines.orchestration.resource import workshop_of_process
+from kfm_pipelines.orchestration.resource import services_of_process
 from kfm_pipelines.producer.cli import Samples, emit_samples
 from kfm_pipelines.producer.upload import Topic
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.stages.telemetry import runs, spans
 
@@ -31,24 +32,25 @@ ROUNDS = 6  # an even number, so that each comes as often as the other
 
 def telemetry_of_a_run(folder: Path) -> Measurement:
     seconds: dict[str, list[float]] = {"on": [], "off": []}
-    with own_stack(folder, KFM_BATCH_SIZE=str(KEYS)) as workshop:
-        _run(workshop, START, "on")  # the first one loads what the others find
+    with own_stack(folder, KFM_BATCH_SIZE=str(KEYS)) as services:
+        _run(services, START, "on")  # the first one loads what the others find
         for number in range(1, 2 * ROUNDS + 1):
             # on off off on on off …: neither is always the one on the larger tables
             which = ("on", "off", "off", "on")[number % 4]
-            seconds[which].append(_run(workshop, START + timedelta(hours=number * KEYS), which))
+            seconds[which].append(_run(services, START + timedelta(hours=number * KEYS), which))
     return Measurement("telemetry_of_a_run", median(seconds["on"]), "s", median(seconds["off"]))
 
 
-def _run(workshop: Workshop, start: datetime, telemetry: str) -> float:
-    emit_samples(workshop, Samples("usgs/streamflow", start, KEYS), Topic(workshop.settings.topic), lambda _: None)
-    drain_all(workshop, budget_seconds=600)
+def _run(services: Services, start: datetime, telemetry: str) -> float:
+    emit_samples(services, Samples("usgs/streamflow", start, KEYS), Topic(services.settings.topic), lambda _: None)
+    drain_all(services, budget_seconds=600)
     os.environ.update({"KFM_TELEMETRY": telemetry, "KFM_LOG_LEVEL": "info" if telemetry == "on" else "off"})
-    own = workshop_of_process(load_settings())
+    own = services_of_process(load_settings())
     before = _told_bytes(own)
+    definitions = build_definitions(own.settings.resources)
     begun = time.monotonic()
     if telemetry == "on":
-        worked = work(own, once=True)
+        worked = work(own, definitions, CHORES, once=True)
     else:
         nothing = partial(_enter_nothing)
         with (
@@ -56,7 +58,7 @@ def _run(workshop: Workshop, start: datetime, telemetry: str) -> float:
             patch.object(runs, "enter_used", nothing),
             patch.object(arrivals, "enter_used", nothing),
         ):
-            worked = work(own, once=True)
+            worked = work(own, definitions, CHORES, once=True)
     taken = time.monotonic() - begun
     if worked.counts()["published"] != KEYS:
         raise SystemExit(f"{worked.counts()} instead of {KEYS} published keys")
@@ -65,8 +67,8 @@ def _run(workshop: Workshop, start: datetime, telemetry: str) -> float:
     return taken
 
 
-def _told_bytes(workshop: Workshop) -> int:
-    own_files = workshop.settings.telemetry_folder.rglob("*")
+def _told_bytes(services: Services) -> int:
+    own_files = services.settings.telemetry_folder.rglob("*")
     return sum(path.stat().st_size for path in own_files if path.is_file())
 
 

@@ -1,4 +1,4 @@
-"""What Dagster loads."""
+"""What Dagster loads: assets, jobs, sensors and schedules, and the chores of a tick."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,24 +8,31 @@ import dagster as dg
 
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.catalog.collections.refresh import refresh_stale
 from kfm_pipelines.catalog.jobs import provenance_job, provenance_schedule, snapshot_job, snapshot_schedule
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset, load_datasets
 from kfm_pipelines.dispatch.alerts import failure_sensor
+from kfm_pipelines.dispatch.chores import Chores
 from kfm_pipelines.dispatch.sensor import ingest_sensor
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.canary.asset import canary_assets
+from kfm_pipelines.operations.dead_letters.collect import tend_letters
 from kfm_pipelines.operations.kill_switch.jobs import kill_job, unkill_job
 from kfm_pipelines.operations.replay.backfills import replay_sensor
 from kfm_pipelines.operations.retention.jobs import purge_job, purge_schedule
 from kfm_pipelines.operations.scans.jobs import scan_jobs, scan_schedules
+from kfm_pipelines.operations.status.gauges import take_vital_signs
 from kfm_pipelines.orchestration.names import group_of
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.settings import resources_directory
 from kfm_pipelines.stages.assets.assets import dataset_assets
 from kfm_pipelines.stages.assets.io_manager import ParquetHandoffs
+from kfm_pipelines.stages.publish.recover import complete_seen
 from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
+
+CHORES = Chores(with_queues=(tend_letters,), always=(complete_seen, refresh_stale), gauges=take_vital_signs)
 
 
 def build_definitions(
@@ -34,7 +41,7 @@ def build_definitions(
     """Everything Dagster needs to know. Reads the declarations; touches no network and no database."""
     folder = resources or resources_directory()
     datasets = load_datasets(folder)
-    workshop = WorkshopResource()
+    services = ServicesResource()
     jobs = [
         dg.define_asset_job(
             group_of(dataset),
@@ -61,14 +68,14 @@ def build_definitions(
         ],
         jobs=[*jobs, *others],
         sensors=[
-            ingest_sensor(jobs),
+            ingest_sensor(jobs, CHORES),
             replay_sensor(),
             failure_sensor([*(job.name for job in jobs), *(job.name for job in others)]),
         ],
         schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
         resources={
-            "workshop": workshop,
-            "handoffs": ParquetHandoffs(workshop=workshop),
+            "services": services,
+            "handoffs": ParquetHandoffs(services=services),
             **(resource_overrides or {}),
         },
         # Five short steps over one batch: a process for each would cost more than the work.
@@ -84,4 +91,7 @@ def _published(resources: Path, dataset: Dataset) -> Table | None:
         return None
 
 
-defs = build_definitions()
+@dg.definitions
+def defs() -> dg.Definitions:
+    """What Dagster loads; built when it asks, not when this module is imported."""
+    return build_definitions()

@@ -1,30 +1,24 @@
-"""The tools a run works with, put together once from the settings."""
+"""The infrastructure that everything works with: settings, database, store, queues, declarations, telemetry.
 
-import logging
-from collections.abc import Callable, Mapping
+Each is opened when first used. What belongs to a package, such as policies or signing keys, is asked of that package.
+"""
+
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cached_property
 from random import Random, SystemRandom
+from typing import Any, TypeVar
 
 from kfm_pipelines.aws.provision import provision
 from kfm_pipelines.aws.queue import Queue
-from kfm_pipelines.care.authorities import Authority, load_authorities
-from kfm_pipelines.care.policies import Policy, load_policy
-from kfm_pipelines.care.secrets import secret_of
-from kfm_pipelines.catalog.trust.keys import Signer
-from kfm_pipelines.catalog.trust.signer import load_signer
-from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_datasets
-from kfm_pipelines.energy.estimate import UNKNOWN, Coefficients, Energy, energy_of, load_coefficients
-from kfm_pipelines.energy.meter import RunUsage, Usage
-from kfm_pipelines.errors import KfmError
-from kfm_pipelines.gates.expectations import Suite, load_suite, suite_digest
+from kfm_pipelines.declarations.dataset import Datasets, load_datasets
 from kfm_pipelines.settings import Settings
-from kfm_pipelines.state.config_snapshots import freeze
 from kfm_pipelines.state.database import Database, is_current, migrate
 from kfm_pipelines.stores import Store, open_store
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
+
+Loaded = TypeVar("Loaded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +36,6 @@ class RetryPolicy:
         return attempt >= self.max_attempts
 
 
-log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class Intake:
     """A queue that events come from, and where SQS and we put what cannot be taken."""
@@ -54,17 +45,12 @@ class Intake:
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """Database, store, queue, declarations; opened when first used."""
+class Services:
+    """Infrastructure of one process, opened when first used."""
 
     settings: Settings
     random: SystemRandom = field(default_factory=SystemRandom)
-    _policies: dict[str, Policy] = field(default_factory=dict)
-    _suites: dict[tuple[str | None, ...], Suite] = field(default_factory=dict)
-    _secrets: dict[str, bytes] = field(default_factory=dict, repr=False)
-    announced: set[str] = field(default_factory=set)  # public keys that are known to be in the store
-    moments: dict[str, float] = field(default_factory=dict)  # when this process last did what is not always to be done
-    runs: dict[str, RunUsage] = field(default_factory=dict)  # those that this process is executing
+    cache: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     @cached_property
@@ -79,10 +65,6 @@ class Workshop:
     @cached_property
     def store(self) -> Store:
         return open_store(self.settings.store_url)
-
-    @cached_property
-    def signer(self) -> Signer:
-        return load_signer(self.settings)
 
     @cached_property
     def queue(self) -> Queue:
@@ -112,46 +94,12 @@ class Workshop:
     def retries(self) -> RetryPolicy:
         return RetryPolicy(base_seconds=self.settings.retry_base_seconds, max_attempts=self.settings.max_attempts)
 
-    def policy(self, dataset: Dataset) -> Policy:
-        """Read once, so that every stage of a run goes by the same one."""
-        if dataset.policy not in self._policies:
-            self._policies[dataset.policy] = load_policy(self.settings.resources, dataset.policy)
-        return self._policies[dataset.policy]
-
-    def suite(self, name: str, table: Table) -> Suite:
-        """A suite of Great Expectations, held against the table it is about, as its file is now: a comparison
-        counts for exactly one text of it."""
-        asked = (name, suite_digest(self.settings.resources, name), *(column.name for column in table.columns))
-        if asked not in self._suites:
-            self._suites[asked] = load_suite(self.settings.resources, name, table)
-        return self._suites[asked]
-
-    @cached_property
-    def authorities(self) -> Mapping[str, Authority]:
-        return load_authorities(self.settings.resources, self.settings.authorities)
-
-    @cached_property
-    def coefficients(self) -> Coefficients:
-        return load_coefficients(self.settings.resources)
-
-    @cached_property
-    def coefficients_digest(self) -> str:
-        """Under which the ledger's entries find what they were estimated with."""
-        return freeze(self.database, "energy-coefficients", self.coefficients.model_dump(mode="json"))
-
-    def energy_of(self, usage: Usage) -> Energy:
-        """Unknown when there is nothing to reckon with: work does not wait for somebody to mend that."""
-        try:
-            return energy_of(self.coefficients, usage)
-        except KfmError as error:
-            log.warning("energy is unknown: %s", error)
-            return UNKNOWN
-
-    def care_secret(self, key_id: str) -> bytes:
-        """Read once: a run masks all its keys with the same one."""
-        if key_id not in self._secrets:
-            self._secrets[key_id] = secret_of(self.settings, key_id)
-        return self._secrets[key_id]
+    def once(self, what: Hashable, load: Callable[[], Loaded]) -> Loaded:
+        """Returns what `load` gave the first time: every stage of a run works with the same policy, key and secret."""
+        if what not in self.cache:
+            self.cache[what] = load()
+        loaded: Loaded = self.cache[what]
+        return loaded
 
     def close(self) -> None:
         self.database.close()
@@ -159,10 +107,10 @@ class Workshop:
             self.telemetry.close()
 
 
-def set_up(workshop: Workshop, *, cloud: bool) -> list[str]:
+def set_up(services: Services, *, cloud: bool) -> list[str]:
     """Do what is needed and say what was done. `cloud` is for emulators, and for accounts whose owner asks for it."""
     done: list[str] = []
-    if not is_current(workshop.database):
-        migrate(workshop.settings.postgres_url)
+    if not is_current(services.database):
+        migrate(services.settings.postgres_url)
         done.append("database schema")
-    return done + (provision(workshop.settings, workshop.datasets) if cloud else [])
+    return done + (provision(services.settings, services.datasets) if cloud else [])

@@ -6,16 +6,36 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from hypothesis import settings
+from hypothesis import settings as hypothesis_settings
 
 from kfm_pipelines.aws.clients import s3_client, secrets_client, sns_client, sqs_client
 from kfm_pipelines.local.stack import Stack, open_stack
+from kfm_pipelines_tests.fixtures.aws.settings import dataset, datasets, settings
+from kfm_pipelines_tests.fixtures.sites.dagster import instance, small
+from kfm_pipelines_tests.fixtures.sites.database import database
+from kfm_pipelines_tests.fixtures.sites.home_fixtures import home, new_home
 from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
+from kfm_pipelines_tests.fixtures.sites.shared_site import untouched
 from kfm_pipelines_tests.fixtures.sites.site import Site, create_template, opened_site
+from kfm_pipelines_tests.fixtures.stores.stores import bucket, store
+
+__all__ = [
+    "bucket",
+    "database",
+    "dataset",
+    "datasets",
+    "home",
+    "instance",
+    "new_home",
+    "settings",
+    "small",
+    "store",
+    "untouched",
+]
 
 # The same examples on every machine and every run: what fails in one place can be looked at in another.
-settings.register_profile("kfm", derandomize=True, deadline=None)
-settings.load_profile("kfm")
+hypothesis_settings.register_profile("kfm", derandomize=True, deadline=None)
+hypothesis_settings.load_profile("kfm")
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +79,7 @@ def site(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
 
 
 # The longest first: begun last, one of them would keep a single process busy when the others are done.
-LONGEST = ("load/test_storm.py", "test_runbooks.py", "cli/test_embedded.py", "orchestration/test_daemon.py")
+LONGEST = ("load/test_storm.py", "test_runbooks.py", "test_demo_and_up.py", "test_daemon.py")
 
 
 def pytest_collection_finish() -> None:

@@ -8,19 +8,19 @@ from kfm_pipelines.care import exemptions
 from kfm_pipelines.care.exemptions import Exemption
 from kfm_pipelines.care.governance import governance_of, oversight_of
 from kfm_pipelines.errors import ReviewRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 LONGEST_DAYS = 366
 
 
 def exempt(
-    workshop: Workshop, dataset_name: str, key_prefix: str, until: date, private_key: Path, reason: str
+    services: Services, dataset_name: str, key_prefix: str, until: date, private_key: Path, reason: str
 ) -> Exemption:
     """Give one. It is for this version of the policy alone, and for a year at most."""
-    dataset = workshop.datasets[dataset_name]
-    governance = governance_of(workshop, dataset)
+    dataset = services.datasets[dataset_name]
+    governance = governance_of(services, dataset)
     policy = governance.policy
-    today = workshop.today()
+    today = services.today()
     if policy.is_open:
         raise ReviewRefused(f"policy {policy.name} masks nothing, so there is nothing to be exempted from")
     if not today <= until or (until - today).days > LONGEST_DAYS:
@@ -37,15 +37,15 @@ def exempt(
     }
     signed = governance.oversight.sign(statement, private_key)
     given = Exemption(identifier, dataset.dataset, policy.name, key_prefix, until, signed)
-    exemptions.give(workshop.database, given)
+    exemptions.give(services.database, given)
     return given
 
 
-def end(workshop: Workshop, identifier: str, private_key: Path, reason: str) -> Exemption:
+def end(services: Services, identifier: str, private_key: Path, reason: str) -> Exemption:
     """End one: from then on its keys are masked again."""
-    exemption = exemptions.read_exemption(workshop.database, identifier)
-    oversight = oversight_of(workshop, workshop.datasets[exemption.dataset])
+    exemption = exemptions.read_exemption(services.database, identifier)
+    oversight = oversight_of(services, services.datasets[exemption.dataset])
     statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}
     signed = oversight.sign(statement, private_key)
-    exemptions.end(workshop.database, exemption, signed)
+    exemptions.end(services.database, exemption, signed)
     return exemption

@@ -9,23 +9,33 @@ from typing import Any, Literal
 
 import rfc8785
 
-from kfm_pipelines.care.authorities import Authority, authority_of
+from kfm_pipelines.care.authorities import Authority, authority_of, load_authorities
 from kfm_pipelines.care.exemptions import Exemption, exemptions_of
-from kfm_pipelines.care.policies import Policy, refuse_if_unfit, refuse_if_unsuited
+from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_unfit, refuse_if_unsuited
 from kfm_pipelines.care.policy_versions import UsedPolicy, recognise
 from kfm_pipelines.care.published_table import published_table
-from kfm_pipelines.care.secrets import key_check
+from kfm_pipelines.care.secrets import key_check, secret_of
 from kfm_pipelines.care.signatures import Signature, Signed, read_private_key, sign
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused, SignatureRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.text import without_places
+
+
+def policy_of(services: Services, dataset: Dataset) -> Policy:
+    """Returns the policy that the dataset names, read once, so that every stage of a run goes by the same one."""
+    return services.once(("policy", dataset.policy), lambda: load_policy(services.settings.resources, dataset.policy))
+
+
+def authorities_of(services: Services) -> Mapping[str, Authority]:
+    settings = services.settings
+    return services.once("authorities", lambda: load_authorities(settings.resources, settings.authorities))
 
 
 @dataclass(frozen=True, slots=True)
 class Oversight:
-    workshop: Workshop
+    services: Services
     dataset: Dataset
     policy: Policy
     authority: Authority
@@ -39,7 +49,7 @@ class Oversight:
                 "the reason seems to tell a place; it is kept where many can read it, so leave that out"
             )
         signed = sign(statement, read_private_key(private_key))
-        holder = self.authority.holder_of(signed, self.workshop.today())
+        holder = self.authority.holder_of(signed, self.services.today())
         return Signature(signed.statement, self.authority.authority, holder, signed.key_id, signed.signature)
 
     def refuse_forged(self, signed: Signature, said: Mapping[str, str], what: str) -> None:
@@ -48,14 +58,14 @@ class Oversight:
         if any(signed.statement.get(name) != value for name, value in said.items()):
             raise SignatureRefused(f"{what} is not what was signed")
         try:
-            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), self.workshop.today())
+            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), self.services.today())
         except SignatureRefused as error:
             raise SignatureRefused(f"{what} is not valid: {error}") from None
 
 
-def oversight_of(workshop: Workshop, dataset: Dataset) -> Oversight:
-    policy = workshop.policy(dataset)
-    return Oversight(workshop, dataset, policy, authority_of(policy, workshop.authorities))
+def oversight_of(services: Services, dataset: Dataset) -> Oversight:
+    policy = policy_of(services, dataset)
+    return Oversight(services, dataset, policy, authority_of(policy, authorities_of(services)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +126,7 @@ class Governance:
             self.oversight.refuse_forged(exemption.signed, _said(exemption), f"exemption {exemption.id}")
         except SignatureRefused as error:
             raise PolicyRefused(str(error)) from None
-        if self.oversight.workshop.today() > exemption.until:
+        if self.oversight.services.today() > exemption.until:
             raise PolicyRefused(
                 f"exemption {exemption.id} from policy {exemption.policy} ran out on {exemption.until}; renew or end it"
             )
@@ -126,14 +136,14 @@ class Governance:
             )
 
 
-def governance_of(workshop: Workshop, dataset: Dataset) -> Governance:
-    oversight = oversight_of(workshop, dataset)
+def governance_of(services: Services, dataset: Dataset) -> Governance:
+    oversight = oversight_of(services, dataset)
     policy = oversight.policy
-    refuse_if_unfit(policy, workshop.today())
+    refuse_if_unfit(policy, services.today())
     refuse_if_unsuited(policy, dataset)
-    secret = workshop.care_secret(policy.key_id) if policy.key_id else b""
-    recognise(workshop.database, used_policy(policy, secret), dataset.dataset)
-    return Governance(oversight, secret, exemptions_of(workshop.database, dataset.dataset))
+    secret = secret_of(services, policy.key_id) if policy.key_id else b""
+    recognise(services.database, used_policy(policy, secret), dataset.dataset)
+    return Governance(oversight, secret, exemptions_of(services.database, dataset.dataset))
 
 
 def used_policy(policy: Policy, secret: bytes) -> UsedPolicy:

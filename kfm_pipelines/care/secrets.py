@@ -6,12 +6,13 @@ import hmac
 from kfm_pipelines.aws.clients import secrets_client
 from kfm_pipelines.aws.errors import translated
 from kfm_pipelines.errors import KfmError, PolicyRefused, Retryable
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import Settings, care_variable
 
 SHORTEST = 32
 
 
-def secret_of(settings: Settings, key_id: str) -> bytes:
+def read_secret(settings: Settings, key_id: str) -> bytes:
     """PolicyRefused when there is none, or one that could be guessed."""
     text = _from_aws(settings, key_id) if settings.care_secrets != "environment" else _given(settings, key_id)
     # A variable may hold bytes that are no text; an error about them would carry the secret.
@@ -19,6 +20,11 @@ def secret_of(settings: Settings, key_id: str) -> bytes:
     if len(secret.strip()) < SHORTEST:
         raise PolicyRefused(f"the secret of key {key_id} is shorter than {SHORTEST} bytes; nothing is masked with it")
     return secret
+
+
+def secret_of(services: Services, key_id: str) -> bytes:
+    """Returns the secret with this id, read once: a run masks all its keys with the same one."""
+    return services.once(("care secret", key_id), lambda: read_secret(services.settings, key_id))
 
 
 def key_check(secret: bytes) -> str:

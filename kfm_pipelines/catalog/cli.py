@@ -5,9 +5,9 @@ from dataclasses import asdict
 import click
 
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Words
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services
 
 
 @click.group()
@@ -21,9 +21,9 @@ def catalog() -> None:
 @json_option
 def snapshot(dataset: str | None, anyway: bool, as_json: bool) -> None:
     """Write all Items of one DATASET, or of each, as one stac-geoparquet table, as is done every night."""
-    with opened_workshop() as workshop:
-        chosen = [workshop.datasets[dataset]] if dataset else list(workshop.datasets.values())
-        taken = [take_snapshot(workshop, one, anyway=anyway) for one in chosen]
+    with opened_services() as services:
+        chosen = [services.datasets[dataset]] if dataset else list(services.datasets.values())
+        taken = [take_snapshot(services, one, anyway=anyway) for one in chosen]
     if as_json:
         print_json({"snapshots": [asdict(one) for one in taken]})
         return

@@ -6,13 +6,13 @@ from pydantic import Field
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.lineage.graph import write_graph
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.schedule import WhichDatasets, schedule
 
 
 @dg.op(description="Puts the provenance of every current release into one graph, unless nothing was published since.")
-def write_provenance_graph(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
-    context.log.info("%s", write_graph(workshop.open()))
+def write_provenance_graph(context: dg.OpExecutionContext, services: ServicesResource) -> None:
+    context.log.info("%s", write_graph(services.open()))
 
 
 @dg.job(name="kfm_provenance", description="Where everything that is published came from, as one graph.")
@@ -30,9 +30,9 @@ class SnapshotConfig(WhichDatasets):
 @dg.op(
     description="Writes all Items of each collection as one table, where something was published since the last one."
 )
-def snapshot_collections(context: dg.OpExecutionContext, config: SnapshotConfig, workshop: WorkshopResource) -> None:
+def snapshot_collections(context: dg.OpExecutionContext, config: SnapshotConfig, services: ServicesResource) -> None:
     """One dataset after the other; what cannot be done is told at the end, after the others."""
-    opened = workshop.open()
+    opened = services.open()
     chosen = [opened.datasets[config.dataset]] if config.dataset else list(opened.datasets.values())
     taken, problems = [], []
     for dataset in chosen:

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from kfm_pipelines.care.review.tables import waiting_reviews
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import is_serving, serve_dagster
@@ -21,7 +21,7 @@ from kfm_pipelines.operations.status.gauges import take_vital_signs
 from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
 from kfm_pipelines.producer.cli import Samples, emit_samples
 from kfm_pipelines.producer.routes import Road, carrier
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)
@@ -39,14 +39,14 @@ BESIDES: tuple[tuple[str, datetime, int, Road], ...] = (
 def demo(windows: int, timeout: int, as_json: bool) -> None:
     """Start the embedded stack, publish sample events, run them to published output, say what and where."""
     _say("starting Postgres, S3, SNS and SQS on this machine", as_json)
-    with opened_workshop() as workshop, _dagster(workshop, as_json):
-        before = _totals(workshop)
-        keys = _emit(workshop, windows, as_json)
-        already = revisions_of(workshop.database, keys)
+    with opened_services() as services, _dagster(services, as_json):
+        before = _totals(services)
+        keys = _emit(services, windows, as_json)
+        already = revisions_of(services.database, keys)
         with progress("keys done", len(keys), quiet=as_json) as show:
-            _wait(workshop, keys, before["received"] + 2 * len(keys), time.monotonic() + timeout, show)
-        summary = _summary(workshop, keys, already, before)
-        take_vital_signs(workshop, at_once=True)  # so that kfm status knows how it went
+            _wait(services, keys, before["received"] + 2 * len(keys), time.monotonic() + timeout, show)
+        summary = _summary(services, keys, already, before)
+        take_vital_signs(services, at_once=True)  # so that kfm status knows how it went
     if as_json:
         print_json(summary)
     else:
@@ -55,7 +55,7 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _emit(workshop: Workshop, windows: int, as_json: bool) -> list[str]:
+def _emit(services: Services, windows: int, as_json: bool) -> list[str]:
     """Upload the samples and tell of each twice; return the keys they belong to."""
     keys: list[str] = []
     every = [
@@ -65,16 +65,16 @@ def _emit(workshop: Workshop, windows: int, as_json: bool) -> list[str]:
     total = sum(samples.windows for samples in every)
     with progress("objects uploaded, each event sent twice", total, quiet=as_json) as show:
         for samples in every:
-            way = carrier(workshop, samples.road, "topic", workshop.datasets[samples.dataset].pipeline)
-            keys += emit_samples(workshop, samples, way, _after(len(keys), show))
+            way = carrier(services, samples.road, "topic", services.datasets[samples.dataset].pipeline)
+            keys += emit_samples(services, samples, way, _after(len(keys), show))
     return keys
 
 
-def _totals(workshop: Workshop) -> Counter[str]:
+def _totals(services: Services) -> Counter[str]:
     """Of all queues: what S3 does not tell twice comes by another road."""
     totals: Counter[str] = Counter()
-    for intake in workshop.intakes:
-        totals.update(queue_totals(workshop.database, intake.queue.name))
+    for intake in services.intakes:
+        totals.update(queue_totals(services.database, intake.queue.name))
     return totals
 
 
@@ -83,9 +83,9 @@ def _after(done: int, show: Callable[[int], None]) -> Callable[[int], None]:
 
 
 @contextmanager
-def _dagster(workshop: Workshop, as_json: bool) -> Iterator[None]:
+def _dagster(services: Services, as_json: bool) -> Iterator[None]:
     """Dagster of our own, unless `kfm up` is serving it for this home already."""
-    home = workshop.settings.home
+    home = services.settings.home
     if is_serving(home):
         yield
         return
@@ -94,25 +94,25 @@ def _dagster(workshop: Workshop, as_json: bool) -> Iterator[None]:
         yield
 
 
-def _wait(workshop: Workshop, keys: list[str], messages: int, deadline: float, show: Callable[[int], None]) -> None:
+def _wait(services: Services, keys: list[str], messages: int, deadline: float, show: Callable[[int], None]) -> None:
     """Until every message was received and none of the keys has anything left to do."""
     while True:
-        open_keys = keys_in_progress(workshop.database, keys)
-        received = _totals(workshop)["received"]
+        open_keys = keys_in_progress(services.database, keys)
+        received = _totals(services)["received"]
         show(len(keys) - len(open_keys) if received >= messages else 0)
         # The run writes its last words after its last key; leave when Dagster knows that it has ended.
-        if received >= messages and not open_keys and not open_dispatches(workshop.database):
+        if received >= messages and not open_keys and not open_dispatches(services.database):
             return
         if time.monotonic() > deadline:
-            logs = workshop.settings.home / "logs"
+            logs = services.settings.home / "logs"
             raise ServiceUnavailable(f"{len(open_keys)} of {len(keys)} keys were not done in time; see {logs}")
         time.sleep(0.5)
 
 
-def _summary(workshop: Workshop, keys: list[str], already: dict[str, int], before: Counter[str]) -> dict[str, Any]:
-    after = _totals(workshop)
-    now = revisions_of(workshop.database, keys)
-    waiting = {one.key for one in waiting_reviews(workshop.database)}
+def _summary(services: Services, keys: list[str], already: dict[str, int], before: Counter[str]) -> dict[str, Any]:
+    after = _totals(services)
+    now = revisions_of(services.database, keys)
+    waiting = {one.key for one in waiting_reviews(services.database)}
     return {
         "keys": len(keys),
         "published_now": sum(now[key] > already.get(key, 0) for key in now),
@@ -121,8 +121,8 @@ def _summary(workshop: Workshop, keys: list[str], already: dict[str, int], befor
         "messages": after["received"] - before["received"],
         "events_recorded": after["recorded"] - before["recorded"],
         "duplicates_ignored": after["duplicates"] - before["duplicates"],
-        "parquet": f"{workshop.store.url}/processed/",
-        "catalog": f"{workshop.store.url}/catalog/catalog.json",
+        "parquet": f"{services.store.url}/processed/",
+        "catalog": f"{services.store.url}/catalog/catalog.json",
         "ui": "kfm up",
     }
 

@@ -4,6 +4,8 @@ import logging
 import os
 import sys
 import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +14,18 @@ from kfm_pipelines.catalog.cli import catalog
 from kfm_pipelines.catalog.lineage.cli import lineage
 from kfm_pipelines.cli.datasets import datasets
 from kfm_pipelines.cli.demo import demo
+from kfm_pipelines.cli.session import open_services
 from kfm_pipelines.cli.up import up
+from kfm_pipelines.console.session import Session
 from kfm_pipelines.dispatch.cli import drain, work
 from kfm_pipelines.energy.cli import energy
 from kfm_pipelines.errors import KfmError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from kfm_pipelines.dispatch.chores import Chores
+
 from kfm_pipelines.operations.dead_letters.cli import dlq
 from kfm_pipelines.operations.doctor.cli import doctor
 from kfm_pipelines.operations.kill_switch.cli import kill, unkill
@@ -31,14 +41,28 @@ from kfm_pipelines.watermarks.cli import watermark
 from kfm_pipelines.watermarks.late_cli import late
 
 
+def _definitions(resources: Path) -> "dg.Definitions":
+    from kfm_pipelines.definitions import build_definitions
+
+    return build_definitions(resources)
+
+
+def _chores() -> "Chores":
+    from kfm_pipelines.definitions import CHORES
+
+    return CHORES
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kfm-pipelines", prog_name="kfm")
-def kfm() -> None:
+@click.pass_context
+def kfm(context: click.Context) -> None:
     """Governed, event-driven ingestion of the Kansas Frontier Matrix.
 
     Without KFM_POSTGRES_URL and AWS_ENDPOINT_URL a command uses the embedded stack in .kfm: the one that `kfm up` runs,
     or one of its own for as long as it needs it.
     """
+    context.obj = Session(open_services, _definitions, _chores)
 
 
 for command in (

@@ -4,8 +4,8 @@ import os
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop, stop_on_signal
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services, stop_on_signal
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
 
@@ -19,24 +19,24 @@ def up(port: int | None, as_json: bool) -> None:
 
     stop = stop_on_signal()
     with (
-        opened_workshop() as workshop,
+        opened_services() as services,
         serve_metrics(
-            workshop.settings.telemetry_folder, workshop.settings.metrics_port or USUAL_PORT, or_another=True
+            services.settings.telemetry_folder, services.settings.metrics_port or USUAL_PORT, or_another=True
         ) as metrics,
-        serve_dagster(workshop.settings.home, os.environ, port) as server,
+        serve_dagster(services.settings.home, os.environ, port) as server,
     ):
         places = {
             "ui": server.url,
             "metrics": metrics,
-            "store": workshop.store.url,
-            "home": str(workshop.settings.home),
+            "store": services.store.url,
+            "home": str(services.settings.home),
         }
         if as_json:
             print_json(places)
         else:
             console.print(f"Dagster UI   {server.url}")
             console.print(f"Metrics      {metrics}")
-            console.print(f"Store        {workshop.store.url}")
+            console.print(f"Store        {services.store.url}")
             console.print("In another terminal: kfm emit, kfm status. Ctrl-C stops everything.")
         while not stop.wait(1.0):
             if not server.process.alive:

@@ -15,7 +15,7 @@ from kfm_pipelines.aws.clients import sns_client
 from kfm_pipelines.aws.errors import translated
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.orchestration.names import STAGES
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.producer.upload import Topic
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ def failure_sensor(jobs: Sequence[str]) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Tells the topic for alerts of every run that failed.",
     )
-    def kfm_failed_runs(context: dg.SensorEvaluationContext, workshop: WorkshopResource) -> dg.SensorResult:
+    def kfm_failed_runs(context: dg.SensorEvaluationContext, services: ServicesResource) -> dg.SensorResult:
 
-        topic = AlertTopic(workshop.open().settings.alert_topic)
+        topic = AlertTopic(services.open().settings.alert_topic)
         told, said = tick(context.instance, context.cursor, {*jobs, ASSET_JOB}, lambda run: _send(topic, run))
         return dg.SensorResult(skip_reason=said, cursor=told.written())
 

@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.console.session import current_session, opened_services
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.inbox.record import Tally
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 
 once_option = click.option("--once", is_flag=True, help="Stop when there is nothing left to do.")
@@ -26,11 +26,11 @@ PAUSE_SECONDS = 5.0
 @json_option
 def drain(once: bool, as_json: bool) -> None:
     """Move queue messages into the inbox."""
-    with opened_workshop() as workshop, _metrics_served(workshop, once):
+    with opened_services() as services, _metrics_served(services, once):
         total = Tally()
         while True:
             drained = drain_all(
-                workshop,
+                services,
                 budget_seconds=FOLLOW_SECONDS if once else 0,
                 wait_seconds=0 if once else LONG_POLL_SECONDS,
             )
@@ -58,8 +58,8 @@ def work(once: bool, as_json: bool) -> None:
     from kfm_pipelines.dispatch.worker import work as run_worker
 
     with (
-        opened_workshop() as workshop,
-        _metrics_served(workshop, once),
+        opened_services() as services,
+        _metrics_served(services, once),
         progress("keys done", None, quiet=as_json or not once) as show,
     ):
 
@@ -68,9 +68,11 @@ def work(once: bool, as_json: bool) -> None:
             if not once:
                 notes.print("; ".join([_summary(worked.counts()), *worked.problems]), markup=False)
 
-        worked = run_worker(workshop, once=once, on_progress=on_progress)
+        session = current_session()
+        definitions = session.definitions(services.settings.resources)
+        worked = run_worker(services, definitions, session.chores(), once=once, on_progress=on_progress)
         counts = worked.counts()
-        stopped = [(killed, keys) for killed, keys in kill_switch.waiting(workshop.database) if keys]
+        stopped = [(killed, keys) for killed, keys in kill_switch.waiting(services.database) if keys]
         if as_json:
             waiting = {"killed": {killed.dataset: keys for killed, keys in stopped}} if stopped else {}
             print_json({**counts, "runs": worked.runs, **waiting})
@@ -83,15 +85,15 @@ def work(once: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _metrics_served(workshop: Workshop, once: bool) -> Iterator[None]:
+def _metrics_served(services: Services, once: bool) -> Iterator[None]:
     """For Prometheus, as long as this process runs, when somebody has said where."""
-    port = workshop.settings.metrics_port
+    port = services.settings.metrics_port
     if once or port is None:
         yield
         return
     from kfm_pipelines.telemetry.metrics.scrape import serve_metrics
 
-    with serve_metrics(workshop.settings.telemetry_folder, port, or_another=True) as url:
+    with serve_metrics(services.settings.telemetry_folder, port, or_another=True) as url:
         notes.print(f"metrics: {url}")
         yield
 

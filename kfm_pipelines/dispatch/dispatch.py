@@ -27,7 +27,7 @@ from kfm_pipelines.dispatch.tables import (
 from kfm_pipelines.dispatch.unreported_keys import report_published
 from kfm_pipelines.orchestration.names import group_of, limit_tags
 from kfm_pipelines.orchestration.tags import DATASET_TAG
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.assets.hooks import tell_if_aborted
 from kfm_pipelines.stages.trigger import ASKED_BY_EVENTS
 from kfm_pipelines.state import kill_switch
@@ -47,80 +47,80 @@ class Requests:
     stopped: tuple[tuple[kill_switch.Killed, int], ...] = ()  # what is killed, with how many keys wait for that to end
 
 
-def dispatch(instance: dg.DagsterInstance, workshop: Workshop) -> Requests:
-    open_pools(instance, workshop.datasets)
-    still_open = _without_killed(instance, workshop, settle(instance, workshop))
-    lost = [one for one in still_open if one.dataset in workshop.datasets and _is_lost(instance, one)]
-    requests = [_request(workshop, one.dataset, one.keys, one.run_key) for one in lost]
-    room = Room(workshop.datasets, workshop.settings.runs_in_flight)
+def dispatch(instance: dg.DagsterInstance, services: Services) -> Requests:
+    open_pools(instance, services.datasets)
+    still_open = _without_killed(instance, services, settle(instance, services))
+    lost = [one for one in still_open if one.dataset in services.datasets and _is_lost(instance, one)]
+    requests = [_request(services, one.dataset, one.keys, one.run_key) for one in lost]
+    room = Room(services.datasets, services.settings.runs_in_flight)
     for one in still_open:
         room.take(one.dataset, one.keys)
-    waiting = planned_runs(instance, workshop, limit=workshop.settings.batch_size * max(room.slots, 1))
-    turns = Turns(recent_turns(workshop.database, TURNS_REMEMBERED))
+    waiting = planned_runs(instance, services, limit=services.settings.batch_size * max(room.slots, 1))
+    turns = Turns(recent_turns(services.database, TURNS_REMEMBERED))
     keys = 0
     while run := turns.next_of(run for run in waiting if room.fits(run)):
         waiting.remove(run)
-        if record_dispatch(workshop.database, run.run_key, run.dataset, run.names):
+        if record_dispatch(services.database, run.run_key, run.dataset, run.names):
             room.take(run.dataset, run.names)
             turns.take(run)
-            requests.append(_request(workshop, run.dataset, run.names, run.run_key))
+            requests.append(_request(services, run.dataset, run.names, run.run_key))
             keys += len(run.keys)
     held_back = sum(len(run.keys) for run in waiting)
-    return Requests(tuple(requests), keys, len(still_open), held_back, tuple(kill_switch.waiting(workshop.database)))
+    return Requests(tuple(requests), keys, len(still_open), held_back, tuple(kill_switch.waiting(services.database)))
 
 
-def settle(instance: dg.DagsterInstance, workshop: Workshop) -> list[Dispatch]:
+def settle(instance: dg.DagsterInstance, services: Services) -> list[Dispatch]:
     """Close every dispatch whose run has ended; return those that are still open."""
     still_open = []
-    for one in open_dispatches(workshop.database):
+    for one in open_dispatches(services.database):
         run = _run_of(instance, one.run_key)
         if run is not None and run.is_finished:
-            _close(instance, workshop, one, run)
+            _close(instance, services, one, run)
         else:
             still_open.append(one)
     return still_open
 
 
-def _without_killed(instance: dg.DagsterInstance, workshop: Workshop, still_open: Sequence[Dispatch]) -> list[Dispatch]:
+def _without_killed(instance: dg.DagsterInstance, services: Services, still_open: Sequence[Dispatch]) -> list[Dispatch]:
     """A lost request of a killed dataset is not made again: it is closed, or it would keep its slot from others."""
-    stopped = kill_switch.killed(workshop.database)
+    stopped = kill_switch.killed(services.database)
     lost = [one for one in still_open if one.dataset in stopped and _is_lost(instance, one)]
     for one in lost:
-        close_dispatch(workshop.database, one.run_key)
+        close_dispatch(services.database, one.run_key)
     return [one for one in still_open if one not in lost]
 
 
-def _close(instance: dg.DagsterInstance, workshop: Workshop, one: Dispatch, run: dg.DagsterRun) -> None:
+def _close(instance: dg.DagsterInstance, services: Services, one: Dispatch, run: dg.DagsterRun) -> None:
     if not run.is_success:
-        if one.dataset in workshop.datasets:
-            report_published(instance, workshop, workshop.datasets[one.dataset], run.run_id, one.keys)
-            tell_if_aborted(instance, workshop, workshop.datasets[one.dataset], run)
-        put_off(workshop, one.dataset, run.run_id, one.keys, one.age_seconds)
-    void_claims(workshop.database, run.run_id, again_in(workshop))
-    close_dispatch(workshop.database, one.run_key)
+        if one.dataset in services.datasets:
+            report_published(instance, services, services.datasets[one.dataset], run.run_id, one.keys)
+            tell_if_aborted(instance, services, services.datasets[one.dataset], run)
+        put_off(services, one.dataset, run.run_id, one.keys, one.age_seconds)
+    void_claims(services.database, run.run_id, again_in(services))
+    close_dispatch(services.database, one.run_key)
 
 
-def put_off(workshop: Workshop, dataset: str, run_id: str, keys: Sequence[str], age_seconds: float) -> None:
+def put_off(services: Services, dataset: str, run_id: str, keys: Sequence[str], age_seconds: float) -> None:
     """Let the keys wait that a failed run, asked for so long ago, said nothing about; unless it took none because
     the dataset was killed, which is no attempt of theirs."""
-    if not kill_switch.was_killed_within(workshop.database, dataset, age_seconds):
-        put_off_untouched(workshop.database, run_id, keys, again_in(workshop))
+    if not kill_switch.was_killed_within(services.database, dataset, age_seconds):
+        put_off_untouched(services.database, run_id, keys, again_in(services))
 
 
 def planned_runs(
-    instance: dg.DagsterInstance, workshop: Workshop, *, limit: int, also_dispatched: bool = False
+    instance: dg.DagsterInstance, services: Services, *, limit: int, also_dispatched: bool = False
 ) -> list[PlannedRun]:
     """The runs that would take what is due, of each dataset in the order of their turn."""
     runs: list[PlannedRun] = []
-    stopped = kill_switch.killed(workshop.database)
-    for dataset in workshop.datasets.values():
+    stopped = kill_switch.killed(services.database)
+    for dataset in services.datasets.values():
         if dataset.dataset in stopped:
             continue
         prefixes = [one.prefix for one in dataset.concurrency.limits]
-        due = due_keys(workshop.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
+        due = due_keys(services.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
         if due:
             partitions = register_partitions(instance, dataset, [key.key for key in due])
-            runs += plan_runs(dataset.dataset, due, partitions, workshop.settings.batch_size, dataset.concurrency)
+            runs += plan_runs(dataset.dataset, due, partitions, services.settings.batch_size, dataset.concurrency)
     return runs
 
 
@@ -135,9 +135,9 @@ def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Se
     return list(known)
 
 
-def again_in(workshop: Workshop) -> AgainIn:
+def again_in(services: Services) -> AgainIn:
     """The retry policy for keys whose run ended without them; the same that a key meets inside a run."""
-    return lambda attempts: workshop.retries.delay(attempts, workshop.random)
+    return lambda attempts: services.retries.delay(attempts, services.random)
 
 
 def run_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
@@ -148,8 +148,8 @@ def range_tags(keys: Sequence[str]) -> dict[str, str]:
     return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
 
 
-def _request(workshop: Workshop, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
-    dataset = workshop.datasets[dataset_name]
+def _request(services: Services, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
+    dataset = services.datasets[dataset_name]
     tags = {**run_tags(dataset, keys), **ASKED_BY_EVENTS}
     if len(keys) == 1:
         return dg.RunRequest(run_key, job_name=group_of(dataset), partition_key=keys[0], tags=tags)

@@ -6,15 +6,15 @@ import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.orchestration.names import asset_key
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
 
 def report_published(
-    instance: dg.DagsterInstance, workshop: Workshop, dataset: Dataset, run_id: str, keys: Sequence[str]
+    instance: dg.DagsterInstance, services: Services, dataset: Dataset, run_id: str, keys: Sequence[str]
 ) -> list[str]:
     """Record a materialization of `publish` for every key that the run published without living to tell."""
-    entries = last_entries_of_run(workshop.database, run_id, keys)
+    entries = last_entries_of_run(services.database, run_id, keys)
     published = [key for key, entry in entries.items() if entry.outcome is Outcome.APPLIED]
     if not published:
         return []

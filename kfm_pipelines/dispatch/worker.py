@@ -9,22 +9,18 @@ import dagster as dg
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 
 from kfm_pipelines.care.review.tables import waiting_reviews
-from kfm_pipelines.catalog.collections.refresh import refresh_stale
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.dispatch.capacity import Room
+from kfm_pipelines.dispatch.chores import Chores
 from kfm_pipelines.dispatch.dispatch import planned_runs, put_off, range_tags, run_tags, settle
 from kfm_pipelines.dispatch.fairness import ONE_IN, TURNS_REMEMBERED, Turns
 from kfm_pipelines.dispatch.plan import PlannedRun
 from kfm_pipelines.dispatch.reaper import reap
 from kfm_pipelines.dispatch.tables import recent_turns, seconds_until_due
 from kfm_pipelines.inbox.drain import LONGEST_DRAIN_SECONDS, drain_all
-from kfm_pipelines.operations.dead_letters.collect import tend_letters
-from kfm_pipelines.operations.status.gauges import take_vital_signs
 from kfm_pipelines.orchestration.instance import opened_instance
 from kfm_pipelines.orchestration.names import group_of
-from kfm_pipelines.services import Workshop
-from kfm_pipelines.stages.publish.recover import complete_seen
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.trigger import ASKED_BY_EVENTS
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 from kfm_pipelines.watermarks.tick import keep_time
@@ -54,56 +50,61 @@ class Worked:
         }
 
 
-def work(workshop: Workshop, *, once: bool, on_progress: Callable[[Worked], None] = lambda _: None) -> Worked:
+def work(
+    services: Services,
+    definitions: dg.Definitions,
+    chores: Chores,
+    *,
+    once: bool,
+    on_progress: Callable[[Worked], None] = lambda _: None,
+) -> Worked:
     """Drain, dispatch and execute; until nothing is due or about to be (`once`), or for ever."""
-    definitions = build_definitions(workshop.settings.resources)
     worked = Worked()
-    turns = Turns(recent_turns(workshop.database, TURNS_REMEMBERED))
+    turns = Turns(recent_turns(services.database, TURNS_REMEMBERED))
     with opened_instance() as instance:
         while True:
-            drained = drain_all(workshop, budget_seconds=LONGEST_DRAIN_SECONDS)
-            if not drained.unreachable:
-                tend_letters(workshop)
-            keep_time(workshop.database, workshop.datasets)
-            settle(instance, workshop)
-            reap(instance, workshop)
-            problems = (*drained.problems, *complete_seen(workshop), *refresh_stale(workshop))
+            drained = drain_all(services, budget_seconds=LONGEST_DRAIN_SECONDS)
+            chores.after_drain(services, drained)
+            keep_time(services.database, services.datasets)
+            settle(instance, services)
+            reap(instance, services)
+            problems = (*drained.problems, *chores.every_time(services))
             if problems and problems != worked.problems:
                 on_progress(replace(worked, problems=problems))
             worked.problems = problems
             before = worked.runs
-            for run in _next_runs(instance, workshop, turns):
-                _execute(definitions, instance, workshop, run, worked)
+            for run in _next_runs(instance, services, turns):
+                _execute(definitions, instance, services, run, worked)
                 on_progress(worked)
             if worked.runs > before or drained.tally.received:
                 if not once:
-                    take_vital_signs(workshop)
+                    chores.gauges(services)
                 continue
-            nap = _nap(workshop, once)
+            nap = _nap(services, once)
             if nap is None:
-                take_vital_signs(workshop, at_once=True)
+                chores.gauges(services, at_once=True)
                 return worked
-            take_vital_signs(workshop)
+            chores.gauges(services)
             time.sleep(nap)
 
 
-def _nap(workshop: Workshop, once: bool) -> float | None:
+def _nap(services: Services, once: bool) -> float | None:
     """How long to wait for the next key; None when `once` and nothing is near."""
-    wait = seconds_until_due(workshop.database, workshop.datasets)
-    near = wait is not None and wait <= workshop.settings.lease_seconds + 1
+    wait = seconds_until_due(services.database, services.datasets)
+    near = wait is not None and wait <= services.settings.lease_seconds + 1
     if once and not near:
         return None
     return min(max(wait, SHORTEST_NAP_SECONDS) if wait is not None else LONGEST_NAP_SECONDS, LONGEST_NAP_SECONDS)
 
 
-def _next_runs(instance: dg.DagsterInstance, workshop: Workshop, turns: Turns) -> Iterator[PlannedRun]:
+def _next_runs(instance: dg.DagsterInstance, services: Services, turns: Turns) -> Iterator[PlannedRun]:
     """Some of the runs that are due, in the order of their turn; what comes meanwhile gets its own turn after these.
 
     Keys a run was asked for as well: nobody may be there to start it, and a claim keeps two from doing the same."""
-    limit = RUNS_BETWEEN_DRAINS * workshop.settings.batch_size
-    waiting = planned_runs(instance, workshop, limit=limit, also_dispatched=True)
+    limit = RUNS_BETWEEN_DRAINS * services.settings.batch_size
+    waiting = planned_runs(instance, services, limit=limit, also_dispatched=True)
     for _ in range(RUNS_BETWEEN_DRAINS):
-        room = _room(instance, workshop)
+        room = _room(instance, services)
         run = turns.next_of(run for run in waiting if room.fits(run))
         if run is None:
             return
@@ -112,18 +113,18 @@ def _next_runs(instance: dg.DagsterInstance, workshop: Workshop, turns: Turns) -
         yield run
 
 
-def _room(instance: dg.DagsterInstance, workshop: Workshop) -> Room:
+def _room(instance: dg.DagsterInstance, services: Services) -> Room:
     """One slot: no queue stands before this process, so it looks itself what is under way elsewhere."""
-    room = Room(workshop.datasets, slots=1)
+    room = Room(services.datasets, slots=1)
     for run in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
         room.notice(run)
     return room
 
 
 def _execute(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, workshop: Workshop, run: PlannedRun, worked: Worked
+    definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, worked: Worked
 ) -> None:
-    dataset: Dataset = workshop.datasets[run.dataset]
+    dataset: Dataset = services.datasets[run.dataset]
     job = definitions.resolve_job_def(group_of(dataset))
     begun = time.monotonic()
     result = job.execute_in_process(
@@ -132,10 +133,10 @@ def _execute(
         raise_on_error=False,
     )
     if not result.success:
-        put_off(workshop, run.dataset, result.run_id, run.names, time.monotonic() - begun)
-    entries = last_entries_of_run(workshop.database, result.run_id, run.names)
+        put_off(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
+    entries = last_entries_of_run(services.database, result.run_id, run.names)
     worked.runs += 1
-    worked.waiting = {waiting.key for waiting in waiting_reviews(workshop.database)} & (worked.waiting | set(run.names))
+    worked.waiting = {waiting.key for waiting in waiting_reviews(services.database)} & (worked.waiting | set(run.names))
     for key, entry in entries.items():
         if entry.outcome is not None and "again_in_seconds" not in entry.detail:
             worked.outcomes[key] = entry.outcome

@@ -9,9 +9,9 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Words
 from kfm_pipelines.console.output import console, json_option, notes, print_json
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.energy.report.report import Report, energy_report
 from kfm_pipelines.energy.report.table import COLUMNS, TEXTS, notes_on, rows_of
 from kfm_pipelines.text import printable
@@ -55,8 +55,8 @@ def report(
     """
     if first and last and last < first:
         raise click.UsageError(f"--to {last:%Y-%m} is before --from {first:%Y-%m}")
-    with opened_workshop() as workshop:
-        found = energy_report(workshop, dataset, first, _month_after(last) if last else None)
+    with opened_services() as services:
+        found = energy_report(services, dataset, first, _month_after(last) if last else None)
     if as_json:
         print_json(found.as_document())
     elif found.lines:

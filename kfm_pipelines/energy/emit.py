@@ -8,23 +8,24 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+from kfm_pipelines.energy.coefficients import coefficients_digest, coefficients_of, energy_of
 from kfm_pipelines.energy.ledger import EnergyEntry, enter, enter_lost
 from kfm_pipelines.energy.meter import Usage
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.telemetry.best_effort import excused
 
 
-def tell_costs(workshop: Workshop, entries: Sequence[EnergyEntry]) -> None:
+def tell_costs(services: Services, entries: Sequence[EnergyEntry]) -> None:
     """Of one run: all keys of a stage together, each method by itself."""
     together: dict[tuple[str, str], list[EnergyEntry]] = defaultdict(list)
     for entry in entries:
         together[entry.stage, entry.energy.method].append(entry)
     for (stage, method), some in together.items():
-        _tell(workshop, stage, method, some)
+        _tell(services, stage, method, some)
 
 
-def _tell(workshop: Workshop, stage: str, method: str, entries: Sequence[EnergyEntry]) -> None:
-    telemetry, first = workshop.telemetry, entries[0]
+def _tell(services: Services, stage: str, method: str, entries: Sequence[EnergyEntry]) -> None:
+    telemetry, first = services.telemetry, entries[0]
     watt_seconds, grams, dollars = (_sum(entries, name) for name in ("watt_seconds", "carbon_grams", "cost_usd"))
     if watt_seconds is not None and grams is not None:
         telemetry.metrics.count("event_worker_energy_ws", watt_seconds, method=method)
@@ -45,8 +46,8 @@ def _tell(workshop: Workshop, stage: str, method: str, entries: Sequence[EnergyE
     }
     usage = reduce(add, (entry.usage for entry in entries))
     telemetry.records.tell("energy-v2", {**common, **_used(usage), "energy_ws": watt_seconds, "cost_usd": dollars,
-                                         "coefficients": workshop.coefficients_digest})  # fmt: skip
-    grid = workshop.coefficients.grid
+                                         "coefficients": coefficients_digest(services)})  # fmt: skip
+    grid = coefficients_of(services).grid
     telemetry.records.tell(
         "carbon-v2",
         {
@@ -85,23 +86,23 @@ class Work:
 
 
 def enter_used(
-    workshop: Workshop, run_id: str, used: Mapping[Work, Usage], *, dataset: str | None, replay: str | None = None
+    services: Services, run_id: str, used: Mapping[Work, Usage], *, dataset: str | None, replay: str | None = None
 ) -> list[EnergyEntry]:
     """Enter what was used; the entries, for whoever tells of them. The work is done, so one that cannot be entered is
     told of and stops nothing."""
     if not used:
         return []
-    with excused(workshop.telemetry, "what work cost", "energy"):
+    with excused(services.telemetry, "what work cost", "energy"):
         entries = [
-            EnergyEntry(run_id, work.stage, usage, workshop.energy_of(usage), dataset, work.key, work.epoch, replay)
+            EnergyEntry(run_id, work.stage, usage, energy_of(services, usage), dataset, work.key, work.epoch, replay)
             for work, usage in used.items()
         ]
-        enter(workshop.database, entries, workshop.coefficients_digest)
+        enter(services.database, entries, coefficients_digest(services))
         return entries
     return []
 
 
-def enter_what_was_lost(workshop: Workshop, dataset: str, key: str) -> None:
+def enter_what_was_lost(services: Services, dataset: str, key: str) -> None:
     """Of a key whose last run may have died: that it cost something, and nobody knows how much."""
-    with excused(workshop.telemetry, "that a run died", "energy"):
-        enter_lost(workshop.database, key, dataset, workshop.coefficients_digest)
+    with excused(services.telemetry, "that a run died", "energy"):
+        enter_lost(services.database, key, dataset, coefficients_digest(services))

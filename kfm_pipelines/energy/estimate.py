@@ -79,7 +79,7 @@ def load_coefficients(resources: Path) -> Coefficients:
         raise DeclarationInvalid(f"{FILE}: {describe(error)}") from None
 
 
-def energy_of(coefficients: Coefficients, usage: Usage) -> Energy:
+def estimate(coefficients: Coefficients, usage: Usage) -> Energy:
     """Of what is known of it: `usage.missing` says what is not in an estimate. Without processor time, and of no time
     at all, nothing can be said."""
     method: Method = "measured" if usage.watt_seconds else "estimated"

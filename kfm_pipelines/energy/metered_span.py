@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.energy.coefficients import energy_of
 from kfm_pipelines.energy.estimate import Energy
 from kfm_pipelines.energy.meter import Meter
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.telemetry.traces.spans import Value, said_by_open_span
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ ABOUT = ("kfm.pipeline", "kfm.key", "kfm.stage", "kfm.version", INPUTS)
 
 
 @contextmanager
-def part(workshop: Workshop, name: str, more: Mapping[str, Value] | None = None) -> Iterator[None]:
+def part(services: Services, name: str, more: Mapping[str, Value] | None = None) -> Iterator[None]:
     """A part of the work at hand: it says of what it is as the whole does, and what it cost by itself."""
     meter = Meter()
     about = {**said_by_open_span(ABOUT), OUTPUTS: [], **(more or {})}
-    with workshop.telemetry.spans.span(name, about) as span:
+    with services.telemetry.spans.span(name, about) as span:
         try:
             yield
         finally:
-            say_cost(span, workshop.energy_of(meter.read()))
+            say_cost(span, energy_of(services, meter.read()))
 
 
 def say_cost(span: "Span | None", energy: Energy) -> None:

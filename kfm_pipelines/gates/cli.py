@@ -2,9 +2,9 @@
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Words, who_and_why
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.gates import schema_approval
 
 
@@ -18,11 +18,11 @@ def approve_schema(dataset: str, reason: str, by: str, dry_run: bool, as_json: b
 
     Until then a key with them is red. Its dead letter can be redriven afterwards.
     """
-    with opened_workshop() as workshop:
-        declared = workshop.datasets[dataset]
-        proposal = schema_approval.proposal_of(workshop, declared)
+    with opened_services() as services:
+        declared = services.datasets[dataset]
+        proposal = schema_approval.proposal_of(services, declared)
         before = proposal.approved.version
-        after = before if dry_run else schema_approval.approve(workshop, declared, by, reason).version
+        after = before if dry_run else schema_approval.approve(services, declared, by, reason).version
     if as_json:
         document = {"dataset": dataset, "from": before, "to": after, "changes": proposal.changes}
         print_json({**document, "digest": proposal.declared.digest, "approved": not dry_run})

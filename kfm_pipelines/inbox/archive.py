@@ -3,14 +3,14 @@
 Replays and audits then depend on no queue's retention and on no database's backup.
 """
 
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stores.layout import archived_event
 
 
-def archive_events(workshop: Workshop, key: str, *, again: bool = False) -> int:
+def archive_events(services: Services, key: str, *, again: bool = False) -> int:
     """Write the messages of the key's events that are not in the archive yet; once per identity. With `again` those
     that are not in the store, whatever the log says: it may be another store, or have lost them."""
-    rows = workshop.database.fetch(
+    rows = services.database.fetch(
         """
         SELECT identity, body FROM kfm.inbox
         WHERE key IN (%(key)s, (SELECT inputs_from FROM kfm.keys WHERE key = %(key)s))
@@ -20,10 +20,10 @@ def archive_events(workshop: Workshop, key: str, *, again: bool = False) -> int:
     )
     for row in rows:
         path = archived_event(row["identity"])
-        if not workshop.store.exists(path):
-            workshop.store.write(path, row["body"].encode())
+        if not services.store.exists(path):
+            services.store.write(path, row["body"].encode())
     if rows:
-        workshop.database.execute(
+        services.database.execute(
             "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)",
             {"identities": [row["identity"] for row in rows]},
         )

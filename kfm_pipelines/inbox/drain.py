@@ -11,7 +11,7 @@ from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, 
 from kfm_pipelines.inbox.parse import read_message, refused
 from kfm_pipelines.inbox.record import Recorded, Tally, record
 from kfm_pipelines.inbox.telemetry import Arrivals
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.watermarks.tick import keep_time
@@ -32,16 +32,16 @@ class Drained:
     unreachable: bool = False
 
 
-def drain_all(workshop: Workshop, *, budget_seconds: float, wait_seconds: int = 0) -> Drained:
+def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 0) -> Drained:
     """Empty every queue, the urgent one first; none can use up the time of those after it."""
     total, problems = Tally(), []
     deadline = time.monotonic() + budget_seconds
-    for number, intake in enumerate(workshop.intakes):
+    for number, intake in enumerate(services.intakes):
         left = deadline - time.monotonic()
-        share = max(0.0, left / (len(workshop.intakes) - number))
-        wait = wait_seconds if number == len(workshop.intakes) - 1 else 0
+        share = max(0.0, left / (len(services.intakes) - number))
+        wait = wait_seconds if number == len(services.intakes) - 1 else 0
         try:
-            total += drain(workshop, intake.queue, budget_seconds=share, wait_seconds=wait)
+            total += drain(services, intake.queue, budget_seconds=share, wait_seconds=wait)
         except KfmError as error:
             problems.append(f"{error}; will try again")
             if isinstance(error, Unreachable):
@@ -49,16 +49,16 @@ def drain_all(workshop: Workshop, *, budget_seconds: float, wait_seconds: int = 
     return Drained(total, tuple(problems))
 
 
-def drain(workshop: Workshop, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> Tally:
+def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> Tally:
     """Empty the queue, or stop after about `budget_seconds`."""
-    total, database, datasets = Tally(), workshop.database, workshop.datasets
+    total, database, datasets = Tally(), services.database, services.datasets
     deadline = time.monotonic() + budget_seconds
     database.fetch("SELECT 1")  # a message that is received and cannot be recorded has used up one of its receives
     while True:
         messages = _collect(queue, wait_seconds, deadline)
         if not messages:
             return total
-        arrivals = Arrivals(workshop, queue.name)
+        arrivals = Arrivals(services, queue.name)
         read = arrivals.read(messages, partial(read_message, datasets=datasets))
         recorded = record_safely(database, queue.name, messages, read, datasets)
         total += recorded.tally

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kfm_pipelines.aws.queue import Message
+from kfm_pipelines.energy.coefficients import energy_of
 from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
 from kfm_pipelines.energy.estimate import Energy
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.inbox.record import Recorded
 from kfm_pipelines.inbox.trace_headers import Sender, sender_of
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.telemetry.best_effort import excused
 from kfm_pipelines.telemetry.logs.context import joined
@@ -46,7 +47,7 @@ class _Arrival:
 class Arrivals:
     """The messages of one commit, from the moment they are in our hands."""
 
-    workshop: Workshop
+    services: Services
     queue: str
     _meter: Meter = field(default_factory=Meter)
     _arrived: list[_Arrival] = field(default_factory=list)
@@ -60,7 +61,7 @@ class Arrivals:
             begun = _now()
             delivery = reader(message)
             arrival = _Arrival(message, delivery, (), traced=False)
-            with excused(self.workshop.telemetry, "where a message comes from", "span"):
+            with excused(self.services.telemetry, "where a message comes from", "span"):
                 arrival = self._arrival(message, delivery, begun, traced=left > 0)
             left -= len(arrival.received)
             self._events += len(arrival.received)
@@ -70,7 +71,7 @@ class Arrivals:
 
     def tell(self, recorded: Recorded) -> None:
         """To be called when they are recorded."""
-        with excused(self.workshop.telemetry, "what came of messages"):
+        with excused(self.services.telemetry, "what came of messages"):
             self._tell(recorded)
 
     def _tell(self, recorded: Recorded) -> None:
@@ -104,7 +105,7 @@ class Arrivals:
         self, message: Message, identity: str, delivery: Delivery, sender: Sender, begun: datetime
     ) -> TraceContext:
         """Tell of its way here: by the clocks of SNS, of SQS and of this machine, which may disagree a little."""
-        spans = self.workshop.telemetry.spans
+        spans = self.services.telemetry.spans
         attributes = {
             "messaging.system": "aws_sqs",
             "messaging.destination.name": self.queue,
@@ -124,11 +125,11 @@ class Arrivals:
     def _spent(self) -> Energy:
         """What taking them in has cost, which is nobody's run."""
         usage = self._meter.read()
-        tell_costs(self.workshop, enter_used(self.workshop, INTAKE, {Work("ingest"): usage}, dataset=None))
-        return self.workshop.energy_of(usage)
+        tell_costs(self.services, enter_used(self.services, INTAKE, {Work("ingest"): usage}, dataset=None))
+        return energy_of(self.services, usage)
 
     def _count(self, recorded: Recorded) -> None:
-        metrics, tally = self.workshop.telemetry.metrics, recorded.tally
+        metrics, tally = self.services.telemetry.metrics, recorded.tally
         metrics.count("messages_received_total", tally.received, queue=self.queue)
         metrics.count("messages_duplicate_total", tally.duplicates, queue=self.queue)
         metrics.count("event_dedup_hits", tally.duplicates)
@@ -143,7 +144,7 @@ class Arrivals:
         brought = {identity for identity, _ in one.received} & new
         told_new = bool(brought)
         new -= brought
-        telemetry, message = self.workshop.telemetry, one.message
+        telemetry, message = self.services.telemetry, one.message
         if message.sent_at and message.received_at:
             waited = max(0.0, (message.received_at - message.sent_at).total_seconds())
             telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
@@ -180,9 +181,9 @@ class Arrivals:
 
     def _tell_fifo(self, one: _Arrival, now: datetime, *, dedup_hit: bool) -> None:
         body = one.message.body.encode()
-        self.workshop.telemetry.metrics.observe("sqs_fifo.body_hash.length_bytes", len(body))
+        self.services.telemetry.metrics.observe("sqs_fifo.body_hash.length_bytes", len(body))
         refusal = one.delivery.refusal
-        self.workshop.telemetry.records.tell(
+        self.services.telemetry.records.tell(
             "eventbus-v1",
             {
                 "at": now.isoformat(),
@@ -199,7 +200,7 @@ class Arrivals:
 
     def _tell_all(self, recorded: Recorded, now: datetime) -> None:
         tally = recorded.tally
-        self.workshop.telemetry.records.tell(
+        self.services.telemetry.records.tell(
             "patterns-v1",
             {
                 "at": now.isoformat(),

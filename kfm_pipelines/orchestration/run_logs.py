@@ -125,5 +125,5 @@ def _log_of_environment() -> LogFile | None:
     try:
         settings = load_log_settings()
     except SettingsInvalid:
-        return None  # whoever opens the workshop says what is wrong with them
+        return None  # whoever opens the services says what is wrong with them
     return LogFile(settings) if settings.level != "off" else None

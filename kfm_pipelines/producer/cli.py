@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.output import console, json_option, print_json, progress
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events import fold, normalise
 from kfm_pipelines.events.notice import Priority
 from kfm_pipelines.producer.routes import ROADS, Road, Way, carrier, told
 from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.producer.upload import upload
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
 from kfm_pipelines.telemetry.traces.spans import Value, context_of
 
@@ -95,44 +95,44 @@ def emit(**given: Any) -> None:
     if given.pop("fifo"):
         given["road"] = "fifo"
     samples = Samples(**{**given, "start": given["start"].replace(tzinfo=UTC)})
-    with opened_workshop() as workshop:
-        way = carrier(workshop, samples.road, target, group or workshop.datasets[samples.dataset].pipeline)
+    with opened_services() as services:
+        way = carrier(services, samples.road, target, group or services.datasets[samples.dataset].pipeline)
         if body is not None:
-            _send_traced(workshop, way, _text(body))
+            _send_traced(services, way, _text(body))
             _tell({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
         with progress("objects uploaded", samples.windows, quiet=as_json) as show:
-            keys = emit_samples(workshop, samples, way, show)
+            keys = emit_samples(services, samples, way, show)
         sent = samples.windows * samples.messages_each
         _tell({"objects": samples.windows, "messages": sent, "keys": keys}, as_json)
 
 
-def emit_samples(workshop: Workshop, samples: Samples, way: Way, show: Callable[[int], None]) -> list[str]:
+def emit_samples(services: Services, samples: Samples, way: Way, show: Callable[[int], None]) -> list[str]:
     """Upload the samples and tell of them; return the keys they belong to, in order."""
-    dataset, sample = workshop.datasets[samples.dataset], SAMPLES[samples.dataset]
+    dataset, sample = services.datasets[samples.dataset], SAMPLES[samples.dataset]
     keys: dict[str, None] = {}
     for number, start in enumerate(sample.windows(samples.start, samples.windows), start=1):
         begun = datetime.now(UTC)
         object_key, data = sample.make(start, seed=samples.seed)
         uploaded = upload(dataset, object_key, data, start)
-        [event] = [fold(said, workshop.datasets) for said in normalise(told(uploaded, "s3"))]
+        [event] = [fold(said, services.datasets) for said in normalise(told(uploaded, "s3"))]
         trace = TraceContext.of_event(event.identity)  # S3's own notice leads to the same one
         for _ in range(samples.messages_each):
             way.send(told(uploaded, samples.road, samples.priority), {TRACEPARENT: trace.traceparent})
         attributes: dict[str, Value] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
         attributes |= {"kfm.event_id": event.identity, "kfm.object": event.asset_uri}
-        workshop.telemetry.spans.origin("publish_event", trace, begun, datetime.now(UTC), attributes)
+        services.telemetry.spans.origin("publish_event", trace, begun, datetime.now(UTC), attributes)
         keys |= {event.key: None}
         show(number)
-    workshop.telemetry.flush()
+    services.telemetry.flush()
     return list(keys)
 
 
-def _send_traced(workshop: Workshop, way: Way, body: str) -> None:
-    with workshop.telemetry.spans.span("publish_event", kind="producer") as span:
+def _send_traced(services: Services, way: Way, body: str) -> None:
+    with services.telemetry.spans.span("publish_event", kind="producer") as span:
         here = context_of(span)
         way.send(body, {TRACEPARENT: here.traceparent} if here else {})
-    workshop.telemetry.flush()
+    services.telemetry.flush()
 
 
 def _text(path: Path) -> str:

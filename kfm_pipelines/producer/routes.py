@@ -15,7 +15,7 @@ from kfm_pipelines.producer.envelope import object_envelope
 from kfm_pipelines.producer.messages import auto_update, routing_attributes, s3_notification
 from kfm_pipelines.producer.send import FifoProducer
 from kfm_pipelines.producer.upload import Topic, Uploaded
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 Road = Literal["s3", "auto-update", "fifo"]
 ROADS: tuple[Road, ...] = ("s3", "auto-update", "fifo")
@@ -31,16 +31,16 @@ class Way(Protocol):
 class RoutedNotices:
     """The notice topic, or past it the queue it leads to. The attributes are read off the body, so they agree."""
 
-    workshop: Workshop
+    services: Services
     past_the_topic: bool
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
         dataset, priority = _said(body)
-        settings = self.workshop.settings
+        settings = self.services.settings
         if self.past_the_topic:
             Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
         else:
-            product = self.workshop.datasets[dataset].product
+            product = self.services.datasets[dataset].product
             said = routing_attributes(dataset, product, priority)
             Topic(settings.notice_topic).send(body, {**(attributes or {}), **said})
 
@@ -56,17 +56,17 @@ class InOrder:
         self.producer.send_all([Outgoing(body, attributes or {}, self.group)])
 
 
-def carrier(workshop: Workshop, road: Road, target: str, group: str) -> Way:
+def carrier(services: Services, road: Road, target: str, group: str) -> Way:
     """What carries messages on this road, through its topic or past it to the queue."""
-    settings = workshop.settings
+    settings = services.settings
     to_queue = target == "queue"
     if road == "auto-update":
-        return RoutedNotices(workshop, to_queue)
+        return RoutedNotices(services, to_queue)
     if road == "fifo":
         end = Queue(settings.fifo_queue) if to_queue else Topic(settings.fifo_queue)
-        hits = partial(workshop.telemetry.metrics.count, "sqs_fifo.dedupe_window_hits")
+        hits = partial(services.telemetry.metrics.count, "sqs_fifo.dedupe_window_hits")
         return InOrder(FifoProducer(end, on_window_hit=hits), group)
-    return workshop.queue if to_queue else Topic(settings.topic)
+    return services.queue if to_queue else Topic(settings.topic)
 
 
 def told(uploaded: Uploaded, road: Road, priority: Priority = "normal") -> str:

@@ -17,7 +17,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import TABLE_GATES, Verdict
 from kfm_pipelines.parquet.parquet import write_parquet, write_published
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages import reproduce
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.compute.table import compute
@@ -47,27 +47,27 @@ from kfm_pipelines.stores.layout import clear_work
 class Batch:
     """The keys of one run, which is the owner of their claims."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str, purpose: Purpose = EVENTS) -> None:
-        self._workshop = workshop
-        self.database = workshop.database
-        self._store = workshop.store
+    def __init__(self, services: Services, dataset: Dataset, run_id: str, purpose: Purpose = EVENTS) -> None:
+        self._services = services
+        self.database = services.database
+        self._store = services.store
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
         self._purpose = purpose
-        self._reproduces = reproduces(workshop.database, dataset.dataset, purpose)
-        declaration = cache(partial(declaration_of, workshop.database)) if self._reproduces else None
-        self._terms = TermsOfKeys(workshop, dataset, declaration)
+        self._reproduces = reproduces(services.database, dataset.dataset, purpose)
+        declaration = cache(partial(declaration_of, services.database)) if self._reproduces else None
+        self._terms = TermsOfKeys(services, dataset, declaration)
         self.claims = Claims(
-            workshop.database,
+            services.database,
             run_id,
-            workshop.settings.lease_seconds,
+            services.settings.lease_seconds,
             purpose.replay,
             dataset=dataset.dataset,
             spares_reviews=self._reproduces,
         )
-        self._told = WorkTold(workshop, dataset, run_id, purpose, held=self.claims.held)
-        self._outcomes = OutcomesTold(workshop, dataset, run_id, purpose.replay, self._told)
-        self._work = KeyWork(workshop, self._layout, self._told, self._outcomes)
+        self._told = WorkTold(services, dataset, run_id, purpose, held=self.claims.held)
+        self._outcomes = OutcomesTold(services, dataset, run_id, purpose.replay, self._told)
+        self._work = KeyWork(services, self._layout, self._told, self._outcomes)
         self.notes = self._work.notes  # why a key dropped out in this stage
         self.waiting: set[str] = set()  # keys whose release somebody has to see first
 
@@ -82,7 +82,7 @@ class Batch:
                 if claim is None:
                     continue
                 with self._work.on(claim, "compute"):
-                    with part(self._workshop, "extract"):
+                    with part(self._services, "extract"):
                         prepared = self._prepared(claim)
                     fetches += prepared.fetches
                     if isinstance(prepared, inputs.Settled):
@@ -91,7 +91,7 @@ class Batch:
                         self._outcomes.skipped(claim)
                         continue
                     terms = self._terms.of(key)
-                    with part(self._workshop, "transform"):
+                    with part(self._services, "transform"):
                         made = write_parquet(compute(terms.dataset, prepared.objects))
                     yield Handoff.of(claim, made)
                     detail = {**prepared.as_detail(), **terms.as_detail(key)}
@@ -106,7 +106,7 @@ class Batch:
                 with self._work.on(handoff.claim, "mask"):
                     dataset = self._terms.of(handoff.claim.key).dataset
                     rules = self._terms.of(handoff.claim.key).rules(handoff.claim.key)
-                    outcome = masked(self._workshop, dataset, rules, handoff)
+                    outcome = masked(self._services, dataset, rules, handoff)
                     data = write_published(outcome.table, rules.published(dataset))
                     result = Handoff.of(handoff.claim, data)
                     yield result
@@ -129,7 +129,7 @@ class Batch:
                 with self._work.on(handoff.claim, "validate"):
                     terms = self._terms.of(handoff.claim.key)
                     rules = terms.rules(handoff.claim.key)
-                    verdicts = judge_table(self._workshop, terms.dataset, rules, terms.approved, handoff)
+                    verdicts = judge_table(self._services, terms.dataset, rules, terms.approved, handoff)
                     self._heed(handoff.claim, verdicts, judgements)
                     detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
                     transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
@@ -145,13 +145,13 @@ class Batch:
                     terms = self._terms.of(claim.key)
                     if self._reproduces:
                         reproduce.refuse_other_data(self.database, claim)
-                    with part(self._workshop, "stac_write"):
-                        staged = release.stage_candidate(self._workshop, terms.dataset, claim, terms.governance)
+                    with part(self._services, "stac_write"):
+                        staged = release.stage_candidate(self._services, terms.dataset, claim, terms.governance)
                     transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
                     rules = terms.rules(claim.key)
-                    verdicts = judge_release(self._workshop, terms.dataset, claim, rules, staged)
+                    verdicts = judge_release(self._services, terms.dataset, claim, rules, staged)
                     self._heed(claim, verdicts, judgements)
-                    write_validation_report(self._workshop, terms.dataset, claim)
+                    write_validation_report(self._services, terms.dataset, claim)
             self._hand_back_if_red(judgements, "stage")
         return judgements
 
@@ -168,7 +168,7 @@ class Batch:
                         self.waiting.add(claim.key)
                         continue
                     terms = self._terms.of(claim.key)
-                    done = release.publish(self._workshop, terms.dataset, claim, terms.governance)
+                    done = release.publish(self._services, terms.dataset, claim, terms.governance)
                     published[claim.key] = done.as_detail()
                     self._outcomes.applied(claim, published[claim.key])
         return published
@@ -181,7 +181,7 @@ class Batch:
     @cached_property
     def shown(self) -> BatchShown:
         """What people may see of its keys."""
-        return BatchShown(self._workshop, self._dataset, self._terms)
+        return BatchShown(self._services, self._dataset, self._terms)
 
     def trace_of(self, key: str) -> str:
         """The trace that all of this is told in."""
@@ -218,10 +218,10 @@ class Batch:
             return None
         with self._work.on(claim, "compute", "wal_replay"):
             if claim.epoch > 1:  # somebody has had it before
-                enter_what_was_lost(self._workshop, self._dataset.dataset, key)
+                enter_what_was_lost(self._services, self._dataset.dataset, key)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
-                self._workshop, self._dataset, claim, intent, lambda: self._terms.of(key).governance
+                self._services, self._dataset, claim, intent, lambda: self._terms.of(key).governance
             ):
                 self.notes[key] = "an interrupted publication was completed"
                 self._outcomes.applied(claim, intent.detail, txn=intent.txn)
@@ -232,18 +232,18 @@ class Batch:
 
     def _prepared(self, claim: Claim) -> inputs.Prepared | inputs.Settled:
         if self._reproduces:
-            return reproduce.prepare_again(self._workshop, claim, self._terms)
+            return reproduce.prepare_again(self._services, claim, self._terms)
         terms = self._terms.of(claim.key)
         source = inputs.source_of_key(self.database, claim.key)
         if source is not None:
-            refuse_laxer_policy(self._workshop, terms.dataset, source)
+            refuse_laxer_policy(self._services, terms.dataset, source)
         config = terms.governance.config_digest(claim.key)
-        return inputs.prepare(self._workshop, terms.dataset, claim, config)
+        return inputs.prepare(self._services, terms.dataset, claim, config)
 
     def _is_there(self, claim: Claim) -> bool:
         """Whether what was made again is what readers find; then nothing is published."""
         staged = release.staged_release(self.database, claim)
-        if not reproduce.is_there(self._workshop, self._dataset, staged):
+        if not reproduce.is_there(self._services, self._dataset, staged):
             return False
         self.notes[claim.key] = reproduce.REPRODUCED
         self._work.clear(claim)
@@ -271,8 +271,8 @@ class Batch:
         for verdict in verdicts:
             judgements.append(Judgement(claim.key, verdict))
             if not verdict.passed:
-                write_validation_report(self._workshop, self._dataset, claim)
-                keep_red(self._workshop, self._dataset, claim)
+                write_validation_report(self._services, self._dataset, claim)
+                keep_red(self._services, self._dataset, claim)
                 raise refusal_of(claim.key, verdict)
 
     @contextmanager
@@ -284,7 +284,7 @@ class Batch:
         finally:
             self._told.end_stage()
             self._outcomes.end_stage()
-            self._workshop.telemetry.flush()
+            self._services.telemetry.flush()
 
     def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
         if all(judgement.verdict.passed for judgement in judgements):

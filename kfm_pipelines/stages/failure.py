@@ -17,7 +17,7 @@ from kfm_pipelines.errors import (
     Retryable,
     Terminal,
 )
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.outcomes import OutcomesTold
 from kfm_pipelines.stages.telemetry.spans import WorkTold
 from kfm_pipelines.state import transactions
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 class KeyWork:
     """The keys that one stage of a run works on, one after the other."""
 
-    def __init__(self, workshop: Workshop, layout: Layout, told: WorkTold, outcomes: OutcomesTold) -> None:
-        self._workshop = workshop
+    def __init__(self, services: Services, layout: Layout, told: WorkTold, outcomes: OutcomesTold) -> None:
+        self._services = services
         self._layout = layout
         self._told = told
         self._outcomes = outcomes
@@ -52,14 +52,14 @@ class KeyWork:
 
     def hand_back(self, claim: Claim, *, delay: float, reason: str, count_attempt: bool) -> None:
         self.clear(claim)
-        transactions.hand_back(self._workshop.database, claim, delay=delay, reason=reason, count_attempt=count_attempt)
+        transactions.hand_back(self._services.database, claim, delay=delay, reason=reason, count_attempt=count_attempt)
 
     def clear(self, claim: Claim) -> None:
         """Remove what this claim wrote, unless it has to be kept to finish a publication. Done before the key is let
         go: afterwards perhaps nobody looks at it again."""
-        if not transactions.publish_intent(self._workshop.database, claim.key):
+        if not transactions.publish_intent(self._services.database, claim.key):
             for folder in self._layout.work_of(claim.key):
-                self._workshop.store.remove(f"{folder}/{claim.epoch}")
+                self._services.store.remove(f"{folder}/{claim.epoch}")
 
     @contextmanager
     def _answering(self, claim: Claim, stage: str) -> Iterator[None]:
@@ -85,12 +85,12 @@ class KeyWork:
             self._again(claim, stage, unnamed.with_traceback(error.__traceback__))
 
     def _again(self, claim: Claim, stage: str, error: Retryable) -> None:
-        if self._workshop.retries.exhausted(claim.attempts):
+        if self._services.retries.exhausted(claim.attempts):
             exhausted = AttemptsExhausted(f"{claim.attempts} attempts, the last one: {error}")
             self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
             return
-        delay = self._workshop.retries.delay(claim.attempts, self._workshop.random)
-        left = claim.replay and not transactions.publish_intent(self._workshop.database, claim.key)
+        delay = self._services.retries.delay(claim.attempts, self._services.random)
+        left = claim.replay and not transactions.publish_intent(self._services.database, claim.key)
         when = "its replay asks again" if left else f"comes again in {delay:.0f} s"
         self._told.failed(error)
         self.notes[claim.key] = f"{when}: {error}"
@@ -102,16 +102,16 @@ class KeyWork:
         self.notes[claim.key] = str(error)
         self.clear(claim)
         transactions.hand_back(
-            self._workshop.database, claim, delay=0, reason=str(error), count_attempt=False, refused=True
+            self._services.database, claim, delay=0, reason=str(error), count_attempt=False, refused=True
         )
 
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
         self._told.failed(error)
         self.notes[claim.key] = str(error)
         self.clear(claim)
-        again_in = self._workshop.retries.cap_seconds
+        again_in = self._services.retries.cap_seconds
         for_good = transactions.fail(
-            self._workshop.database, claim, stage, error, again_in=again_in, trace=trace_of(error)
+            self._services.database, claim, stage, error, again_in=again_in, trace=trace_of(error)
         )
         if for_good:
             self._outcomes.failed(claim, stage, error)

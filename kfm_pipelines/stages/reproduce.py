@@ -12,7 +12,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing, ReplayRefused
 from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.inbox.archive import archive_events
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.fetch import Fetched
 from kfm_pipelines.stages.compute.inputs import Prepared, fetched_object, prepared_from
 from kfm_pipelines.stages.config.changes import UNKEPT, UNPUBLISHED, configuration_changes
@@ -31,16 +31,16 @@ from kfm_pipelines.stores import Layout, Store
 REPRODUCED = "reproduced byte for byte"
 
 
-def what_changed(workshop: Workshop, key: str) -> list[str]:
+def what_changed(services: Services, key: str) -> list[str]:
     """What is not as it was when what is published of the key was made, one phrase each. Whether its objects still have
     the same content shows when they are fetched."""
-    making = making_of(workshop.database, key)
+    making = making_of(services.database, key)
     if making is None:
         return [UNPUBLISHED]
-    [row] = workshop.database.fetch("SELECT dataset FROM kfm.keys WHERE key = %(key)s", {"key": key})
-    with workshop.database.transaction() as connection:
+    [row] = services.database.fetch("SELECT dataset FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    with services.database.transaction() as connection:
         known = events_of(connection, key)
-    configured = configuration_changes(workshop, workshop.datasets[row["dataset"]], [key])[key]
+    configured = configuration_changes(services, services.datasets[row["dataset"]], [key])[key]
     return [*configured, *_changed_events(making, newest_per_object(known))]
 
 
@@ -49,17 +49,17 @@ def declaration_of(database: Database, key: str) -> str:
     return str(_made(database, key).computed["frozen"][DECLARATION])
 
 
-def prepare_again(workshop: Workshop, claim: Claim, terms: TermsOfKeys) -> Prepared:
+def prepare_again(services: Services, claim: Claim, terms: TermsOfKeys) -> Prepared:
     """Begin over the very inputs of what is published, and fetch them; ReplayRefused when anything has changed. Events
     that wait are not taken: what they ask for is something else."""
-    making = making_of(workshop.database, claim.key)
+    making = making_of(services.database, claim.key)
     intent = {"follows": making.revision, "inputs": making.inputs} if making else {"follows": 0, "inputs": []}
-    known = transactions.begin(workshop.database, claim, lambda _: intent, taking=False)
-    archive_events(workshop, claim.key, again=True)
-    _refuse(claim.key, what_changed(workshop, claim.key))
-    making, of_then = _made(workshop.database, claim.key), terms.of(claim.key)
+    known = transactions.begin(services.database, claim, lambda _: intent, taking=False)
+    archive_events(services, claim.key, again=True)
+    _refuse(claim.key, what_changed(services, claim.key))
+    making, of_then = _made(services.database, claim.key), terms.of(claim.key)
     events = _events_of_then(making, known)
-    fetched = _fetched(workshop, making, events, of_then.dataset)
+    fetched = _fetched(services, making, events, of_then.dataset)
     prepared = prepared_from(of_then.governance.config_digest(claim.key), events, fetched)
     if prepared.inputs_hash != making.computed["inputs_hash"]:
         _refuse(claim.key, ["its inputs come out as others, though nothing that is kept of them has changed"])
@@ -74,11 +74,11 @@ def refuse_other_data(database: Database, claim: Claim) -> None:
         _refuse(claim.key, [f"its data comes out as {now[:12]} and was {was}, under the same configuration"])
 
 
-def is_there(workshop: Workshop, dataset: Dataset, release: Release) -> bool:
+def is_there(services: Services, dataset: Dataset, release: Release) -> bool:
     """Whether readers find all of the release that was made again. ReplayRefused when it is not the one published."""
-    then = Release.from_detail(dict(_made(workshop.database, release.key).published))
+    then = Release.from_detail(dict(_made(services.database, release.key).published))
     _refuse(release.key, [f"its {part} comes out otherwise" for part in _differing(then, release)])
-    return _is_whole(workshop.store, Layout(dataset.pipeline), release)
+    return _is_whole(services.store, Layout(dataset.pipeline), release)
 
 
 def _made(database: Database, key: str) -> Making:
@@ -127,11 +127,11 @@ def _events_of_then(making: Making, known: Sequence[IngestEvent]) -> list[Ingest
     ]
 
 
-def _fetched(workshop: Workshop, making: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
+def _fetched(services: Services, making: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
     fetched, changes = {}, []
     for event in events:
         try:
-            fetched[event.asset_uri] = fetched_object(workshop, event, dataset.input.max_bytes)
+            fetched[event.asset_uri] = fetched_object(services, event, dataset.input.max_bytes)
         except (IntegrityBroken, ObjectMissing, ObjectForbidden) as error:
             changes.append(str(error))
             continue

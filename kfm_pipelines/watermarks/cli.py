@@ -7,10 +7,10 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Words
 from kfm_pipelines.console.output import console, json_option, print_json, shown_time
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.services import Services
 from kfm_pipelines.watermarks.queries import Standing, standing
 
 ONE_STREAM = "(the only one)"
@@ -26,8 +26,8 @@ def watermark() -> None:
 @json_option
 def show(dataset: str | None, as_json: bool) -> None:
     """Show the watermark of all datasets or of one DATASET, and each stream it follows from."""
-    with opened_workshop() as workshop:
-        found = _standings(workshop, dataset)
+    with opened_services() as services:
+        found = _standings(services, dataset)
     if as_json:
         print_json({"datasets": {one.dataset: _document(one) for one in found}})
         return
@@ -35,9 +35,9 @@ def show(dataset: str | None, as_json: bool) -> None:
         _show(one)
 
 
-def _standings(workshop: Workshop, dataset: str | None) -> list[Standing]:
-    chosen = workshop.datasets.values() if dataset is None else [workshop.datasets[dataset]]
-    return [standing(workshop.database, one) for one in chosen]
+def _standings(services: Services, dataset: str | None) -> list[Standing]:
+    chosen = services.datasets.values() if dataset is None else [services.datasets[dataset]]
+    return [standing(services.database, one) for one in chosen]
 
 
 def _document(one: Standing) -> dict[str, Any]:

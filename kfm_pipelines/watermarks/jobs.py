@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.schedule import schedule
 from kfm_pipelines.watermarks.late_lane_release import NIGHT_WATCH, release_by_rule
 
@@ -12,8 +12,8 @@ from kfm_pipelines.watermarks.late_lane_release import NIGHT_WATCH, release_by_r
     # A key may be locked by its own publication.
     retry_policy=dg.RetryPolicy(max_retries=3, delay=60),
 )
-def release_late_events(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
-    context.log.info("%d late events released", len(release_by_rule(workshop.open())))
+def release_late_events(context: dg.OpExecutionContext, services: ServicesResource) -> None:
+    context.log.info("%d late events released", len(release_by_rule(services.open())))
 
 
 @dg.job(

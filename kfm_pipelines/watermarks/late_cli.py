@@ -7,11 +7,11 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Reason, Words, user_name
 from kfm_pipelines.console.output import console, json_option, print_json, shown_time
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.errors import DatasetUnknown
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.text import printable
 from kfm_pipelines.watermarks import late_lane_release
 from kfm_pipelines.watermarks.late_lane import LateEvent, LateFilter, count_late, late_events
@@ -44,10 +44,10 @@ def late() -> None:
 def list_late(dataset: str | None, state: str, limit: int, as_json: bool) -> None:
     """List late events, by default those that are held."""
     chosen = LateFilter(dataset=dataset, state=None if state == "all" else state)
-    with opened_workshop() as workshop:
-        found = late_events(workshop.database, chosen, limit=limit)
-        total = count_late(workshop.database, chosen)
-        _refuse_unknown(workshop, dataset, found)
+    with opened_services() as services:
+        found = late_events(services.database, chosen, limit=limit)
+        total = count_late(services.database, chosen)
+        _refuse_unknown(services, dataset, found)
     if as_json:
         print_json({"events": [asdict(event) for event in found], "total": total})
         return
@@ -88,13 +88,13 @@ def release(
         raise click.UsageError("choose with --dataset, --key or --identity, or say --all")
     if reason is None and not dry_run:
         raise click.UsageError("say why with --reason, or only look with --dry-run")
-    with opened_workshop() as workshop:
-        chosen = late_lane_release.held(workshop, LateFilter(dataset=dataset, key=key, identities=identities))
-        _refuse_unknown(workshop, dataset, chosen)
+    with opened_services() as services:
+        chosen = late_lane_release.held(services, LateFilter(dataset=dataset, key=key, identities=identities))
+        _refuse_unknown(services, dataset, chosen)
         released = (
-            [] if reason is None or dry_run else late_lane_release.release(workshop, chosen, actor=by, reason=reason)
+            [] if reason is None or dry_run else late_lane_release.release(services, chosen, actor=by, reason=reason)
         )
-        behind = late_lane_release.left_behind(workshop, chosen)
+        behind = late_lane_release.left_behind(services, chosen)
     done = chosen if dry_run else [event for event in chosen if event.identity in set(released)]
     keys = len({event.key for event in done})
     if as_json:
@@ -115,10 +115,10 @@ def release(
             console.print(f"  {outdated}")
 
 
-def _refuse_unknown(workshop: Workshop, dataset: str | None, found: Sequence[LateEvent]) -> None:
+def _refuse_unknown(services: Services, dataset: str | None, found: Sequence[LateEvent]) -> None:
     """A dataset that is declared no more may still have late events; one that never was is a slip."""
-    if dataset is not None and not found and dataset not in workshop.datasets:
-        known = ", ".join(workshop.datasets)
+    if dataset is not None and not found and dataset not in services.datasets:
+        known = ", ".join(services.datasets)
         raise DatasetUnknown(f"dataset {dataset[:200]!r} is not declared; declared: {known}")
 
 

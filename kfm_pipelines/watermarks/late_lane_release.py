@@ -4,56 +4,56 @@ from collections.abc import Sequence
 
 from kfm_pipelines.errors import KeyInvalid, LateRefused
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.watermarks import late_lane
 from kfm_pipelines.watermarks.late_lane import LateEvent, LateFilter
 
 NIGHT_WATCH = "kfm_late_lane"
 
 
-def held(workshop: Workshop, chosen: LateFilter) -> list[LateEvent]:
+def held(services: Services, chosen: LateFilter) -> list[LateEvent]:
     """What would be released; LateRefused or KeyInvalid when something was named that is not held or not known."""
-    if chosen.key is not None and not late_lane.is_known_key(workshop.database, chosen.key):
+    if chosen.key is not None and not late_lane.is_known_key(services.database, chosen.key):
         raise KeyInvalid(f"{chosen.key[:200]}: no event has named this key; see kfm late list")
-    found = late_lane.late_events(workshop.database, chosen)
+    found = late_lane.late_events(services.database, chosen)
     for digits in chosen.identities:
-        _refuse_unless_one(workshop, digits, [event for event in found if event.identity.startswith(digits)])
+        _refuse_unless_one(services, digits, [event for event in found if event.identity.startswith(digits)])
     return found
 
 
-def left_behind(workshop: Workshop, events: Sequence[LateEvent]) -> list[str]:
+def left_behind(services: Services, events: Sequence[LateEvent]) -> list[str]:
     """Keys of these events that cannot take them: they are of a version that is not declared any more, and no key of
     the declared one takes its inputs from them."""
-    outdated = {event.key: event.dataset for event in events if not _is_declared(workshop, event.dataset, event.key)}
-    taking = late_lane.keys_taking(workshop.database, list(outdated))
-    taken = {source for key, source in taking.items() if _is_declared(workshop, outdated[source], key)}
+    outdated = {event.key: event.dataset for event in events if not _is_declared(services, event.dataset, event.key)}
+    taking = late_lane.keys_taking(services.database, list(outdated))
+    taken = {source for key, source in taking.items() if _is_declared(services, outdated[source], key)}
     return sorted(outdated.keys() - taken)
 
 
-def release(workshop: Workshop, events: Sequence[LateEvent], *, actor: str, reason: str) -> list[str]:
+def release(services: Services, events: Sequence[LateEvent], *, actor: str, reason: str) -> list[str]:
     """Let these events into their keys; identities of those that nobody else has released meanwhile."""
     if not actor.strip() or not reason.strip():
         raise LateRefused("a release needs who asked for it, and why")
-    return late_lane.release(workshop.database, workshop.datasets, events, actor=actor, reason=reason)
+    return late_lane.release(services.database, services.datasets, events, actor=actor, reason=reason)
 
 
-def release_by_rule(workshop: Workshop) -> list[str]:
+def release_by_rule(services: Services) -> list[str]:
     """What rule `replay` holds, as every night."""
-    events = late_lane.late_events(workshop.database, LateFilter(rule="replay"))
-    return release(workshop, events, actor=NIGHT_WATCH, reason="held until the night by rule replay")
+    events = late_lane.late_events(services.database, LateFilter(rule="replay"))
+    return release(services, events, actor=NIGHT_WATCH, reason="held until the night by rule replay")
 
 
-def _is_declared(workshop: Workshop, dataset: str, key: str) -> bool:
-    declared = workshop.datasets.get(dataset)
+def _is_declared(services: Services, dataset: str, key: str) -> bool:
+    declared = services.datasets.get(dataset)
     return declared is not None and declared.key.transform_version == CanonicalKey.parse(key).transform_version
 
 
-def _refuse_unless_one(workshop: Workshop, digits: str, found: Sequence[LateEvent]) -> None:
+def _refuse_unless_one(services: Services, digits: str, found: Sequence[LateEvent]) -> None:
     if len(found) > 1:
         raise LateRefused(f"{digits}: {len(found)} held events begin with that; give more of the identity")
     if found:
         return
-    known = late_lane.late_events(workshop.database, LateFilter(identities=(digits,), state=None), limit=1)
+    known = late_lane.late_events(services.database, LateFilter(identities=(digits,), state=None), limit=1)
     if known:
         one = known[0]
         if one.state == "held":

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 
 from kfm_pipelines.aws.clients import secrets_client
-from kfm_pipelines.care.secrets import key_check, keyed, secret_of
+from kfm_pipelines.care.secrets import key_check, keyed, read_secret, secret_of
 from kfm_pipelines.errors import KfmError, PolicyRefused, Retryable
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import Settings, load_settings
 
 SECRET = "correct horse battery staple, and then some"
@@ -33,7 +33,7 @@ def kept_in_aws(key_id: str, **value: str | bytes) -> Settings:
 
 def refusal(given: Settings, key_id: str = KEY_ID) -> str:
     with pytest.raises(PolicyRefused) as refused:
-        secret_of(given, key_id)
+        read_secret(given, key_id)
     said = str(refused.value)
     assert "\n" not in said
     # What is refused `from` something drags that along into a traceback.
@@ -51,13 +51,13 @@ def away(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_environment_holds_it_under_the_name_of_its_key_id() -> None:
-    assert secret_of(settings(**{VARIABLE: SECRET}), KEY_ID) == SECRET.encode()
-    assert secret_of(settings(KFM_CARE_KEY_A_B_2=SECRET), "a-b-2") == SECRET.encode()
+    assert read_secret(settings(**{VARIABLE: SECRET}), KEY_ID) == SECRET.encode()
+    assert read_secret(settings(KFM_CARE_KEY_A_B_2=SECRET), "a-b-2") == SECRET.encode()
 
 
 def test_bytes_that_are_no_text_are_a_secret_like_any_other() -> None:
     raw = b"\xff\xfe" * 16
-    assert secret_of(settings(**{VARIABLE: os.fsdecode(raw)}), KEY_ID) == raw
+    assert read_secret(settings(**{VARIABLE: os.fsdecode(raw)}), KEY_ID) == raw
 
 
 @pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}, {"KFM_CARE_KEY_OTHER": SECRET}])
@@ -73,12 +73,12 @@ def test_one_that_could_be_guessed_is_refused_without_being_told(text: str) -> N
 
 
 def test_length_is_counted_in_bytes() -> None:
-    assert len(secret_of(settings(**{VARIABLE: "é" * 16}), KEY_ID)) == 32
+    assert len(read_secret(settings(**{VARIABLE: "é" * 16}), KEY_ID)) == 32
 
 
 def test_secrets_manager_holds_it_under_the_given_beginning_of_names(stack: Stack) -> None:
     given = kept_in_aws(KEY_ID, SecretString=SECRET)
-    assert secret_of(given, KEY_ID) == SECRET.encode()
+    assert read_secret(given, KEY_ID) == SECRET.encode()
 
 
 def test_the_environment_is_not_asked_when_secrets_manager_is(stack: Stack) -> None:
@@ -111,7 +111,7 @@ def test_a_secret_about_to_be_deleted_is_none(stack: Stack) -> None:
 @pytest.mark.usefixtures("away")
 def test_when_secrets_manager_is_away_the_work_may_be_tried_again() -> None:
     with pytest.raises(Retryable, match="from Secrets Manager: the service cannot be reached"):
-        secret_of(settings(KFM_CARE_SECRETS="aws:kfm/care/"), KEY_ID)
+        read_secret(settings(KFM_CARE_SECRETS="aws:kfm/care/"), KEY_ID)
 
 
 def test_nothing_we_show_holds_the_secret(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,23 +123,23 @@ def test_nothing_we_show_holds_the_secret(stack: Stack, caplog: pytest.LogCaptur
         caplog.set_level(logging.DEBUG, logger=name)
     from_environment = settings(**{VARIABLE: SECRET})
     for one in (given, from_environment):
-        workshop = Workshop(one)
-        assert workshop.care_secret(KEY_ID) == SECRET.encode()
-        shown = repr(one) + repr(workshop) + str(vars(workshop).keys())
+        services = Services(one)
+        assert secret_of(services, KEY_ID) == SECRET.encode()
+        shown = repr(one) + repr(services) + str(vars(services).keys())
         assert SECRET not in shown
     assert caplog.records, "botocore says something at this level, or this proves nothing"
     assert SECRET not in caplog.text
 
 
-def test_a_secret_is_read_once_for_a_workshop(stack: Stack) -> None:
+def test_a_secret_is_read_once_for_a_process(stack: Stack) -> None:
     """A run masks all its keys with one secret, whatever happens to it meanwhile."""
     given = kept_in_aws(KEY_ID, SecretString=SECRET)
-    workshop = Workshop(given)
-    first = workshop.care_secret(KEY_ID)
+    services = Services(given)
+    first = secret_of(services, KEY_ID)
     name = given.care_secrets.removeprefix("aws:") + KEY_ID
     secrets_client().put_secret_value(SecretId=name, SecretString="another secret that is also long enough")
-    assert workshop.care_secret(KEY_ID) == first
-    assert Workshop(given).care_secret(KEY_ID) != first
+    assert secret_of(services, KEY_ID) == first
+    assert secret_of(Services(given), KEY_ID) != first
 
 
 def test_its_check_and_what_is_keyed_with_it_tell_secrets_apart_and_nothing_else() -> None:
@@ -157,6 +157,6 @@ def test_an_error_is_one_of_ours(stack: Stack, monkeypatch: pytest.MonkeyPatch) 
     secrets_client.cache_clear()
     try:
         with pytest.raises(KfmError, match="cannot be had: the AWS settings do not work: You must specify a region"):
-            secret_of(settings(KFM_CARE_SECRETS="aws:kfm/care/"), KEY_ID)
+            read_secret(settings(KFM_CARE_SECRETS="aws:kfm/care/"), KEY_ID)
     finally:
         secrets_client.cache_clear()

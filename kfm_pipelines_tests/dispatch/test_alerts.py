@@ -16,7 +16,7 @@ from kfm_pipelines.declarations.dataset import load_datasets
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.dispatch.alerts import MOST_REFUSALS, FailedRun, Told, failure_sensor, tick
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.settings import shipped
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, listening, topic_arn
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
@@ -35,7 +35,7 @@ class Sensor:
 
     def tick(self) -> str:
         context = dg.build_sensor_context(
-            self._instance, cursor=self.cursor, resources={"workshop": WorkshopResource()}
+            self._instance, cursor=self.cursor, resources={"services": ServicesResource()}
         )
         data = self._sensor.evaluate_tick(context)
         self.cursor = data.cursor
@@ -55,13 +55,13 @@ def fail(site: Site, *hours: int) -> None:
 
 @contextmanager
 def without_topic(site: Site) -> Iterator[None]:
-    sns_client().delete_topic(TopicArn=topic_arn(site.workshop.settings.alert_topic))
+    sns_client().delete_topic(TopicArn=topic_arn(site.services.settings.alert_topic))
     yield
-    sns_client().create_topic(Name=site.workshop.settings.alert_topic)
+    sns_client().create_topic(Name=site.services.settings.alert_topic)
 
 
 def test_a_red_key_reaches_whoever_listens(site: Site, sensor: Sensor) -> None:
-    queue = listening(site.workshop.settings.alert_topic)
+    queue = listening(site.services.settings.alert_topic)
     assert sensor.tick() == "tells of the runs that fail from now on"
     site.put(1)
     fail(site, 0)
@@ -90,7 +90,7 @@ def test_what_sns_did_not_take_is_sent_when_it_does(site: Site, sensor: Sensor) 
         assert "1 wait: there is no topic" in sensor.tick()
         fail(site, 1)
         assert "2 wait" in sensor.tick()
-    queue = listening(site.workshop.settings.alert_topic)
+    queue = listening(site.services.settings.alert_topic)
 
     assert sensor.tick() == "2 failed runs told"
 
@@ -143,8 +143,8 @@ def test_a_step_that_fails_is_named_with_the_class_of_its_error(site: Site, inst
 
 
 def test_the_topic_is_provisioned_and_the_sensor_runs_from_the_start(site: Site) -> None:
-    assert topic_attributes(topic_arn(site.workshop.settings.alert_topic)) is not None
-    found: Any = build_definitions(site.workshop.settings.resources).get_sensor_def("kfm_failed_runs")
+    assert topic_attributes(topic_arn(site.services.settings.alert_topic)) is not None
+    found: Any = build_definitions(site.services.settings.resources).get_sensor_def("kfm_failed_runs")
     assert found.default_status is dg.DefaultSensorStatus.RUNNING
 
 

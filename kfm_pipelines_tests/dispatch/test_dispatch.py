@@ -11,7 +11,7 @@ from kfm_pipelines.dispatch.dispatch import dispatch, settle
 from kfm_pipelines.dispatch.tables import close_dispatch, open_dispatches
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import opened_instance
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines_tests.fixtures.runs.dispatch import declare, die_holding, due_since, enqueue, make_due
@@ -35,18 +35,18 @@ def instance(stack: Stack) -> Iterator[dg.DagsterInstance]:
         yield opened
 
 
-def asked(instance: dg.DagsterInstance, workshop: Workshop) -> list[str]:
-    return [request.partition_key or "" for request in dispatch(instance, workshop).runs]
+def asked(instance: dg.DagsterInstance, services: Services) -> list[str]:
+    return [request.partition_key or "" for request in dispatch(instance, services).runs]
 
 
-def finish(workshop: Workshop, key: str) -> None:
+def finish(services: Services, key: str) -> None:
     """What a run that finds nothing new does, and the tick after it."""
-    claim = Claims(workshop.database, "run", 60).take(key)
-    transactions.begin(workshop.database, claim, lambda _: {})
-    transactions.skip(workshop.database, claim, {})
-    for one in open_dispatches(workshop.database):
+    claim = Claims(services.database, "run", 60).take(key)
+    transactions.begin(services.database, claim, lambda _: {})
+    transactions.skip(services.database, claim, {})
+    for one in open_dispatches(services.database):
         if key in one.keys:
-            close_dispatch(workshop.database, one.run_key)
+            close_dispatch(services.database, one.run_key)
 
 
 def test_in_a_flood_of_urgent_keys_the_others_are_dispatched_one_in_four(narrow: Site) -> None:
@@ -57,8 +57,8 @@ def test_in_a_flood_of_urgent_keys_the_others_are_dispatched_one_in_four(narrow:
         make_due(narrow, turn, priority="high")
         # Each turn as if by a new process: what it goes by is in the database.
         with opened_instance() as instance:
-            [key] = asked(instance, Workshop(narrow.workshop.settings))
-        finish(narrow.workshop, key)
+            [key] = asked(instance, Services(narrow.services.settings))
+        finish(narrow.services, key)
         order.append(key)
 
     assert [turn for turn, key in enumerate(order) if key in patient] == [3, 7, 11]
@@ -73,7 +73,7 @@ def test_in_a_flood_of_normal_keys_a_low_one_waits_ten_minutes_and_no_more(
     due_since(narrow, [low], minutes)
     flood = make_due(narrow, *range(3))
     with opened_instance() as instance:
-        assert asked(instance, narrow.workshop) == ([low] if waited_enough else flood[:1])
+        assert asked(instance, narrow.services) == ([low] if waited_enough else flood[:1])
 
 
 def test_no_more_runs_are_asked_for_under_a_prefix_than_it_may_have(small: Site, instance: dg.DagsterInstance) -> None:
@@ -82,47 +82,47 @@ def test_no_more_runs_are_asked_for_under_a_prefix_than_it_may_have(small: Site,
     [free] = make_due(small, 30)
     due_since(small, limited, minutes=5)
 
-    requests = dispatch(instance, small.workshop)
+    requests = dispatch(instance, small.services)
 
     tags = {request.partition_key: request.tags.get("kfm/at-most-2") for request in requests.runs}
     assert tags == {limited[0]: f"{YEAR}-12-04", limited[1]: f"{YEAR}-12-04", free: None}
     assert requests.held_back == 2  # of the four it looked at under the prefix
-    assert asked(instance, small.workshop) == []
-    finish(small.workshop, limited[0])
-    assert asked(instance, small.workshop) == limited[2:3]
+    assert asked(instance, small.services) == []
+    finish(small.services, limited[0])
+    assert asked(instance, small.services) == limited[2:3]
 
 
 def test_a_lost_request_is_made_again_with_its_limit(small: Site, instance: dg.DagsterInstance) -> None:
     declare(small, limits=[{"prefix": YEAR, "runs": 3}])
     make_due(small, 0)
-    [lost] = dispatch(instance, small.workshop).runs
-    small.workshop.database.execute("UPDATE kfm.dispatches SET requested_at = requested_at - interval '61 s'")
-    assert dispatch(instance, small.workshop).runs == (lost,)
+    [lost] = dispatch(instance, small.services).runs
+    small.services.database.execute("UPDATE kfm.dispatches SET requested_at = requested_at - interval '61 s'")
+    assert dispatch(instance, small.services).runs == (lost,)
     assert lost.tags["kfm/at-most-3"] == YEAR
 
 
 def test_of_a_serial_dataset_one_run_is_asked_for_at_a_time(small: Site, instance: dg.DagsterInstance) -> None:
     declare(small, serial=True)
     keys = make_due(small, 0, 1)
-    assert asked(instance, small.workshop) == keys[:1]
-    assert asked(instance, small.workshop) == []
-    finish(small.workshop, keys[0])
-    assert asked(instance, small.workshop) == keys[1:]
+    assert asked(instance, small.services) == keys[:1]
+    assert asked(instance, small.services) == []
+    finish(small.services, keys[0])
+    assert asked(instance, small.services) == keys[1:]
 
 
 def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workshop, [held, untouched] = site.workshop, make_due(site, 0, 1)
+    services, [held, untouched] = site.services, make_due(site, 0, 1)
     # Full jitter is uniform from nothing up to a ceiling; the longest wait shows the ceiling.
-    monkeypatch.setattr(workshop.random, "uniform", lambda least, most: least + 100 * most)
+    monkeypatch.setattr(services.random, "uniform", lambda least, most: least + 100 * most)
     with opened_instance() as instance:
-        [request] = dispatch(instance, workshop).runs
+        [request] = dispatch(instance, services).runs
         run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
         die_holding(site, held, run)
-        workshop.database.execute("UPDATE kfm.keys SET attempts = 3 WHERE key = %(key)s", {"key": held})
+        services.database.execute("UPDATE kfm.keys SET attempts = 3 WHERE key = %(key)s", {"key": held})
 
-        assert settle(instance, workshop) == []
+        assert settle(instance, services) == []
 
     rows = site.fetch(
         "SELECT key, attempts, owner, round(extract(epoch FROM due_at - clock_timestamp()), -1)::int AS wait"
@@ -135,14 +135,14 @@ def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
 
 
 def test_a_key_whose_runs_keep_dying_is_dead_lettered_at_last(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site.workshop.random, "uniform", lambda *_: 0.0)
+    monkeypatch.setattr(site.services.random, "uniform", lambda *_: 0.0)
     [key] = make_due(site, 0)
     with opened_instance() as instance:
-        for _ in range(site.workshop.settings.max_attempts):
-            [request] = dispatch(instance, site.workshop).runs
+        for _ in range(site.services.settings.max_attempts):
+            [request] = dispatch(instance, site.services).runs
             run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
             die_holding(site, key, run)
-            settle(instance, site.workshop)
+            settle(instance, site.services)
 
     assert site.work()["failed"] == 1
     assert site.fetch("SELECT key, error FROM kfm.dead_letters") == [{"key": key, "error": "AttemptsExhausted"}]

@@ -23,7 +23,7 @@ def starting(instance: dg.DagsterInstance) -> set[str]:
 
 def test_one_run_of_a_serial_dataset_starts_and_others_pass_it(site: Site, instance: dg.DagsterInstance) -> None:
     declare(site, serial=True)
-    dispatch(instance, site.workshop)
+    dispatch(instance, site.services)
     serial = [enqueue(site, instance) for _ in range(2)]
     others = {enqueue(site, instance, OTHER) for _ in range(2)}
 
@@ -32,7 +32,7 @@ def test_one_run_of_a_serial_dataset_starts_and_others_pass_it(site: Site, insta
 
 def test_a_run_of_a_serial_dataset_waits_for_the_one_under_way(site: Site, instance: dg.DagsterInstance) -> None:
     declare(site, serial=True)
-    dispatch(instance, site.workshop)
+    dispatch(instance, site.services)
     enqueue(site, instance, status=STARTED)
     waiting, other = enqueue(site, instance), enqueue(site, instance, OTHER)
 
@@ -56,7 +56,7 @@ def test_without_a_tick_the_pool_has_its_limit_from_the_second_look_on(
 def test_a_limit_set_by_hand_stays(site: Site, instance: dg.DagsterInstance) -> None:
     declare(site, serial=True)
     instance.event_log_storage.set_concurrency_slots("serial_usgs_streamflow", 2)
-    dispatch(instance, site.workshop)
+    dispatch(instance, site.services)
     runs = {enqueue(site, instance) for _ in range(2)}
     assert starting(instance) == runs
 

@@ -7,23 +7,23 @@ import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
 
 from kfm_pipelines.aws.clients import sqs_client
-from kfm_pipelines.definitions import build_definitions
+from kfm_pipelines.definitions import CHORES, build_definitions
 from kfm_pipelines.dispatch.sensor import tick
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import opened_instance
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines_tests.fixtures.runs.dispatch import enqueue, skip_reason
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 
 def ticked(site: Site, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
-    return list(tick(instance, site.workshop).run_requests or [])
+    return list(tick(instance, site.services, CHORES).run_requests or [])
 
 
 def run(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
     """What Dagster's daemon does with a request, in this process."""
-    job = build_definitions(site.workshop.settings.resources).resolve_job_def(request.job_name or "")
+    job = build_definitions(site.services.settings.resources).resolve_job_def(request.job_name or "")
     return job.execute_in_process(
         instance=instance,
         partition_key=request.partition_key,
@@ -33,7 +33,7 @@ def run(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.
 
 
 def age_dispatches(site: Site, seconds: int) -> None:
-    site.workshop.database.execute(
+    site.services.database.execute(
         "UPDATE kfm.dispatches SET requested_at = requested_at - make_interval(secs => %(seconds)s)",
         {"seconds": seconds},
     )
@@ -50,9 +50,9 @@ def test_the_first_tick_asks_for_one_run_over_all_new_keys(site: Site, instance:
     assert request.tags[ASSET_PARTITION_RANGE_START_TAG] == site.key(0)
     assert request.tags[ASSET_PARTITION_RANGE_END_TAG] == site.key(2)
     assert instance.get_dynamic_partitions("usgs_streamflow") == [site.key(hour) for hour in range(3)]
-    [dispatch] = open_dispatches(site.workshop.database)
+    [dispatch] = open_dispatches(site.services.database)
     assert (dispatch.run_key, dispatch.keys) == (request.run_key, tuple(site.key(hour) for hour in range(3)))
-    assert site.workshop.queue.depth().waiting == 0
+    assert site.services.queue.depth().waiting == 0
 
 
 def test_one_key_is_a_run_over_one_partition(site: Site, instance: dg.DagsterInstance) -> None:
@@ -62,7 +62,7 @@ def test_one_key_is_a_run_over_one_partition(site: Site, instance: dg.DagsterIns
 
 
 def test_an_idle_tick_says_so_with_the_depth_of_the_queue(site: Site, instance: dg.DagsterInstance) -> None:
-    name = site.workshop.queue.name
+    name = site.services.queue.name
     assert skip_reason(site, instance) == (
         f"queue {name}: 0 waiting, 0 in flight; this tick: no messages; no key is due, 0 runs open"
     )
@@ -90,19 +90,19 @@ def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, 
 
 
 def test_a_missing_queue_is_said_with_what_to_do_about_it(site: Site, instance: dg.DagsterInstance) -> None:
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
+    url = sqs_client().get_queue_url(QueueName=site.services.queue.name)["QueueUrl"]
     sqs_client().delete_queue(QueueUrl=url)
 
     said = skip_reason(site, instance)
 
-    name = site.workshop.settings.queue
+    name = site.services.settings.queue
     assert f"there is no queue '{name}'; `kfm doctor --fix` creates it; will try again; " in said
 
 
 def test_a_missing_queue_holds_up_no_key_that_is_recorded(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
     site.drain()
-    sqs_client().delete_queue(QueueUrl=sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"])
+    sqs_client().delete_queue(QueueUrl=sqs_client().get_queue_url(QueueName=site.services.queue.name)["QueueUrl"])
     assert [request.partition_key for request in ticked(site, instance)] == [site.key()]
 
 
@@ -135,25 +135,25 @@ def test_a_finished_run_closes_its_dispatch(site: Site, instance: dg.DagsterInst
     assert run(site, instance, request).success
 
     assert "no key is due, 0 runs open" in skip_reason(site, instance)
-    assert open_dispatches(site.workshop.database) == []
+    assert open_dispatches(site.services.database) == []
     assert len(site.tree("processed")) == 2
 
 
 def test_a_run_that_died_with_its_keys_gives_them_back_under_another_run_key(
     site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site.workshop.random, "uniform", lambda _, longest: longest)
+    monkeypatch.setattr(site.services.random, "uniform", lambda _, longest: longest)
     site.put()
     [request] = ticked(site, instance)
     dead = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
-    site.workshop.database.execute(
+    site.services.database.execute(
         "UPDATE kfm.keys SET epoch = 1, attempts = 1, due_at = NULL, owner = %(run)s,"
         " lease_until = clock_timestamp() + interval '1 hour'",
         {"run": dead},
     )
 
     assert "no key is due, 0 runs open" in skip_reason(site, instance)  # not at once: it may die again
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     [again] = ticked(site, instance)
 
     assert (again.partition_key, again.run_key) == (site.key(), f"{site.key()}#0#2")
@@ -173,9 +173,9 @@ def test_a_new_event_while_its_key_is_dispatched_waits_for_that_run(site: Site, 
 @pytest.mark.usefixtures("instance")
 def test_the_declared_sensor_is_this_tick(site: Site) -> None:
     site.put()
-    sensor = build_definitions(site.workshop.settings.resources).resolve_sensor_def("kfm_ingest")
+    sensor = build_definitions(site.services.settings.resources).resolve_sensor_def("kfm_ingest")
     with opened_instance() as instance:
-        context = dg.build_sensor_context(instance=instance, resources={"workshop": WorkshopResource()})
+        context = dg.build_sensor_context(instance=instance, resources={"services": ServicesResource()})
         result = sensor(context)
     assert isinstance(result, dg.SensorResult)
     assert [request.partition_key for request in result.run_requests or []] == [site.key()]

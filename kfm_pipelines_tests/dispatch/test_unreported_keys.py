@@ -24,10 +24,10 @@ def test_only_what_the_run_did_not_tell_is_reported(site: Site) -> None:
     [row] = site.fetch("SELECT run_id FROM kfm.revisions")
     with opened_instance() as instance:
         before = publish_materializations(instance, site)
-        assert report_published(instance, site.workshop, site.dataset, row["run_id"], [site.key()]) == []
+        assert report_published(instance, site.services, site.dataset, row["run_id"], [site.key()]) == []
 
         instance.wipe_assets([asset_key(site.dataset, "publish")])
-        reported = report_published(instance, site.workshop, site.dataset, row["run_id"], [site.key()])
+        reported = report_published(instance, site.services, site.dataset, row["run_id"], [site.key()])
 
         assert reported == [site.key()]
         assert publish_materializations(instance, site) == before == [site.key()]
@@ -44,12 +44,12 @@ def test_a_silent_run_is_failed_unless_it_still_holds_a_key(
         run = dg.DagsterRun(job_name="usgs_streamflow", status=dg.DagsterRunStatus.STARTED)
         instance.add_run(run)
         if holds_a_key:
-            site.workshop.database.execute(
+            site.services.database.execute(
                 "UPDATE kfm.keys SET owner = %(run)s, epoch = 1, lease_until = clock_timestamp() + interval '1 minute'",
                 {"run": run.run_id},
             )
 
-        reaper.reap(instance, site.workshop)
+        reaper.reap(instance, site.services)
 
         record = instance.get_run_by_id(run.run_id)
         assert record is not None
@@ -69,7 +69,7 @@ def test_a_silent_run_of_a_backfill_is_failed_if_it_is_ours(
         )
         instance.add_run(run)
 
-        reaper.reap(instance, site.workshop)
+        reaper.reap(instance, site.services)
 
         record = instance.get_run_by_id(run.run_id)
         assert record is not None

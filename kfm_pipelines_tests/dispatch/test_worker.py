@@ -6,7 +6,7 @@ import pytest
 from kfm_pipelines.dispatch.dispatch import run_tags
 from kfm_pipelines.dispatch.fairness import Turns
 from kfm_pipelines.dispatch.tables import Turn
-from kfm_pipelines.dispatch.worker import _next_runs, work
+from kfm_pipelines.dispatch.worker import _next_runs
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations.kill_switch import switch
 from kfm_pipelines.orchestration.instance import opened_instance
@@ -15,7 +15,7 @@ from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.runs.dispatch import declare, enqueue, make_due
-from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 
 DATASET = "usgs/streamflow"
 KANSAS = "usgs-streamflow:kansas_statewide:none:2025-"
@@ -26,11 +26,11 @@ def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: S
     others = make_due(small, 10, 11)
     with opened_instance() as instance:
         turns = Turns([])
-        assert [run.names for run in _next_runs(instance, small.workshop, turns)] == [
+        assert [run.names for run in _next_runs(instance, small.services, turns)] == [
             (key,) for key in (*urgent[:3], others[0])
         ]
         owed = Turns([Turn(DATASET, urgent=True)] * 3)
-        assert next(_next_runs(instance, small.workshop, owed)).names == (others[0],)
+        assert next(_next_runs(instance, small.services, owed)).names == (others[0],)
 
 
 @pytest.mark.parametrize("concurrency", [{"serial": True}, {"limits": [{"prefix": KANSAS, "runs": 1}]}])
@@ -39,12 +39,12 @@ def test_a_worker_leaves_what_is_limited_to_the_run_under_way(site: Site, concur
     keys = make_due(site, 0, 1)
     with opened_instance() as instance:
         under_way = enqueue(site, instance, status=dg.DagsterRunStatus.STARTED, tags=run_tags(site.dataset, keys))
-        assert [*_next_runs(instance, site.workshop, Turns([]))] == []
+        assert [*_next_runs(instance, site.services, Turns([]))] == []
 
         run = instance.get_run_by_id(under_way)
         assert run is not None
         instance.report_run_canceled(run)
-        assert [run.names for run in _next_runs(instance, site.workshop, Turns([]))] == [tuple(keys)]
+        assert [run.names for run in _next_runs(instance, site.services, Turns([]))] == [tuple(keys)]
 
 
 def test_a_run_of_a_worker_counts_in_the_run_queue(site: Site) -> None:
@@ -60,20 +60,20 @@ def test_a_run_of_a_worker_counts_in_the_run_queue(site: Site) -> None:
 
 def test_a_publication_that_cannot_be_completed_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a dataset that is killed: nobody else will take the key up and find out."""
-    database = site.workshop.database
+    database = site.services.database
     [key] = make_due(site, 0)
     claim = Claims(database, "one that died", 60).take(key)
     transactions.begin(database, claim, lambda _: {})
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
         transactions.advance(database, claim, step)
     database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 minute'")
-    switch.kill(site.workshop, DATASET, "ana", "to see what is told")
+    switch.kill(site.services, DATASET, "ana", "to see what is told")
 
     def away(store: FileStore, path: str) -> str | None:
         raise ServiceUnavailable("the store does not answer")
 
     monkeypatch.setattr(FileStore, "digest", away)
     told: list[tuple[str, ...]] = []
-    worked = work(site.workshop, once=True, on_progress=lambda worked: told.append(worked.problems))
+    worked = work_once(site.services, on_progress=lambda worked: told.append(worked.problems))
     assert worked.problems == (f"publication of {key}: the store does not answer",)
     assert told == [worked.problems]

@@ -73,8 +73,8 @@ def test_what_was_published_and_what_failed_is_told(site: Site, tmp_path: Path) 
 
 
 def _of_the_letter(site: Site) -> None:
-    [letter] = tables.find_letters(site.workshop.database, LetterFilter(), 10)
-    cost = record_of(site.workshop, letter)["cost"]
+    [letter] = tables.find_letters(site.services.database, LetterFilter(), 10)
+    cost = record_of(site.services, letter)["cost"]
     entered = site.fetch(
         f"SELECT sum(watt_seconds) AS ws, sum(cost_usd) AS usd FROM kfm.energy WHERE key = '{site.key(1)}' AND epoch = "
         f"{letter.lineage['txn']}"

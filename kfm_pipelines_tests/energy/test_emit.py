@@ -15,15 +15,15 @@ STAGES = ["compute", "mask", "validate", "stage", "publish"]
 
 
 def test_a_run_is_what_its_stages_are(site: Site) -> None:
-    hear(site.workshop, told(site))
-    publish(site.workshop, site.dataset, [site.key()], "a-run")
-    by_stage = spent_by_stage(site.workshop.database, "a-run")
+    hear(site.services, told(site))
+    publish(site.services, site.dataset, [site.key()], "a-run")
+    by_stage = spent_by_stage(site.services.database, "a-run")
     assert list(by_stage) == STAGES
-    [whole] = spent_in_transaction(site.workshop.database, site.key(), 1)
+    [whole] = spent_in_transaction(site.services.database, site.key(), 1)
     assert whole.energy.method == "estimated"
     assert whole.usage.missing == ()
     assert whole.energy.watt_seconds == pytest.approx(sum(one.energy.watt_seconds or 0 for [one] in by_stage.values()))
-    [month] = spent_by_month(site.workshop.database)
+    [month] = spent_by_month(site.services.database)
     assert (month.dataset, month.runs, month.keys, month.for_nothing) == ("usgs/streamflow", 1, 1, 0)
 
 
@@ -31,15 +31,15 @@ def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, m
     def away(*_: object) -> None:
         raise ServiceUnavailable("the store is away")
 
-    hear(site.workshop, told(site))
+    hear(site.services, told(site))
     with monkeypatch.context() as patch:
         patch.setattr(release, "stage_candidate", away)
-        publish(site.workshop, site.dataset, [site.key()], "unlucky")
-    publish(site.workshop, site.dataset, [site.key()], "lucky")
-    assert list(spent_by_stage(site.workshop.database, "unlucky")) == STAGES[:4]
-    [unlucky] = spent_in_transaction(site.workshop.database, site.key(), 1)
-    [lucky] = spent_in_transaction(site.workshop.database, site.key(), 2)
-    [month] = spent_by_month(site.workshop.database)
+        publish(site.services, site.dataset, [site.key()], "unlucky")
+    publish(site.services, site.dataset, [site.key()], "lucky")
+    assert list(spent_by_stage(site.services.database, "unlucky")) == STAGES[:4]
+    [unlucky] = spent_in_transaction(site.services.database, site.key(), 1)
+    [lucky] = spent_in_transaction(site.services.database, site.key(), 2)
+    [month] = spent_by_month(site.services.database)
     assert (month.runs, month.spent.entries) == (2, 9)
     spent, wasted = month.spent.energy.watt_seconds, unlucky.energy.watt_seconds
     assert spent == pytest.approx((wasted or 0) + (lucky.energy.watt_seconds or 0))
@@ -50,12 +50,12 @@ def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch:
     """Counters that go on by a watt-second whenever somebody looks: before and after each stage and its parts."""
     counter = MachineCounter(lambda: {"package-0": 1 / 3_600_000})
     monkeypatch.setattr(counters, "_counter", lambda: counter)
-    hear(site.workshop, told(site))
-    publish(site.workshop, site.dataset, [site.key()], "a-run")
-    by_stage = spent_by_stage(site.workshop.database, "a-run")
+    hear(site.services, told(site))
+    publish(site.services, site.dataset, [site.key()], "a-run")
+    by_stage = spent_by_stage(site.services.database, "a-run")
     assert list(by_stage) == STAGES
     assert {one.energy.method for spent in by_stage.values() for one in spent} == {"measured"}
-    [whole] = spent_in_transaction(site.workshop.database, site.key(), 1)
+    [whole] = spent_in_transaction(site.services.database, site.key(), 1)
     assert whole.energy.watt_seconds == pytest.approx(
         sum(one.energy.watt_seconds or 0 for spent in by_stage.values() for one in spent)
     )
@@ -67,8 +67,8 @@ def test_a_stage_that_is_stopped_is_entered(site: Site, monkeypatch: pytest.Monk
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    hear(site.workshop, told(site))
+    hear(site.services, told(site))
     monkeypatch.setattr(batch, "write_published", stopped)
     with pytest.raises(KeyboardInterrupt):
-        publish(site.workshop, site.dataset, [site.key()], "stopped")
-    assert list(spent_by_stage(site.workshop.database, "stopped")) == STAGES[:2]
+        publish(site.services, site.dataset, [site.key()], "stopped")
+    assert list(spent_by_stage(site.services.database, "stopped")) == STAGES[:2]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.energy.estimate import FILE, Energy, energy_of, load_coefficients
+from kfm_pipelines.energy.estimate import FILE, Energy, estimate, load_coefficients
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.settings import shipped
@@ -16,7 +16,7 @@ SHIPPED = load_coefficients(shipped("resources"))
 def test_an_hour_of_one_busy_processor() -> None:
     """3600 s at 3.5 W are 12,600 Ws in the machine and 1.135 times that in the data centre: 14,301 Ws or 3.9725 Wh.
     At 394 g for a kilowatt-hour that is 1.565165 g. An hour of a vCPU costs 0.04048 USD."""
-    energy = energy_of(SHIPPED, Usage(3600, 3600))
+    energy = estimate(SHIPPED, Usage(3600, 3600))
     assert energy.method == "estimated"
     assert energy.watt_seconds == pytest.approx(14_301.0)
     assert energy.energy_kwh == pytest.approx(0.0039725)
@@ -37,7 +37,7 @@ def test_everything_that_draws_power_counts() -> None:
     cost       400 s / 3600 * 0.04048 USD                               0.00449778 USD
              + 200 GB s / 3600 * 0.004445 USD                           0.00024694 USD
     """
-    energy = energy_of(SHIPPED, Usage(400, 100, 200, bytes_read=9 * 10**9, network_bytes=2_000_000))
+    energy = estimate(SHIPPED, Usage(400, 100, 200, bytes_read=9 * 10**9, network_bytes=2_000_000))
     assert energy.method == "estimated"
     assert energy.watt_seconds == pytest.approx(746.376)
     assert energy.energy_kwh == pytest.approx(0.00020732667)
@@ -47,19 +47,19 @@ def test_everything_that_draws_power_counts() -> None:
 
 def test_work_on_several_processors_holds_as_many() -> None:
     """10 s busy within 4 s cannot have held less than 10 s: 10 s * 3.5 W * 1.135."""
-    assert energy_of(SHIPPED, Usage(4, 10)).watt_seconds == pytest.approx(39.725)
+    assert estimate(SHIPPED, Usage(4, 10)).watt_seconds == pytest.approx(39.725)
 
 
 def test_what_the_machine_counted_is_measured_and_stays_as_it_was_read() -> None:
     """500 Ws are 0.00013889 kWh, at 394 g for each 0.05472222 g."""
-    energy = energy_of(SHIPPED, Usage(400, 100, 200, watt_seconds=500.0))
+    energy = estimate(SHIPPED, Usage(400, 100, 200, watt_seconds=500.0))
     assert (energy.method, energy.watt_seconds) == ("measured", 500.0)
     assert energy.carbon_grams == pytest.approx(0.05472222)
 
 
 def test_a_counter_that_did_not_move_is_no_measurement() -> None:
     """It is renewed every millisecond: what was quicker than that is estimated."""
-    assert energy_of(SHIPPED, Usage(1, 1, watt_seconds=0.0)).method == "estimated"
+    assert estimate(SHIPPED, Usage(1, 1, watt_seconds=0.0)).method == "estimated"
 
 
 WHOLE = Usage(400, 100, 200, network_bytes=2_000_000)
@@ -73,16 +73,16 @@ WHOLE = Usage(400, 100, 200, network_bytes=2_000_000)
     ],
 )
 def test_an_estimate_is_made_of_what_is_there_and_says_what_is_not(part: Usage, missing: str) -> None:
-    energy = energy_of(SHIPPED, part)
+    energy = estimate(SHIPPED, part)
     assert (WHOLE.missing, part.missing) == ((), (missing,))
     assert energy.method == "estimated"
     assert energy.watt_seconds is not None
-    assert 0 < energy.watt_seconds < (energy_of(SHIPPED, WHOLE).watt_seconds or 0)
+    assert 0 < energy.watt_seconds < (estimate(SHIPPED, WHOLE).watt_seconds or 0)
 
 
 @pytest.mark.parametrize("usage", [Usage(10, None, 5.0, 1, 1, None, 1), Usage(0, 0)])
 def test_what_was_not_measured_is_unknown(usage: Usage) -> None:
-    assert energy_of(SHIPPED, usage) == Energy("unknown", None, None, None)
+    assert estimate(SHIPPED, usage) == Energy("unknown", None, None, None)
 
 
 def test_every_coefficient_says_where_it_comes_from() -> None:

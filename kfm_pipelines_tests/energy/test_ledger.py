@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.energy.estimate import UNKNOWN, Coefficients, Energy, energy_of, load_coefficients
+from kfm_pipelines.energy.estimate import UNKNOWN, Coefficients, Energy, estimate, load_coefficients
 from kfm_pipelines.energy.ledger import (
     EnergyEntry,
     Spent,
@@ -37,7 +37,7 @@ USED = Usage(4, 2, 1, 100, 50, None, 30)
 
 def entry(stage: str = "compute", usage: Usage = USED, **fields: Any) -> EnergyEntry:
     stated = {"run_id": "run-1", "dataset": DATASET, **fields}
-    return EnergyEntry(stage=stage, usage=usage, energy=energy_of(SHIPPED, usage), **stated)
+    return EnergyEntry(stage=stage, usage=usage, energy=estimate(SHIPPED, usage), **stated)
 
 
 def entered(database: Database, *entries: EnergyEntry) -> None:
@@ -72,7 +72,7 @@ def test_the_stages_of_a_run_come_to_the_whole_of_it(database: Database) -> None
     for name in ("watt_seconds", "carbon_grams", "cost_usd"):
         assert sum(getattr(part, name) for part in parts) == pytest.approx(getattr(whole.energy, name))
     # The estimate is linear: that of the whole is that of its parts.
-    assert whole.energy.watt_seconds == pytest.approx(energy_of(SHIPPED, whole.usage).watt_seconds)
+    assert whole.energy.watt_seconds == pytest.approx(estimate(SHIPPED, whole.usage).watt_seconds)
 
 
 def test_measured_and_estimated_are_never_added_up(database: Database) -> None:
@@ -80,7 +80,7 @@ def test_measured_and_estimated_are_never_added_up(database: Database) -> None:
     measured = Usage(4, 2, 1, 100, 50, 300.0, 30)
     entered(database, of(claim), of(claim, usage=measured), of(claim, usage=measured))
     spent = spent_in_transaction(database, claim.key, claim.epoch)
-    assert watt_seconds(spent) == {"measured": 600.0, "estimated": energy_of(SHIPPED, USED).watt_seconds}
+    assert watt_seconds(spent) == {"measured": 600.0, "estimated": estimate(SHIPPED, USED).watt_seconds}
     assert energy_in_all(spent) == UNKNOWN
     assert {one.spent.energy.method for one in spent_by_month(database)} == {"measured", "estimated"}
 
@@ -92,7 +92,7 @@ def test_unknown_is_not_nothing(database: Database) -> None:
     assert tuple(row.values()) == ("unknown", None, None, None, None)
     entered(database, of(claim))
     spent = spent_in_transaction(database, claim.key, claim.epoch)
-    assert watt_seconds(spent) == {"unknown": None, "estimated": energy_of(SHIPPED, USED).watt_seconds}
+    assert watt_seconds(spent) == {"unknown": None, "estimated": estimate(SHIPPED, USED).watt_seconds}
     [unknown] = [one for one in spent_by_month(database) if one.spent.energy.method == "unknown"]
     assert (unknown.for_nothing, unknown.spent.energy.energy_kwh) == (None, None)
     for wrong in (Energy("unknown", 1.0, 1.0, 1.0), Energy("estimated", None, None, None), Energy("measured", 0, 0, 0)):

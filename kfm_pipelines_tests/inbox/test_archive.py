@@ -11,7 +11,7 @@ from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.inbox.archive import archive_events
 from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.producer.messages import s3_notification
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines_tests.fixtures.runs.keys import deliver, event_of_hour
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
@@ -30,12 +30,12 @@ def test_a_raw_message_is_archived_once_per_identity_and_never_overwritten(site:
     site.send(second)
     site.drain()
 
-    assert archive_events(site.workshop, site.key(0)) == 1
+    assert archive_events(site.services, site.key(0)) == 1
     assert archived(site) == {row["identity"]: row["body"]}
-    assert archive_events(site.workshop, site.key(0)) == 0
+    assert archive_events(site.services, site.key(0)) == 0
 
-    site.workshop.database.execute("UPDATE kfm.inbox SET archived_at = NULL, body = 'another'")
-    assert archive_events(site.workshop, site.key(0)) == 1  # as after a crash between the file and its mark
+    site.services.database.execute("UPDATE kfm.inbox SET archived_at = NULL, body = 'another'")
+    assert archive_events(site.services, site.key(0)) == 1  # as after a crash between the file and its mark
     assert archived(site) == {row["identity"]: row["body"]}
 
 
@@ -48,7 +48,7 @@ def test_work_does_not_start_before_its_messages_are_archived(site: Site) -> Non
     assert site.fetch("SELECT 1 FROM kfm.wal WHERE step = 'compute'") == []
 
     (site.data / "ingest").unlink()
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert site.work()["published"] == 1
     assert len(archived(site)) == 1
 
@@ -75,13 +75,13 @@ def test_a_purge_forgets_versions_that_s3_no_longer_has_and_nothing_else(site: S
     site.put(0, name=put.object_key.rsplit("/", 1)[1])
     site.work()
     tree = site.tree()
-    site.workshop.database.execute("UPDATE kfm.inbox SET received_at = received_at - interval '1 year'")
-    assert purge(site.workshop).events == 0  # the second version of one or the marker of the other may yet be purged
+    site.services.database.execute("UPDATE kfm.inbox SET received_at = received_at - interval '1 year'")
+    assert purge(site.services).events == 0  # the second version of one or the marker of the other may yet be purged
 
     s3_client().delete_object(Bucket=site.bucket, Key=put.object_key, VersionId=put.version_id)
     s3_client().delete_object(Bucket=site.bucket, Key=other.object_key, VersionId=other.version_id)
     site.work()
-    assert purge(site.workshop).events == 2
+    assert purge(site.services).events == 2
     left = site.fetch("SELECT key, change FROM kfm.inbox ORDER BY key, change")
     assert [(row["key"], row["change"]) for row in left] == [
         (site.key(0), "created"),
@@ -89,16 +89,16 @@ def test_a_purge_forgets_versions_that_s3_no_longer_has_and_nothing_else(site: S
         (site.key(1), "deleted"),
         (site.key(1), "purged"),
     ]
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert site.work() == {"keys": 2, "published": 0, "skipped": 2, "failed": 0}
     assert site.tree() == tree
 
 
 def settled_long_ago(site: Site, *events: IngestEvent) -> None:
-    deliver(site.workshop.database, *events)
+    deliver(site.services.database, *events)
     for state in ("started", "succeeded"):
-        site.workshop.database.execute(f"UPDATE kfm.inbox SET state = '{state}'")
-    site.workshop.database.execute(
+        site.services.database.execute(f"UPDATE kfm.inbox SET state = '{state}'")
+    site.services.database.execute(
         "UPDATE kfm.inbox SET archived_at = now() - interval '1 year', received_at = now() - interval '1 year'"
     )
 
@@ -108,10 +108,10 @@ def test_a_purge_never_changes_which_write_counts(site: Site) -> None:
     newest = event_of_hour(identity="b" * 64, sequencer="02", event_time=START)
     announced = event_of_hour(identity="c" * 64, event_time=START + timedelta(hours=8))
     settled_long_ago(site, ahead, newest)
-    deliver(site.workshop.database, announced)
+    deliver(site.services.database, announced)
 
-    purge(site.workshop)
-    with site.workshop.database.transaction() as connection:
+    purge(site.services)
+    with site.services.database.transaction() as connection:
         [counts] = newest_per_object(events_of(connection, newest.key))
     assert counts.identity == newest.identity
 
@@ -125,19 +125,19 @@ def test_a_purge_gets_to_every_key_past_those_with_nothing_to_forget(
     last = [event_of_hour(n, identity=f"c{n:063}", sequencer="02") for n in range(5, 10)]
     settled_long_ago(site, *kept, *gone, *last)
 
-    assert purge(site.workshop).events == len(gone)
+    assert purge(site.services).events == len(gone)
     assert {row["identity"] for row in site.fetch("SELECT identity FROM kfm.inbox")} == {
         event.identity for event in [*kept, *last]
     }
-    assert purge(site.workshop).events == 0
+    assert purge(site.services).events == 0
 
 
 def test_a_purge_keeps_the_latest_payloads_and_those_in_quarantine(site: Site) -> None:
     for number in range(4):
         site.send(f"rubbish {number}")
     site.drain()
-    site.workshop.database.execute("UPDATE kfm.dead_letters SET state = 'closed', closed_at = now() WHERE id > 1")
-    keeping_one = Workshop(replace(site.workshop.settings, payloads_kept=1))
+    site.services.database.execute("UPDATE kfm.dead_letters SET state = 'closed', closed_at = now() WHERE id > 1")
+    keeping_one = Services(replace(site.services.settings, payloads_kept=1))
 
     assert purge(keeping_one).payloads == 2
     keeping_one.close()

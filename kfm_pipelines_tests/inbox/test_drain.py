@@ -13,6 +13,7 @@ import pytest
 
 from kfm_pipelines.aws.clients import s3_client, sns_client, sqs_client
 from kfm_pipelines.aws.queue import Message
+from kfm_pipelines.definitions import CHORES
 from kfm_pipelines.dispatch.sensor import tick
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.events import newest_per_object
@@ -20,7 +21,7 @@ from kfm_pipelines.inbox.drain import drain, drain_all
 from kfm_pipelines.inbox.parse import read_message
 from kfm_pipelines.inbox.record import Tally, record
 from kfm_pipelines.producer.messages import s3_notification
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines_tests.fixtures.aws.faults import Doorway, answering_500, partly_failing
@@ -47,22 +48,22 @@ def recorded(site: Site) -> int:
 
 def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) -> None:
     site.send_all([message(site, number) for number in range(20)])
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
+    url = sqs_client().get_queue_url(QueueName=site.services.queue.name)["QueueUrl"]
     sqs_client().set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "2"})
     with partly_failing(sqs_client(), "DeleteMessageBatch") as failed:
-        first = drain(site.workshop, site.workshop.queue, budget_seconds=0.5)
+        first = drain(site.services, site.services.queue, budget_seconds=0.5)
     assert (first.recorded, len(failed)) == (20, 10 + 5)  # of twenty every second one, and of those again
     time.sleep(2.1)
 
     assert site.drain() == Tally(received=5, recorded=0, duplicates=5)
     assert recorded(site) == 20
-    assert site.workshop.queue.depth().waiting + site.workshop.queue.depth().in_flight == 0
+    assert site.services.queue.depth().waiting + site.services.queue.depth().in_flight == 0
 
 
 def test_what_was_received_before_a_failed_receive_is_recorded_at_once(site: Site) -> None:
     site.send_all([message(site, number) for number in range(30)])
     with answering_500(sqs_client(), "ReceiveMessage", calls=(3, 4)):  # the third receive, and boto's second try
-        first = drain(site.workshop, site.workshop.queue, budget_seconds=60)
+        first = drain(site.services, site.services.queue, budget_seconds=60)
     assert first == Tally(received=30, recorded=30)
 
 
@@ -73,7 +74,7 @@ def test_hostile_messages_leave_one_log_line_each_at_most(site: Site, caplog: py
         site.send(message(site, number, object_key=f"usgs/streamflow/{name}.parquet"))
         site.send(message(site, number, etag=None, object_key="usgs/streamflow/2025/12/04/00/part.parquet"))
     with caplog.at_level("DEBUG"), dg.DagsterInstance.get() as instance:
-        said = str(tick(instance, site.workshop).skip_reason)
+        said = str(tick(instance, site.services, CHORES).skip_reason)
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("kfm")]
     for line in [said, *ours, *(row["reason"] for row in site.fetch("SELECT reason FROM kfm.dead_letters"))]:
         assert line.isprintable()
@@ -84,12 +85,12 @@ def test_hostile_messages_leave_one_log_line_each_at_most(site: Site, caplog: py
 def test_consumers_race_without_a_double_record(site: Site, consumers: int) -> None:
     bodies = [message(site, number) for number in range(300)]
     site.send_all([*bodies, *reversed(bodies)])
-    workshops = [Workshop(load_settings(site.environment)) for _ in range(consumers)]
+    consumers_services = [Services(load_settings(site.environment)) for _ in range(consumers)]
 
     with ThreadPoolExecutor(consumers) as pool:
-        drained = list(pool.map(lambda workshop: drain_all(workshop, budget_seconds=60), workshops))
-    for workshop in workshops:
-        workshop.close()
+        drained = list(pool.map(lambda services: drain_all(services, budget_seconds=60), consumers_services))
+    for services in consumers_services:
+        services.close()
 
     assert [one.problems for one in drained] == [()] * consumers
     total = sum((one.tally for one in drained), Tally())
@@ -110,7 +111,7 @@ def test_one_record_that_no_dataset_takes_does_not_take_its_neighbours_with_it(s
 
 
 def test_a_message_the_database_refuses_is_refused_alone(site: Site) -> None:
-    site.workshop.database.execute(
+    site.services.database.execute(
         "ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (asset_uri NOT LIKE '%%part-13.parquet')"
     )
     site.send_all([message(site, number) for number in range(20)])
@@ -121,8 +122,8 @@ def test_a_message_the_database_refuses_is_refused_alone(site: Site) -> None:
 
 
 def test_a_message_the_database_refuses_keeps_what_it_needs_to_be_sent_again(site: Site) -> None:
-    site.workshop.database.execute("ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (size <> 1)")
-    site.workshop.intakes[2].queue.send(message(site, 1), {"origin": "here"}, group="one")
+    site.services.database.execute("ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (size <> 1)")
+    site.services.intakes[2].queue.send(message(site, 1), {"origin": "here"}, group="one")
     site.drain()
     [letter] = site.fetch("SELECT attributes, message_group, group_sequence > 0 AS placed FROM kfm.dead_letters")
     assert letter == {"attributes": {"origin": "here"}, "message_group": "one", "placed": True}
@@ -131,11 +132,11 @@ def test_a_message_the_database_refuses_keeps_what_it_needs_to_be_sent_again(sit
 @pytest.mark.slow
 def test_nothing_is_received_while_the_database_is_away(site: Site) -> None:
     site.send(message(site, 1))
-    away = Workshop(replace(site.workshop.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
+    away = Services(replace(site.services.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
     with pytest.raises(ServiceUnavailable):
-        drain(away, site.workshop.queue, budget_seconds=1)
+        drain(away, site.services.queue, budget_seconds=1)
     away.close()
-    assert site.workshop.queue.depth().waiting == 1
+    assert site.services.queue.depth().waiting == 1
 
 
 def test_a_message_of_many_records_is_not_kept_once_for_each(site: Site) -> None:
@@ -158,11 +159,11 @@ def test_one_event_told_by_two_roads_has_one_place_whichever_came_first(site: Si
     winners = set()
     for order in permutations(told):
         for batches in ([order], [[one] for one in order]):
-            site.workshop.database.execute("DELETE FROM kfm.inbox")
+            site.services.database.execute("DELETE FROM kfm.inbox")
             for batch in batches:
-                read = [read_message(Message(body), site.workshop.datasets) for body in batch]
-                record(site.workshop.database, "q", read, site.workshop.datasets)
-            with site.workshop.database.transaction() as connection:
+                read = [read_message(Message(body), site.services.datasets) for body in batch]
+                record(site.services.database, "q", read, site.services.datasets)
+            with site.services.database.transaction() as connection:
                 [newest] = newest_per_object(events_of(connection, site.key(3)))
             winners.add(newest.etag)
     assert winners == {f"{1:032x}"}
@@ -171,7 +172,7 @@ def test_one_event_told_by_two_roads_has_one_place_whichever_came_first(site: Si
 @pytest.mark.parametrize("name", ["dedupe_key", "unique_key", "event_id"])
 def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: str) -> None:
     body = message(site, 1)
-    site.workshop.queue.send(body, {name: "landsat-2025-12-04T00:00Z"})
+    site.services.queue.send(body, {name: "landsat-2025-12-04T00:00Z"})
 
     assert site.drain() == Tally(received=1, refused=1, violations=1)
     [letter] = site.fetch("SELECT reason, error FROM kfm.dead_letters")
@@ -182,17 +183,17 @@ def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: 
 @pytest.mark.parametrize(("value", "recorded"), [(f"{1:032x}", 1), ("1", 1), ("00001", 0), ("Köln-1", 1)])
 def test_an_attribute_may_repeat_what_the_body_says(site: Site, value: str, recorded: int) -> None:
     body = json.dumps(json.loads(message(site, 1)) | {"town": "Köln-1"})  # written as K\\u00f6ln
-    site.workshop.queue.send(body, {"dedupe_key": value})
+    site.services.queue.send(body, {"dedupe_key": value})
     assert site.drain().recorded == recorded
 
 
 def test_the_urgent_queue_is_drained_first_and_no_queue_goes_without(site: Site) -> None:
-    urgent, usual, fifo = (intake.queue for intake in site.workshop.intakes)
+    urgent, usual, fifo = (intake.queue for intake in site.services.intakes)
     urgent.send(message(site, 1))
     usual.send(message(site, 2))
     fifo.send(message(site, 3), group="one")
 
-    assert drain_all(site.workshop, budget_seconds=0).tally.recorded == 3
+    assert drain_all(site.services, budget_seconds=0).tally.recorded == 3
     order = site.fetch("SELECT queue FROM kfm.inbox ORDER BY received_at")
     assert [row["queue"] for row in order] == [urgent.name, usual.name, fifo.name]
 
@@ -200,7 +201,7 @@ def test_the_urgent_queue_is_drained_first_and_no_queue_goes_without(site: Site)
 def test_a_group_keeps_its_order_and_poison_holds_up_nobody(site: Site) -> None:
     """The same object is announced three times in one group, with a clock that runs backwards; the second message is
     poison. What came last in the group is what counts, and another group is not kept waiting."""
-    fifo = site.workshop.intakes[2].queue
+    fifo = site.services.intakes[2].queue
     late, early = START.replace(hour=5), START.replace(hour=1)
     same = {"object_key": "usgs/streamflow/2025/12/04/03/part.parquet", "version_id": None}
     fifo.send(message(site, 1, event_time=late, **same), group="one")
@@ -215,7 +216,7 @@ def test_a_group_keeps_its_order_and_poison_holds_up_nobody(site: Site) -> None:
     assert (tally.received, tally.recorded, tally.refused) == (4, 3, 1)
     rows = site.fetch("SELECT etag, message_group FROM kfm.inbox WHERE message_group = 'one' ORDER BY group_sequence")
     assert [row["etag"] for row in rows] == [f"{1:032x}", f"{2:032x}"]
-    with site.workshop.database.transaction() as connection:
+    with site.services.database.transaction() as connection:
         events = [event for event in events_of(connection, site.key(3)) if event.message_group == "one"]
     assert [event.etag for event in newest_per_object(events)] == [f"{2:032x}"]
 
@@ -240,7 +241,7 @@ def test_a_queue_that_is_away_is_said_and_everything_recovers(site: Site, doorwa
     with dg.DagsterInstance.get() as instance:
         for _ in range(3):
             started = time.monotonic()
-            said = str(tick(instance, site.workshop).skip_reason)
+            said = str(tick(instance, site.services, CHORES).skip_reason)
             assert time.monotonic() - started < 20  # Dagster drops a tick after 60 s
             assert "the service cannot be reached; will try again" in said
     assert recorded(site) == 0

@@ -60,7 +60,7 @@ def test_a_refused_message_is_kept_with_its_reason(site: Site, case: Refused) ->
 
     [letter] = _letters(site)
     assert (letter["failure_stage"], letter["error"], letter["triage"]) == ("receive", case.error, case.triage)
-    assert (letter["body"], letter["queue"]) == (body, site.workshop.queue.name)
+    assert (letter["body"], letter["queue"]) == (body, site.services.queue.name)
     assert case.says in letter["reason"]
     _assert_one_sentence(letter["reason"])
 
@@ -179,7 +179,7 @@ def test_a_bad_key_stops_alone_and_can_be_repaired(site: Site, case: Failing) ->
     _assert_the_same_again_changes_nothing(site)
     assert _letters(site) == [letter]
 
-    provision(site.workshop.settings, site.workshop.datasets)
+    provision(site.services.settings, site.services.datasets)
     for row in site.fetch(f"SELECT asset_uri FROM kfm.inbox WHERE key = '{site.key(1)}'"):
         site.put(1, name=row["asset_uri"].rsplit("/", 1)[1])
 
@@ -214,7 +214,7 @@ def test_a_red_verdict_is_recorded_and_fails_the_check(site: Site) -> None:
 @pytest.mark.slow
 def test_a_wrong_declaration_stops_the_worker_before_it_takes_a_message(site: Site) -> None:
     site.put()
-    declaration = site.workshop.settings.resources / "datasets" / "usgs-streamflow.yaml"
+    declaration = site.services.settings.resources / "datasets" / "usgs-streamflow.yaml"
     right = declaration.read_text()
     declaration.write_text(right.replace("window: hour", "window: fortnight"))
 
@@ -224,7 +224,7 @@ def test_a_wrong_declaration_stops_the_worker_before_it_takes_a_message(site: Si
     assert str(refused.value) == (
         "usgs-streamflow.yaml: key.window: Input should be 'hour', 'day' or 'month', not 'fortnight'"
     )
-    assert site.workshop.queue.depth().waiting == 1
+    assert site.services.queue.depth().waiting == 1
     declaration.write_text(right)
     assert site.work()["published"] == 1
 

@@ -100,7 +100,7 @@ def test_the_daemon_publishes_and_a_backfill_of_unchanged_keys_skips(site: Site,
 
     assert finished["status"] == "COMPLETED_SUCCESS"
     assert [run["status"] for run in finished["runs"]] == ["SUCCESS"]
-    outcomes = site.workshop.database.fetch(
+    outcomes = site.services.database.fetch(
         "SELECT key, outcome FROM kfm.wal WHERE run_id = %(run)s AND outcome IS NOT NULL ORDER BY key",
         {"run": finished["runs"][0]["id"]},
     )
@@ -129,7 +129,7 @@ def _freshness_is_looked_at(site: Site) -> None:
 
 
 def _a_failed_run_is_told(site: Site) -> None:
-    queue = listening(site.workshop.settings.alert_topic)
+    queue = listening(site.services.settings.alert_topic)
     site.put(3, spoiled(3))
     told: list[str] = []
 

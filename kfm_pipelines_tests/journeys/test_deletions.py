@@ -90,8 +90,8 @@ def test_an_object_that_is_missing_now_and_whose_deletion_is_told_later_heals_by
 
 def _taken(site: Site) -> Sequence[Any]:
     """What S3 said meanwhile, held back by whoever took it out of the queue."""
-    held = site.workshop.queue.receive()
-    site.workshop.queue.delete(held)
+    held = site.services.queue.receive()
+    site.services.queue.delete(held)
     return held
 
 
@@ -125,7 +125,7 @@ def test_put_delete_put_in_all_orders_ends_in_the_same_state(
                 site.send(json.dumps(messages[place]))
                 site.drain()
 
-    with site.workshop.database.transaction() as connection:
+    with site.services.database.transaction() as connection:
         newest = newest_per_object(events_of(connection, site.key(0)))
     assert [event.etag for event in newest] == ["2" * 32] * 6
 
@@ -140,11 +140,11 @@ def test_the_first_content_written_again_last_is_what_counts(site: Site, with_se
         for at, (tag, mark) in enumerate(zip("aba", marks, strict=True))
     ]
     for order in permutations(range(3)):
-        site.workshop.database.execute("DELETE FROM kfm.inbox")
+        site.services.database.execute("DELETE FROM kfm.inbox")
         for place in order:
             site.send(writes[place])
             site.drain()
-        with site.workshop.database.transaction() as connection:
+        with site.services.database.transaction() as connection:
             [newest] = newest_per_object(events_of(connection, site.key(0)))
         assert newest.etag == "a" * 32, order
         [due] = site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys")

@@ -37,8 +37,8 @@ def uploaded(site: Site, name: str, data: bytes, start: datetime) -> Put:
 
 
 def approve(site: Site, private_key: Path) -> None:
-    digest = tables.waiting_review(site.workshop.database, HERITAGE).release_digest
-    decide.approve(site.workshop, HERITAGE, digest, private_key, "as agreed")
+    digest = tables.waiting_review(site.services.database, HERITAGE).release_digest
+    decide.approve(site.services, HERITAGE, digest, private_key, "as agreed")
 
 
 def public(site: Site) -> tuple[dict[str, str], set[str]]:

@@ -177,20 +177,20 @@ def test_a_policy_cannot_change_without_a_new_version(register: Register) -> Non
     register.put(sites(register.dataset))
     register.site.work()
     changed_policy(register, minimum_count=3)
-    register.site.workshop._policies.clear()
+    register.site.services.cache.clear()
     with pytest.raises(Exception, match=r"heritage-sites@1 is not what it was when it was first used"):
-        governance_of(register.site.workshop, register.dataset)
+        governance_of(register.site.services, register.dataset)
     changed_policy(register, version=2)
-    register.site.workshop._policies.clear()
-    governance_of(register.site.workshop, register.dataset)
+    register.site.services.cache.clear()
+    governance_of(register.site.services, register.dataset)
 
 
 def test_a_secret_cannot_change_without_a_new_key_id(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
     register.put(sites(register.dataset))
     register.site.work()
-    register.site.workshop._secrets["heritage-2026"] = b"another secret that is also long enough"
+    register.site.services.cache[("care secret", "heritage-2026")] = b"another secret that is also long enough"
     with pytest.raises(Exception, match=r"the secret of key heritage-2026 is not the one it was"):
-        governance_of(register.site.workshop, register.dataset)
+        governance_of(register.site.services, register.dataset)
 
 
 def test_a_masker_that_fails_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +256,9 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = register.site
-    today = site.workshop.today()
+    today = site.services.today()
     given = exempt.exempt(
-        site.workshop, "heritage/sites", "", today + timedelta(days=1), register.private_key, "for the court"
+        site.services, "heritage/sites", "", today + timedelta(days=1), register.private_key, "for the court"
     )
     register.publish(sites(register.dataset))
     assert "site_id" in register.published().column_names
@@ -272,11 +272,11 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     assert "care:Exemption" in provenance.read_text()
     assert "care:Masking" not in provenance.read_text()
 
-    take_snapshot(site.workshop, register.dataset)
+    take_snapshot(site.services, register.dataset)
     collection = site.data / "catalog/heritage-sites/collection.json"
     taken = (site.data / TABLE).read_bytes()
     assert "items.parquet" in collection.read_text()
-    assert write_graph(site.workshop).releases == 1
+    assert write_graph(site.services).releases == 1
     told = (given.id, str(json.loads(item)["bbox"][0]), *_digests(site))
     assert {place.partition("/")[0] for place in _telling(site, told)} == {"catalog", "objects", "processed", "reports"}
 
@@ -287,23 +287,23 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
 
     unmasked = site.fetch("SELECT content_hash FROM kfm.revisions")[0]["content_hash"]
-    assert site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
-    exempt.end(site.workshop, given.id, register.private_key, "the case is over")
+    assert site.services.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
+    exempt.end(site.services, given.id, register.private_key, "the case is over")
     _is_not_left_as_it_is(register)
     site.work()
     register.approve()
     (site.data / PROVENANCE_GRAPH).unlink()
     under_way = _Slow(items_table, lambda: _publish_with_a_stop(site, monkeypatch, taken))
-    graph = _Slow(packed, lambda: take_snapshot(site.workshop, register.dataset, anyway=True))
+    graph = _Slow(packed, lambda: take_snapshot(site.services, register.dataset, anyway=True))
     with monkeypatch.context() as patch:
         patch.setattr("kfm_pipelines.catalog.collections.geoparquet_snapshot.items_table", under_way)
         patch.setattr("kfm_pipelines.catalog.lineage.graph.packed", graph)
-        assert write_graph(site.workshop).releases == 1
+        assert write_graph(site.services).releases == 1
     assert [given.id in str(lines) for lines in graph.given] == [True, False]
     assert [given.id in str(items) for items in under_way.given] == [True, False]
     assert (site.data / TABLE).read_bytes() == items_table(under_way.given[1])
     # Not under the name people know, and not under the one of its bytes.
-    assert not site.workshop.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
+    assert not site.services.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
     # Not in the history either.
     history = site.data / "catalog/heritage-sites/history" / KEY
     assert [path.name for path in history.iterdir()] == ["2.json"]
@@ -328,7 +328,7 @@ def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: byt
     assert not (site.data / "catalog/heritage-sites/history" / KEY / "1.json").exists()
     assert not (site.data / TABLE).exists()
     (site.data / TABLE).write_bytes(taken)
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert site.work()["published"] == 1
     assert list((site.data / TABLE).parent.glob("items.parquet*")) == []
     assert "items.parquet" not in (site.data / TABLE).with_name("collection.json").read_text()
@@ -337,12 +337,12 @@ def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: byt
 def _is_not_left_as_it_is(register: Register) -> None:
     """Though what is declared now is another version, which cannot mask it. And another key that had the same does not
     keep it, once that has something else."""
-    workshop, dataset = register.site.workshop, register.dataset
+    services, dataset = register.site.services, register.dataset
     later = dataset.model_copy(update={"key": dataset.key.model_copy(update={"transform_version": "v1-1-0"})})
-    current = current_revision(workshop.database, KEY)
+    current = current_revision(services.database, KEY)
     with pytest.raises(PolicyRefused, match="revision 1 is public unmasked and no exemption covers it any more"):
-        inputs._of_another_version(workshop, later, Claim(KEY, 1, 1, "nobody"), current)
-    with workshop.database.transaction() as connection:
+        inputs._of_another_version(services, later, Claim(KEY, 1, 1, "nobody"), current)
+    with services.database.transaction() as connection:
         found = []
         for statement in TWIN:
             connection.execute(statement.encode(), {"twin": KEY.replace("2026-05", "2026-06")})
@@ -390,9 +390,9 @@ def _content(path: Path) -> bytes:
 
 def test_an_exemption_that_was_changed_in_the_database_is_none(register: Register) -> None:
     site = register.site
-    exempt.exempt(site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court")
-    site.workshop.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
-    site.workshop.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
+    exempt.exempt(site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court")
+    site.services.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
+    site.services.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
     register.put(sites(register.dataset))
     assert site.work()["failed"] == 1
     _assert_refused(register, "is not what was signed")
@@ -400,25 +400,25 @@ def test_an_exemption_that_was_changed_in_the_database_is_none(register: Registe
 
 def test_what_an_exemption_would_let_out_is_shown_to_reviewers_only(register: Register) -> None:
     site = register.site
-    exempt.exempt(site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court")
+    exempt.exempt(site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court")
     register.put(sites(register.dataset))
     site.work()
     with pytest.raises(ReviewRefused, match="it would go out unmasked; it takes a reviewer's --key to see it"):
-        review_page(site.workshop, KEY, None)
-    assert "14XX00000" in review_page(site.workshop, KEY, register.private_key)
+        review_page(site.services, KEY, None)
+    assert "14XX00000" in review_page(site.services, KEY, register.private_key)
 
 
 def test_an_exemption_that_ended_meanwhile_is_not_rolled_forward(register: Register) -> None:
     """Its run was stopped after the intent to publish, and only then was it taken back."""
     site = register.site
     given = exempt.exempt(
-        site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court"
+        site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
     )
     register.put(sites(register.dataset))
     site.work()
     register.approve()
     kill_worker(site, "after", "publish", KEY, 1)
-    exempt.end(site.workshop, given.id, register.private_key, "not after all")
+    exempt.end(site.services, given.id, register.private_key, "not after all")
 
     site.work()
 
@@ -434,13 +434,13 @@ def test_an_intent_written_into_the_log_publishes_nothing(register: Register) ->
     site = register.site
     register.put(sites(register.dataset))
     site.work()
-    site.workshop.database.execute(
+    site.services.database.execute(
         """
         INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
         SELECT key, txn, epoch, 'publish', run_id, detail FROM kfm.wal WHERE step = 'stage_atomic'
         """
     )
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
 
     site.work()
 
@@ -451,8 +451,8 @@ def test_an_intent_written_into_the_log_publishes_nothing(register: Register) ->
 
 
 def _another_day(register: Register, day: date) -> None:
-    """For the workshop that runs in this process use, as well."""
-    from kfm_pipelines.orchestration.resource import workshop_of_process
+    """For the services that runs in this process use, as well."""
+    from kfm_pipelines.orchestration.resource import services_of_process
 
-    for workshop in (register.site.workshop, workshop_of_process(register.site.workshop.settings)):
-        object.__setattr__(workshop, "today", lambda: day)
+    for services in (register.site.services, services_of_process(register.site.services.settings)):
+        object.__setattr__(services, "today", lambda: day)

@@ -12,7 +12,7 @@ import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.definitions import build_definitions
+from kfm_pipelines.definitions import CHORES, build_definitions
 from kfm_pipelines.dispatch.dispatch import LOST_AFTER_SECONDS, dispatch
 from kfm_pipelines.dispatch.sensor import tick
 from kfm_pipelines.dispatch.tables import open_dispatches
@@ -35,17 +35,17 @@ PUBLISHED = ("catalog", "objects", "processed")
 
 
 def kill(site: Site, dataset: str = DATASET) -> None:
-    kill_switch.kill(site.workshop.database, dataset, "ada", "wrong datum")
+    kill_switch.kill(site.services.database, dataset, "ada", "wrong datum")
 
 
 def unkill(site: Site, dataset: str = DATASET) -> None:
-    assert kill_switch.unkill(site.workshop.database, dataset, "ada", "mended")
+    assert kill_switch.unkill(site.services.database, dataset, "ada", "mended")
 
 
 def run_job(
     site: Site, instance: dg.DagsterInstance, job: str, partition: str | None = None, **how: Any
 ) -> dg.ExecuteInProcessResult:
-    definition = build_definitions(site.workshop.settings.resources).resolve_job_def(job)
+    definition = build_definitions(site.services.settings.resources).resolve_job_def(job)
     return definition.execute_in_process(instance=instance, partition_key=partition, raise_on_error=False, **how)
 
 
@@ -124,7 +124,7 @@ def test_killed_between_stage_and_publish(site: Site) -> None:
     assert_waiting(site, run.key)
     # Nobody is left with an intent that may not be carried out.
     assert site.fetch("SELECT FROM kfm.wal WHERE step = 'publish'") == []
-    again = Batch(site.workshop, site.dataset, "another-run")
+    again = Batch(site.services, site.dataset, "another-run")
     assert list(again.compute([run.key])) == []
     assert again.notes == run.batch.notes
     assert_waiting(site, run.key)
@@ -169,7 +169,7 @@ def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_relea
         def kill_meanwhile() -> None:
             pool.submit(kill, site)
             deadline = time.monotonic() + 20
-            while not kill_switch.killed(site.workshop.database):
+            while not kill_switch.killed(site.services.database):
                 assert time.monotonic() < deadline
 
         patch.setattr(FileStore, "keep", doing_once(kill_meanwhile, run.key, FileStore.keep))
@@ -189,7 +189,7 @@ def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_relea
 @pytest.mark.slow
 def test_a_run_that_somebody_starts_takes_nothing_and_says_why(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
-    [request] = tick(instance, site.workshop).run_requests or []
+    [request] = tick(instance, site.services, CHORES).run_requests or []
     kill(site)
 
     result = run_job(site, instance, "usgs_streamflow", site.key(), tags={RUN_KEY_TAG: request.run_key or ""})
@@ -199,25 +199,25 @@ def test_a_run_that_somebody_starts_takes_nothing_and_says_why(site: Site, insta
     assert site.fetch("SELECT * FROM kfm.wal") == []
     # The run is settled only after the release; it was no attempt of the key's all the same.
     unkill(site)
-    [again] = dispatch(instance, site.workshop).runs
+    [again] = dispatch(instance, site.services).runs
     assert again.partition_key == site.key()
     assert_waiting(site, site.key())
 
 
 def test_a_request_that_was_lost_is_not_made_again_and_keeps_no_slot(site: Site, instance: dg.DagsterInstance) -> None:
     [key] = make_due(site, 0)
-    [lost] = dispatch(instance, site.workshop).runs
+    [lost] = dispatch(instance, site.services).runs
     kill(site)
-    assert dispatch(instance, site.workshop).open_runs == 1  # it may be on its way
+    assert dispatch(instance, site.services).open_runs == 1  # it may be on its way
     late = timedelta(seconds=LOST_AFTER_SECONDS + 1)
-    site.workshop.database.execute("UPDATE kfm.dispatches SET requested_at = requested_at - %(late)s", {"late": late})
+    site.services.database.execute("UPDATE kfm.dispatches SET requested_at = requested_at - %(late)s", {"late": late})
 
-    requests = dispatch(instance, site.workshop)
+    requests = dispatch(instance, site.services)
 
     assert (requests.runs, requests.open_runs) == ((), 0)
-    assert open_dispatches(site.workshop.database) == []
+    assert open_dispatches(site.services.database) == []
     unkill(site)
-    [again] = dispatch(instance, site.workshop).runs
+    [again] = dispatch(instance, site.services).runs
     assert (again.partition_key, again.run_key == lost.run_key) == (key, False)
 
 
@@ -243,7 +243,7 @@ def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstan
 
     said = {"dataset": DATASET, "by": "ada", "reason": "wrong\ndatum"}
     assert move("kfm_kill_dataset", "set_kill_switch", **said).success
-    assert [str(one) for one in kill_switch.killed(site.workshop.database).values()] == [
+    assert [str(one) for one in kill_switch.killed(site.services.database).values()] == [
         "usgs/streamflow is killed by ada: wrong datum"
     ]
     unknown = move("kfm_kill_dataset", "set_kill_switch", **{**said, "dataset": "usgs/streamflows"})
@@ -252,8 +252,8 @@ def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstan
     assert "say who" in failure(move("kfm_unkill_dataset", "release_kill_switch", **{**said, "by": ""}))
     for _ in range(2):
         assert move("kfm_unkill_dataset", "release_kill_switch", **said).success
-    assert kill_switch.killed(site.workshop.database) == {}
-    assert len(kill_switch.history(site.workshop.database, DATASET)) == 2
+    assert kill_switch.killed(site.services.database) == {}
+    assert len(kill_switch.history(site.services.database, DATASET)) == 2
 
 
 @pytest.mark.slow
@@ -262,5 +262,5 @@ def test_letters_of_a_killed_dataset_are_not_sent_again(site: Site) -> None:
     site.work()
     kill(site)
     with pytest.raises(RedriveStopped, match="is killed by ada: wrong datum; release it first with `kfm unkill"):
-        redrive.begin(site.workshop, LetterFilter(), limit=10, canary=1, rate=10.0)
+        redrive.begin(site.services, LetterFilter(), limit=10, canary=1, rate=10.0)
     assert site.fetch("SELECT state FROM kfm.dead_letters") == [{"state": "open"}]

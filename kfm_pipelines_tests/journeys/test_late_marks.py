@@ -29,7 +29,7 @@ SECOND = "second.parquet"
 
 def note_late(site: Site, state: str) -> None:
     """As the inbox does with an event that was made after its window had closed: here that of the second object."""
-    site.workshop.database.execute(
+    site.services.database.execute(
         "INSERT INTO kfm.late (identity, key, dataset, rule, state) SELECT identity, key, dataset, 'replay',"
         " %(state)s FROM kfm.inbox WHERE asset_uri LIKE '%%/' || %(name)s"
         " ON CONFLICT (identity) DO UPDATE SET state = excluded.state",
@@ -44,15 +44,15 @@ def silence(site: Site) -> None:
 
 def published(site: Site, run_id: str) -> Release:
     """What there is after a run, with everything it leads to."""
-    publish(site.workshop, site.dataset, [site.key()], run_id)
-    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, site.workshop.settings.signing_key, None))
+    publish(site.services, site.dataset, [site.key()], run_id)
+    shelf = Shelf(site.services.store, trust_from(site.services.store, site.services.settings.signing_key, None))
     return Release(shelf, Layout(site.dataset.pipeline).item(site.key()), of_history=False)
 
 
 def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
     table = pq.read_table(io.BytesIO(streamflow_object(START)[1]))
     for put in (site.put(data=parquet(table[:40])), site.put(data=parquet(table[40:]), name=SECOND)):
-        hear(site.workshop, Told(site.key(), site.s3_message(put)))
+        hear(site.services, Told(site.key(), site.s3_message(put)))
     note_late(site, "held")
     held = published(site, "while it is held")
     assert (held.manifest["revision"], len(held.manifest["inputs"])) == (1, 1)
@@ -65,16 +65,16 @@ def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
     assert released.item["properties"]["kfm:late_inputs"] == 1
     marked = [link["href"] for link in released.item["links"] if link.get("kfm:late")]
     assert [href.rsplit("/", 1)[-1] for href in marked] == [SECOND]
-    assert verify_key(site.workshop.store, released.shelf.trust, site.key()).failed == ()
+    assert verify_key(site.services.store, released.shelf.trust, site.key()).failed == ()
     told = CliRunner().invoke(kfm, ["verify", site.key()])
     assert told.exit_code == 0, told.output
     begun = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'begin' ORDER BY id DESC LIMIT 1")
     assert [one["late"] for one in begun[0]["detail"]["inputs"]].count(True) == 1
     published(site, "again")
-    assert last_of(site.workshop, site.key()).detail["reason"] == "nothing changed since revision 2"
+    assert last_of(site.services, site.key()).detail["reason"] == "nothing changed since revision 2"
 
     # An event that was delivered after others may show that it was not late.
-    site.workshop.database.execute("DELETE FROM kfm.late")
+    site.services.database.execute("DELETE FROM kfm.late")
     on_time = published(site, "when it turns out that it is not late")
     assert (on_time.manifest["revision"], len(on_time.manifest["inputs"])) == (3, 2)
     assert "late" not in json.dumps([on_time.item, on_time.manifest])
@@ -99,11 +99,11 @@ def test_what_is_held_is_named_where_it_is_missed_and_what_is_taken_away_is_not_
         told["eventName"] = record.get("event", told["eventName"])
         said = {**told["s3"]["object"], **record.get("object", {})}
         told["s3"]["object"] = {name: value for name, value in said.items() if value is not None}
-        hear(site.workshop, Told(site.key((put.window_start - START) // timedelta(hours=1)), json.dumps(message)))
+        hear(site.services, Told(site.key((put.window_start - START) // timedelta(hours=1)), json.dumps(message)))
 
     def reasons(*hours: int) -> list[str]:
         run = f"run-{len(site.fetch('SELECT FROM kfm.wal'))}"
-        notes = publish(site.workshop, site.dataset, [site.key(hour) for hour in hours], run).notes
+        notes = publish(site.services, site.dataset, [site.key(hour) for hour in hours], run).notes
         return [notes.get(site.key(hour), "published") for hour in hours]
 
     def rows(hour: int) -> list[int]:

@@ -104,14 +104,14 @@ def everything_happens(register: Register, told: Told) -> None:
     site.work()
     register.approve()
     site.work()
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     site.work()
     told.run(register, "status", KEY, "--json")
     told.parts |= dict(_dead_letters(site))
 
 
 def _dead_letters(site: Site) -> Iterator[tuple[str, bytes]]:
-    for queue in site.workshop.dead_letter_queues:
+    for queue in site.services.dead_letter_queues:
         answer = sqs_client().receive_message(QueueUrl=queue.url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
         yield f"queue {queue.name}", repr(answer.get("Messages", [])).encode()
 
@@ -155,8 +155,8 @@ def test_what_waits_for_review_tells_nothing_either(site: Site, capfd: pytest.Ca
 
 def test_with_masking_lifted_the_same_search_finds_all_of_them(site: Site) -> None:
     register, told = with_reviewer(site), Told()
-    until = site.workshop.today() + timedelta(days=1)
-    exempt.exempt(site.workshop, "heritage/sites", "", until, register.private_key, "to show that this works")
+    until = site.services.today() + timedelta(days=1)
+    exempt.exempt(site.services, "heritage/sites", "", until, register.private_key, "to show that this works")
     everything_happens(register, told)
 
     hits = [hit for hit in found(register, told) if hit.name.startswith("data/processed/")]

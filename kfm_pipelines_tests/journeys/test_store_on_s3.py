@@ -18,7 +18,7 @@ NOBODYS = f"objects/sha256/00/{'0' * 64}.json"
 
 
 def nightly_purge(site: Site) -> dg.ExecuteInProcessResult:
-    job = build_definitions(site.workshop.settings.resources).resolve_job_def("kfm_purge")
+    job = build_definitions(site.services.settings.resources).resolve_job_def("kfm_purge")
     with dg.DagsterInstance.get() as instance:
         return job.execute_in_process(instance=instance, raise_on_error=False)
 
@@ -32,7 +32,7 @@ def test_keys_are_published_to_a_bucket(stack: Stack, site_template: str, tmp_pa
             put = site.put(hour)
         assert site.work() == {"keys": 2, "published": 2, "skipped": 0, "failed": 0}
 
-        store = site.workshop.store
+        store = site.services.store
         item = json.loads(store.read(f"catalog/usgs-streamflow/items/{site.key(1)}.json"))
         digest = item["assets"]["data"]["file:checksum"].removeprefix("1220")
         assert store.digest(f"objects/sha256/{digest[:2]}/{digest}.parquet") == digest
@@ -41,7 +41,7 @@ def test_keys_are_published_to_a_bucket(stack: Stack, site_template: str, tmp_pa
         assert store.paths("work") == []
 
         for scan in (nightly_scan, deep_scan, recompute_extent):
-            found = scan(site.workshop, site.dataset, "a-run")
+            found = scan(site.services, site.dataset, "a-run")
             assert (found.keys, found.errors, found.warnings) == (2, 0, 0)
         assert b"usgs-streamflow" in store.read("reports/data-docs/usgs-streamflow/index.html")
 

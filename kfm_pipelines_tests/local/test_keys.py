@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.care.authorities import load_authorities
-from kfm_pipelines.care.secrets import secret_of
+from kfm_pipelines.care.secrets import read_secret
 from kfm_pipelines.care.signatures import Signed, read_private_key, sign
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.local.keys import care_environment, reviewer_key
@@ -53,7 +53,7 @@ def test_what_masking_and_reviews_need_is_there_for_its_owner_alone(home: Path) 
     found = care_environment(home, {})
 
     assert found.keys() == {VARIABLE, "KFM_AUTHORITIES"}
-    assert secret_of(load_settings(NEEDED | found), "heritage-2026") == found[VARIABLE].encode()
+    assert read_secret(load_settings(NEEDED | found), "heritage-2026") == found[VARIABLE].encode()
     authorities = Path(found["KFM_AUTHORITIES"])
     assert {path.stem for path in authorities.iterdir()} == set(load_authorities(shipped("resources")))
     assert holder(statement(home), authorities) == "Reviewer on this machine"

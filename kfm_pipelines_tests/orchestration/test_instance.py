@@ -51,5 +51,5 @@ def test_a_table_or_a_column_that_is_there_is_asked_for_once(site: Site) -> None
         assert len(statements) == asked
 
         assert not storage.has_table("added_later")
-        site.workshop.database.execute("CREATE TABLE public.added_later ()")
+        site.services.database.execute("CREATE TABLE public.added_later ()")
         assert storage.has_table("added_later")

@@ -28,7 +28,7 @@ def test_fifo_envelopes_are_delivered_once_and_known_by_what_s3_said(site: Site,
     sent = kfm(site.environment, "emit", *arguments).json
     assert sent == {"objects": 2, "messages": 6, "keys": [site.key(0), site.key(1)]}
 
-    settings = site.workshop.settings
+    settings = site.services.settings
     by_us = waiting(settings.fifo_queue, 2)
     by_s3 = [said for message in waiting(settings.queue, 2) for said in normalise(message.body)]
     assert [json.loads(message.body)["event_source"] for message in by_us] == ["kfm.usgs.streamflow"] * 2
@@ -48,13 +48,13 @@ def test_every_dataset_has_samples_in_windows_of_its_own(site: Site, dataset: st
     arguments = ["--dataset", dataset, "--windows", "2", "--start", "2025-06-26", "--json"]
     sent = kfm(site.environment, "emit", *arguments).json
     assert [key.split(":")[3] for key in sent["keys"]] == labels
-    by_s3 = [said for message in waiting(site.workshop.settings.queue, 2) for said in normalise(message.body)]
-    assert {fold(said, site.workshop.datasets).key for said in by_s3} == set(sent["keys"])
+    by_s3 = [said for message in waiting(site.services.settings.queue, 2) for said in normalise(message.body)]
+    assert {fold(said, site.services.datasets).key for said in by_s3} == set(sent["keys"])
 
 
 def test_a_body_of_ones_own_goes_to_its_group(site: Site) -> None:
     kfm(site.environment, "emit", "--fifo", "--body", "-", "--group", "mine", text="anything at all")
-    [message] = waiting(site.workshop.settings.fifo_queue)
+    [message] = waiting(site.services.settings.fifo_queue)
     assert (message.body, message.group) == ("anything at all", "mine")
 
 
@@ -63,11 +63,11 @@ def test_a_notice_of_high_priority_goes_to_the_priority_queue(site: Site, target
     arguments = ["--as", "auto-update", "--windows", "1", "--priority", "high", "--to", target, "--json"]
     assert kfm(site.environment, "emit", *arguments).json["messages"] == 1
 
-    [message] = waiting(site.workshop.settings.priority_queue)
+    [message] = waiting(site.services.settings.priority_queue)
     [notice] = normalise(message.body)
     assert isinstance(notice, ObjectNotice)
     assert (notice.dataset, notice.priority, notice.granule_start is not None) == ("usgs/streamflow", "high", True)
-    [by_s3] = waiting(site.workshop.settings.queue)
+    [by_s3] = waiting(site.services.settings.queue)
     assert normalise(by_s3.body)[0].shape == "s3-notification"
 
 
@@ -78,7 +78,7 @@ def test_the_attributes_of_a_notice_are_read_off_its_body(site: Site) -> None:
         text = site.auto_update_message(put, priority=priority)
         assert kfm(site.environment, "emit", "--as", "auto-update", "--body", "-", text=text).code == 0
 
-    settings = site.workshop.settings
+    settings = site.services.settings
     [low], [high] = waiting(settings.queue), waiting(settings.priority_queue)
     assert [normalise(message.body)[0].priority for message in (low, high)] == ["low", "high"]
 

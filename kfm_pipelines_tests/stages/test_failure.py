@@ -8,7 +8,7 @@ import pytest
 
 from kfm_pipelines.catalog.collections.refresh import refresh_stale
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import LOCK_SECONDS
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.stores.files import FileStore
@@ -24,7 +24,7 @@ def test_a_key_locked_by_a_hanging_worker_is_an_error_after_seconds_not_a_wait_f
     with psycopg.connect(site.environment["KFM_POSTGRES_URL"]) as hanging:
         hanging.execute(HOLD, {"key": site.key()})
         with pytest.raises(ServiceUnavailable, match="lock timeout"):
-            Claims(site.workshop.database, "another", 2).take(site.key())
+            Claims(site.services.database, "another", 2).take(site.key())
         site.send(site.auto_update_message(put))
         with pytest.raises(ServiceUnavailable, match="lock timeout"):
             site.drain()
@@ -35,7 +35,7 @@ def test_a_publication_under_way_does_not_keep_the_other_leases_from_being_renew
     for hour in range(2):
         site.put(hour)
     site.drain()
-    claims = Claims(site.workshop.database, "run", 1)
+    claims = Claims(site.services.database, "run", 1)
     for hour in range(2):
         claims.take(site.key(hour))
     before = site.fetch("SELECT key, lease_until FROM kfm.keys ORDER BY key")
@@ -93,20 +93,20 @@ def test_lost_bytes_are_restored_not_skipped(site: Site, lost: str) -> None:
 def test_a_collection_that_cannot_be_written_is_named_and_left_for_later(site: Site) -> None:
     site.put(0)
     site.work()
-    site.workshop.database.execute("UPDATE kfm.collections SET changed = changed + 1")
-    site.workshop.database.execute("UPDATE kfm.collection_pages SET changed = changed + 1")
+    site.services.database.execute("UPDATE kfm.collections SET changed = changed + 1")
+    site.services.database.execute("UPDATE kfm.collection_pages SET changed = changed + 1")
     page = site.data / "catalog/usgs-streamflow/by-time/2025/12/04/catalog.json"
     page.unlink()
     folder = page.with_name("catalog.json.part")
     folder.mkdir()
 
-    [problem] = refresh_stale(site.workshop)
+    [problem] = refresh_stale(site.services)
     assert problem.startswith(
         "collection of usgs/streamflow: catalog/usgs-streamflow/by-time/2025/12/04/catalog.json cannot be written"
     )
 
     folder.rmdir()
-    assert refresh_stale(site.workshop) == []
+    assert refresh_stale(site.services) == []
     assert site.fetch("SELECT changed = written AS up_to_date FROM kfm.collections") == [{"up_to_date": True}]
     assert site.fetch("SELECT changed = written AS up_to_date FROM kfm.collection_pages") == [{"up_to_date": True}]
 
@@ -115,7 +115,7 @@ def test_a_collection_that_cannot_be_written_is_named_and_left_for_later(site: S
 def test_a_key_whose_policy_is_gone_fails_with_a_trace_in_the_log(site: Site) -> None:
     site.put(0)
     (Path(site.environment["KFM_RESOURCES"]) / "policies/not-sensitive.yaml").unlink()
-    site = Site(Workshop(site.workshop.settings), site.environment, site.root)
+    site = Site(Services(site.services.settings), site.environment, site.root)
 
     assert site.work() == {"keys": 1, "published": 0, "skipped": 0, "failed": 1}
 

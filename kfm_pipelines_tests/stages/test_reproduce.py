@@ -14,7 +14,7 @@ from kfm_pipelines.energy.ledger import spent_by_key, spent_by_stage
 from kfm_pipelines.errors import ReplayRefused, ServiceUnavailable
 from kfm_pipelines.operations.verify import trust_from, verify_key
 from kfm_pipelines.parquet.parquet import write_published
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages import batch
 from kfm_pipelines.stages import reproduce as reproduction
 from kfm_pipelines.stages.batch import Batch
@@ -43,15 +43,15 @@ def with_days(site: Site) -> Site:
 def a_day(site: Site, day: int) -> str:
     """An object of the day, heard of; its key."""
     key = f"usgs-streamflow:kansas_statewide:none:{START + timedelta(days=day):%Y-%m-%d}:v1-0-0"
-    hear(site.workshop, Told(key, site.s3_message(site.put(24 * day))))
+    hear(site.services, Told(key, site.s3_message(site.put(24 * day))))
     return key
 
 
-def reproduce(workshop: Workshop, keys: Sequence[str], run_id: str = "again") -> str:
+def reproduce(services: Services, keys: Sequence[str], run_id: str = "again") -> str:
     """One run of a replay over these keys; the replay's id."""
-    dataset = workshop.datasets["usgs/streamflow"]
-    replay = plan_replay(workshop, dataset.dataset, keys)
-    publish(workshop, dataset, keys, run_id, Purpose(replay=replay))
+    dataset = services.datasets["usgs/streamflow"]
+    replay = plan_replay(services, dataset.dataset, keys)
+    publish(services, dataset, keys, run_id, Purpose(replay=replay))
     return replay
 
 
@@ -59,53 +59,53 @@ def reproduce(workshop: Workshop, keys: Sequence[str], run_id: str = "again") ->
 def test_a_month_comes_back_byte_for_byte_in_an_empty_store(site: Site, tmp_path: Path) -> None:
     site = with_days(site)
     # Without a fixed time of day: what is told of a revision is when it was first published.
-    workshop = Workshop(replace(site.workshop.settings, source_date_epoch=None))
-    site = replace(site, workshop=workshop)
+    services = Services(replace(site.services.settings, source_date_epoch=None))
+    site = replace(site, services=services)
     keys = [a_day(site, day) for day in range(DAYS)]
-    publish(workshop, site.dataset, keys, "first")
-    close_until(workshop, site.dataset.dataset, START + timedelta(days=DAYS))
+    publish(services, site.dataset, keys, "first")
+    close_until(services, site.dataset.dataset, START + timedelta(days=DAYS))
     before = whole_tree(site.data)
     assert len([path for path in before if path.startswith("processed/")]) == DAYS
     assert len([path for path in before if path.startswith("ingest/events/")]) == DAYS
 
     site.data.rename(tmp_path / "lost")
-    workshop.announced.clear()  # as in another process
-    replay = reproduce(workshop, keys)
+    services.cache.clear()  # as in another process
+    replay = reproduce(services, keys)
     after = whole_tree(site.data)
     assert sorted(after) == sorted(before)
     assert [path for path in after if after[path] != before[path]] == []
-    assert applied(workshop) == dict.fromkeys(keys, 2)
+    assert applied(services) == dict.fromkeys(keys, 2)
     assert {row["revision"] for row in site.fetch("SELECT revision FROM kfm.revisions")} == {1}
 
     # Now that it is there, making it again changes nothing.
-    reproduce(workshop, keys, "and again")
-    assert {(last_of(workshop, key).outcome, last_of(workshop, key).detail["reason"]) for key in keys} == {
+    reproduce(services, keys, "and again")
+    assert {(last_of(services, key).outcome, last_of(services, key).detail["reason"]) for key in keys} == {
         (Outcome.SKIPPED, REPRODUCED)
     }
     assert whole_tree(site.data) == after
     assert not list((site.data / "work").rglob("*.parquet"))
     begun = site.fetch(f"SELECT count(*) AS n FROM kfm.wal WHERE step = 'begin' AND detail->>'replay' = '{replay}'")
     assert begun == [{"n": 2 * DAYS}]
-    spent = spent_by_key(workshop.database, replay)
+    spent = spent_by_key(services.database, replay)
     assert spent.keys() == set(keys)
-    workshop.close()
+    services.close()
 
 
 @pytest.fixture
 def published(site: Site) -> Site:
     """A site with one key published and its window closed."""
-    hear(site.workshop, told(site))
-    publish(site.workshop, site.dataset, [site.key()], "first")
-    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
+    hear(site.services, told(site))
+    publish(site.services, site.dataset, [site.key()], "first")
+    close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
     return site
 
 
-def refused(site: Site, workshop: Workshop | None = None) -> str:
+def refused(site: Site, services: Services | None = None) -> str:
     """Why its key cannot be reproduced. Nothing has come of it but an entry in the log."""
-    before, workshop = whole_tree(site.data), workshop or site.workshop
+    before, services = whole_tree(site.data), services or site.services
     keys = site.fetch("SELECT key, attempts, due_at, owner FROM kfm.keys")
-    reproduce(workshop, [site.key()])
-    last = last_of(workshop, site.key())
+    reproduce(services, [site.key()])
+    last = last_of(services, site.key())
     assert (last.outcome, last.detail["refused"]) == (Outcome.FAILED, True)
     assert whole_tree(site.data) == before
     assert not list((site.data / "work").rglob("*.parquet"))
@@ -114,13 +114,13 @@ def refused(site: Site, workshop: Workshop | None = None) -> str:
     return str(last.detail["reason"]).removeprefix(f"{site.key()}: cannot be reproduced: ")
 
 
-def is_reproduced(site: Site, workshop: Workshop | None = None) -> bool:
-    reproduce(workshop or site.workshop, [site.key()])
-    return last_of(site.workshop, site.key()).detail.get("reason") == REPRODUCED
+def is_reproduced(site: Site, services: Services | None = None) -> bool:
+    reproduce(services or site.services, [site.key()])
+    return last_of(site.services, site.key()).detail.get("reason") == REPRODUCED
 
 
 def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site, now = published, snapshot.environment_document(published.workshop.settings.store_url)
+    site, now = published, snapshot.environment_document(published.services.settings.store_url)
     changes: list[tuple[dict[str, Any], str]] = [
         ({"libraries": {**now["libraries"], "pyarrow": "26.0.0"}}, f"pyarrow {now['libraries']['pyarrow']} -> 26.0.0"),
         ({"libraries": {**now["libraries"], "made-up": "1"}}, "made-up not installed -> 1"),
@@ -134,58 +134,58 @@ def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.Mo
             patch.setattr(configuration_changes, "environment_document", lambda _, document=document: document)
             assert refused(site) == said
 
-    policy = site.workshop.settings.resources / "policies" / "not-sensitive.yaml"
+    policy = site.services.settings.resources / "policies" / "not-sensitive.yaml"
     text = policy.read_text()
     policy.write_text(text.replace("version: 2", "version: 3"))
-    assert refused(site, Workshop(site.workshop.settings)) == "the policy was not-sensitive@2 and is not-sensitive@3"
+    assert refused(site, Services(site.services.settings)) == "the policy was not-sensitive@2 and is not-sensitive@3"
     policy.write_text(text)
 
     # Whatever else the key is due for, it stays due for.
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     other_key = site.root / "other.pem"
     create_private_key(other_key)
-    signing = Workshop(replace(site.workshop.settings, signing_key=other_key))
+    signing = Services(replace(site.services.settings, signing_key=other_key))
     assert refused(site, signing).startswith("it was signed with key ")
 
     anew = declared_anew(site, "usgs-streamflow", lambda document: document.update(title="Rivers"))
-    assert refused(site, anew.workshop) == "the declaration's title has changed"
+    assert refused(site, anew.services) == "the declaration's title has changed"
     # What shapes no bytes is no change.
     declared_anew(site, "usgs-streamflow", lambda document: document.update(title=site.dataset.title))
     anew = declared_anew(site, "usgs-streamflow", lambda document: document["tags"].update(cadence="often"))
-    assert is_reproduced(site, anew.workshop)
+    assert is_reproduced(site, anew.services)
 
 
 def test_an_object_that_has_changed_is_named(site: Site) -> None:
     """S3 keeps versions: what was overwritten is still there for whoever names its version."""
     pinned, unpinned = site.put(0), site.put(1)
-    hear(site.workshop, Told(site.key(0), site.s3_message(pinned)))
-    hear(site.workshop, Told(site.key(1), site.s3_message(unpinned, version_id=None)))
+    hear(site.services, Told(site.key(0), site.s3_message(pinned)))
+    hear(site.services, Told(site.key(1), site.s3_message(unpinned, version_id=None)))
     keys = [site.key(hour) for hour in range(2)]
-    publish(site.workshop, site.dataset, keys, "first")
-    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
+    publish(site.services, site.dataset, keys, "first")
+    close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
     site.put(0, b"something else")
     site.put(1, b"x" * unpinned.size)
 
-    reproduce(site.workshop, keys)
-    assert last_of(site.workshop, keys[0]).detail["reason"] == REPRODUCED
-    reason = last_of(site.workshop, keys[1]).detail["reason"]
+    reproduce(site.services, keys)
+    assert last_of(site.services, keys[0]).detail["reason"] == REPRODUCED
+    reason = last_of(site.services, keys[1]).detail["reason"]
     assert f"s3://{site.bucket}/{unpinned.object_key} has ETag " in reason
     assert f"; the event promised {unpinned.etag}" in reason
 
     # Heard of, it is an input that waits; what was published is not what would be made now.
-    hear(site.workshop, told(site, turn=2))
-    reproduce(site.workshop, keys[:1], "third")
-    reason = last_of(site.workshop, keys[0]).detail["reason"]
+    hear(site.services, told(site, turn=2))
+    reproduce(site.services, keys[:1], "third")
+    reason = last_of(site.services, keys[0]).detail["reason"]
     assert "was written again with" in reason
     [row] = site.fetch(f"SELECT due_at IS NOT NULL AS due FROM kfm.keys WHERE key = '{keys[0]}'")
     assert row["due"]
     assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE state = 'received'") == [{"n": 1}]
     # One that has failed is not tried again because of a replay.
     for state in ("started", "failed"):
-        site.workshop.database.execute(
+        site.services.database.execute(
             "UPDATE kfm.inbox SET state = %(state)s WHERE state IN ('received', 'started')", {"state": state}
         )
-    reproduce(site.workshop, keys[:1], "fourth")
+    reproduce(site.services, keys[:1], "fourth")
     assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE state = 'failed'") == [{"n": 1}]
 
 
@@ -198,11 +198,11 @@ def test_an_older_version_is_reproduced_after_another_was_declared(published: Si
         document["title"] = "Rivers"
 
     anew = declared_anew(site, "usgs-streamflow", declare)
-    assert is_reproduced(site, anew.workshop)
+    assert is_reproduced(site, anew.services)
     site.data.rename(tmp_path / "lost")
-    anew.workshop.announced.clear()
-    reproduce(anew.workshop, [site.key()], "restoring")
-    assert last_of(site.workshop, site.key()).outcome is Outcome.APPLIED
+    anew.services.cache.clear()
+    reproduce(anew.services, [site.key()], "restoring")
+    assert last_of(site.services, site.key()).outcome is Outcome.APPLIED
     # But for what tells of the dataset as it is declared now.
     after = whole_tree(site.data)
     assert sorted(after) == sorted(before)
@@ -212,14 +212,14 @@ def test_an_older_version_is_reproduced_after_another_was_declared(published: Si
 
 def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> None:
     """Events that are delivered after others may show either; a release tells which of its inputs were late."""
-    site, database = published, published.workshop.database
+    site, database = published, published.services.database
     [row] = site.fetch("SELECT asset_uri FROM kfm.inbox")
     database.execute(
         "INSERT INTO kfm.late (identity, key, dataset, rule, state)"
         " SELECT identity, key, dataset, 'patch', 'applied' FROM kfm.inbox"
     )
     assert refused(site) == f"{row['asset_uri']} is late"
-    publish(site.workshop, site.dataset, [site.key()], "as late")
+    publish(site.services, site.dataset, [site.key()], "as late")
     assert is_reproduced(site)
     database.execute("DELETE FROM kfm.late")
     assert refused(site) == f"{row['asset_uri']} is not late any more"
@@ -228,20 +228,20 @@ def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> No
 def test_of_a_lost_store_only_the_last_revision_comes_back_and_it_is_said(published: Site, tmp_path: Path) -> None:
     site, key = published, published.key()
     for turn in (1, 2):
-        hear(site.workshop, told(site, turn=turn))
-        publish(site.workshop, site.dataset, [key], f"turn {turn}")
-    assert last_of(site.workshop, key).detail == {"revision": 3}
+        hear(site.services, told(site, turn=turn))
+        publish(site.services, site.dataset, [key], f"turn {turn}")
+    assert last_of(site.services, key).detail == {"revision": 3}
     item = (site.data / Layout(site.dataset.pipeline).item(key)).read_bytes()
     site.data.rename(tmp_path / "lost")
-    site.workshop.announced.clear()  # as in another process
-    reproduce(site.workshop, [key])
+    site.services.cache.clear()  # as in another process
+    reproduce(site.services, [key])
     assert (site.data / Layout(site.dataset.pipeline).item(key)).read_bytes() == item
-    assert last_of(site.workshop, key).detail == {
+    assert last_of(site.services, key).detail == {
         "revision": 3,
         "reason": "revision 3; 2 revisions from 1 to 2 are not in the store any more and not restored",
     }
-    trust = trust_from(site.workshop.store, site.workshop.settings.signing_key, None)
-    verified = verify_key(site.workshop.store, trust, key)
+    trust = trust_from(site.services.store, site.services.settings.signing_key, None)
+    verified = verify_key(site.services.store, trust, key)
     assert verified.failed == ()
     assert [one.found for one in verified.checks if one.note] == [
         "2 revisions from 1 to 2 are not there: taken back, or lost with a store of which only the last revision was "
@@ -250,13 +250,13 @@ def test_of_a_lost_store_only_the_last_revision_comes_back_and_it_is_said(publis
 
 
 def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    hear(site.workshop, told(site))
-    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
-    reproduce(site.workshop, [site.key()])
-    assert "nothing of it is published" in last_of(site.workshop, site.key()).detail["reason"]
+    hear(site.services, told(site))
+    close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
+    reproduce(site.services, [site.key()])
+    assert "nothing of it is published" in last_of(site.services, site.key()).detail["reason"]
     with monkeypatch.context() as patch:
         patch.setattr(KeyTerms, "as_detail", lambda *_: {})
-        publish(site.workshop, site.dataset, [site.key()], "as it was once")
+        publish(site.services, site.dataset, [site.key()], "as it was once")
     assert "published before configurations were kept" in refused(site)
 
 
@@ -278,16 +278,16 @@ def test_a_key_of_a_replay_is_not_made_due_by_its_failures(published: Site, monk
         raise ServiceUnavailable("S3 is away")
 
     site, key = published, published.key()
-    replay = plan_replay(site.workshop, site.dataset.dataset, [key], mode="upgrade")
+    replay = plan_replay(site.services, site.dataset.dataset, [key], mode="upgrade")
     (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "fetch", away)
-        failed = publish(site.workshop, site.dataset, [key], "unlucky", Purpose(replay=replay))
+        failed = publish(site.services, site.dataset, [key], "unlucky", Purpose(replay=replay))
     assert failed.notes == {key: "its replay asks again: S3 is away"}
-    assert last_of(site.workshop, key).detail == {"reason": "S3 is away", "again_in_seconds": None}
+    assert last_of(site.services, key).detail == {"reason": "S3 is away", "again_in_seconds": None}
     assert site.fetch("SELECT attempts, due_at FROM kfm.keys") == [{"attempts": 1, "due_at": None}]
-    publish(site.workshop, site.dataset, [key], "luckier", Purpose(replay=replay))
-    assert applied(site.workshop) == {key: 2}
+    publish(site.services, site.dataset, [key], "luckier", Purpose(replay=replay))
+    assert applied(site.services) == {key: 2}
 
 
 def test_a_publication_that_a_replay_began_is_completed_without_it(
@@ -299,32 +299,32 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
         raise ServiceUnavailable("the store is away")
 
     site, key = published, published.key()
-    replay = plan_replay(site.workshop, site.dataset.dataset, [key], mode="upgrade")
+    replay = plan_replay(site.services, site.dataset.dataset, [key], mode="upgrade")
     (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
     with monkeypatch.context() as patch:
         patch.setattr(release, "write_history", away)
-        failed = publish(site.workshop, site.dataset, [key], "unlucky", Purpose(replay=replay))
+        failed = publish(site.services, site.dataset, [key], "unlucky", Purpose(replay=replay))
     assert failed.notes[key].startswith("comes again in ")
-    assert last_of(site.workshop, key).step is Step.PUBLISH
+    assert last_of(site.services, key).step is Step.PUBLISH
     assert site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys") == [{"due": True}]
     # A replay that refuses it leaves it as due as it was.
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
     with monkeypatch.context() as patch:
         patch.setattr(release, "is_seen", lambda *_: False)
         patch.setattr(TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
-        reproduce(site.workshop, [key])
+        reproduce(site.services, [key])
     assert site.fetch("SELECT due_at <= clock_timestamp() AS due FROM kfm.keys") == [{"due": True}]
     assert site.work()["published"] == 1
     begun = site.fetch("SELECT detail->>'replay' AS replay, txn FROM kfm.wal WHERE step = 'begin' ORDER BY id")
-    assert (begun[-1]["replay"], begun[-1]["txn"]) == (replay, last_of(site.workshop, key).txn)
+    assert (begun[-1]["replay"], begun[-1]["txn"]) == (replay, last_of(site.services, key).txn)
 
 
 def test_what_a_key_costs_is_told_once(published: Site) -> None:
     site, key = published, published.key()
-    replay = plan_replay(site.workshop, site.dataset.dataset, [key])
-    one = stage(site.workshop, site.dataset, [key], "again", Purpose(replay=replay))
+    replay = plan_replay(site.services, site.dataset.dataset, [key])
+    one = stage(site.services, site.dataset, [key], "again", Purpose(replay=replay))
     stages = ["compute", "mask", "validate", "stage"]
-    assert list(spent_by_stage(site.workshop.database, "again")) == stages
+    assert list(spent_by_stage(site.services.database, "again")) == stages
     assert one.care_shown([key]) == {}
     entered = site.fetch(f"SELECT stage, key FROM kfm.energy WHERE replay = '{replay}' ORDER BY id")
     assert entered == [{"stage": name, "key": key} for name in stages]
@@ -332,7 +332,7 @@ def test_what_a_key_costs_is_told_once(published: Site) -> None:
 
 def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:
     with pytest.raises(ReplayRefused, match="there is no replay 'unheard-of'"):
-        Batch(site.workshop, site.dataset, "a-run", Purpose(replay="unheard-of"))
-    replay = plan_replay(site.workshop, "heritage/sites", [])
+        Batch(site.services, site.dataset, "a-run", Purpose(replay="unheard-of"))
+    replay = plan_replay(site.services, "heritage/sites", [])
     with pytest.raises(ReplayRefused, match=f"replay {replay} is of heritage/sites, not of usgs/streamflow"):
-        Batch(site.workshop, site.dataset, "a-run", Purpose(replay=replay))
+        Batch(site.services, site.dataset, "a-run", Purpose(replay=replay))

@@ -25,7 +25,7 @@ def backfill(site: Site, keys: Sequence[str]) -> tuple[bool, str]:
 
 def started(site: Site, keys: Sequence[str], tags: Mapping[str, str]) -> tuple[bool, str]:
     """A run with these tags, in this process: whether it ended well, and what it ended with if not."""
-    job = build_definitions(site.workshop.settings.resources).resolve_job_def(group_of(site.dataset))
+    job = build_definitions(site.services.settings.resources).resolve_job_def(group_of(site.dataset))
     with opened_instance() as instance:
         instance.add_dynamic_partitions(str(partitions_of(site.dataset).name), list(keys))
         tags = {**tags, **range_tags(keys)}
@@ -51,9 +51,9 @@ def materialized_last(site: Site) -> set[str | None]:
 
 def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
     """Anybody can add any name as a partition and start a run of it."""
-    hear(site.workshop, told(site))
-    close_until(site.workshop, site.dataset.dataset, START + timedelta(days=1))
-    site.workshop.database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
+    hear(site.services, told(site))
+    close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
+    site.services.database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
     before = site.fetch("SELECT * FROM kfm.keys")
     success, said = backfill(site, [site.key()])
     assert not success
@@ -61,7 +61,7 @@ def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
     assert site.fetch("SELECT * FROM kfm.keys") == before
     assert site.fetch("SELECT * FROM kfm.wal") == site.fetch("SELECT * FROM kfm.dead_letters") == []
     assert site.tree("catalog", "objects", "processed") == {}
-    canary = CanaryRun(site.workshop, site.dataset, "a-run")
+    canary = CanaryRun(site.services, site.dataset, "a-run")
     assert canary.compare([site.key()]) == []
     assert canary.skipped == {site.key(): f"{site.key()}: is a key of usda/soil, not of usgs/streamflow"}
 
@@ -78,15 +78,15 @@ def test_every_run_that_is_not_asked_for_by_events_is_bounded() -> None:
 @pytest.mark.slow
 def test_a_single_partition_of_an_open_window_is_taken_only_when_it_is_due(site: Site) -> None:
     """As when somebody materialises it in the UI: Dagster puts no tag on that run."""
-    hear(site.workshop, told(site))
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp() + interval '1 hour'")
+    hear(site.services, told(site))
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp() + interval '1 hour'")
     before = site.fetch("SELECT * FROM kfm.keys")
     success, said = started(site, [site.key()], {})
     assert not success
     assert "and is not closed: " in said
     assert site.fetch("SELECT * FROM kfm.keys") == before
 
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert not backfill(site, [site.key()])[0]
     assert started(site, [site.key()], {}) == (True, "")
     assert outcomes(site) == [(site.key(), Outcome.APPLIED)]
@@ -99,7 +99,7 @@ def test_a_single_partition_of_an_open_window_is_taken_only_when_it_is_due(site:
 def test_a_backfill_touches_closed_windows_only(site: Site) -> None:
     keys = [site.key(hour) for hour in range(3)]
     for hour in range(3):
-        hear(site.workshop, told(site, hour=hour))
+        hear(site.services, told(site, hour=hour))
     before = site.fetch("SELECT * FROM kfm.keys ORDER BY key")
 
     success, said = backfill(site, keys)
@@ -108,7 +108,7 @@ def test_a_backfill_touches_closed_windows_only(site: Site) -> None:
     assert f"{keys[0]}: its window ends at 2025-12-04 01:00:00 UTC and is not closed: the watermark of" in said
     assert site.fetch("SELECT * FROM kfm.keys ORDER BY key") == before
 
-    close_until(site.workshop, site.dataset.dataset, START + timedelta(hours=2))
+    close_until(site.services, site.dataset.dataset, START + timedelta(hours=2))
     success, said = backfill(site, keys)
     assert not success
     assert said == (

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.energy.emit import enter_what_was_lost
 from kfm_pipelines.energy.ledger import spent_by_stage
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.operations.dead_letters.collect import collect_dead
 from kfm_pipelines.operations.status import indicators
 from kfm_pipelines.operations.status.gauges import take_vital_signs
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.telemetry.key_origin import answered_by, origins_of
 from kfm_pipelines.stages.telemetry.runs import run_begun, run_ended, run_lost
@@ -23,12 +22,12 @@ from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.telemetry.process import open_telemetry
 from kfm_pipelines_tests.fixtures.runs.batches import hear, told
-from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 from kfm_pipelines_tests.fixtures.telemetry.home_files import records, spans, totals
 
 
 def test_without_coefficients_keys_are_published_and_their_energy_is_unknown(site: Site) -> None:
-    (site.workshop.settings.resources / "telemetry" / "energy.yaml").write_text("watts_idle: {value: much}\n")
+    (site.services.settings.resources / "telemetry" / "energy.yaml").write_text("watts_idle: {value: much}\n")
     site.put()
     assert site.work()["published"] == 1
     assert site.fetch("SELECT 1 FROM kfm.energy WHERE dataset IS NOT NULL AND method <> 'unknown'") == []
@@ -37,13 +36,13 @@ def test_without_coefficients_keys_are_published_and_their_energy_is_unknown(sit
 
 def test_a_variable_that_opentelemetry_cannot_use_stops_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "abc")
-    telemetry = open_telemetry(site.workshop.settings)
+    telemetry = open_telemetry(site.services.settings)
     telemetry.metrics.count("event_dedup_hits")
     telemetry.close()
 
 
 def test_a_ledger_that_takes_nothing_fails_no_key(site: Site) -> None:
-    site.workshop.database.execute("ALTER TABLE kfm.energy ADD CONSTRAINT takes_nothing CHECK (false) NOT VALID")
+    site.services.database.execute("ALTER TABLE kfm.energy ADD CONSTRAINT takes_nothing CHECK (false) NOT VALID")
     site.put()
     assert site.work()["published"] == 1
     assert totals(site.root).counter("telemetry_dropped_total", signal="energy") > 0
@@ -63,7 +62,7 @@ def test_gauges_that_cannot_be_read_lose_no_tick(site: Site, monkeypatch: pytest
         raise ZeroDivisionError
 
     monkeypatch.setattr(indicators, "double_applies", broken)
-    assert take_vital_signs(site.workshop, at_once=True) == []
+    assert take_vital_signs(site.services, at_once=True) == []
     assert totals(site.root).counter("telemetry_dropped_total", signal="metric") == 1
 
 
@@ -80,7 +79,7 @@ def test_the_same_record_twice_in_a_message_is_one_event_and_one_copy(site: Site
 
 
 def test_a_message_that_the_database_refuses_is_told_as_a_dead_letter(site: Site) -> None:
-    site.workshop.database.execute("ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (size <> 1)")
+    site.services.database.execute("ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (size <> 1)")
     site.send(site.s3_message(replace(site.put(), size=1)))
     site.drain()
     told_of = [one for one in records(site.root, "event-ingest-v1") if one["dlq"]]
@@ -89,40 +88,40 @@ def test_a_message_that_the_database_refuses_is_told_as_a_dead_letter(site: Site
 
 
 def test_what_sqs_gave_up_on_is_counted(site: Site) -> None:
-    [dead] = [queue for queue in site.workshop.dead_letter_queues if not queue.name.endswith(".fifo")]
+    [dead] = [queue for queue in site.services.dead_letter_queues if not queue.name.endswith(".fifo")]
     dead.send("rubbish that somebody moved here")
-    assert collect_dead(site.workshop) == 1
-    site.workshop.telemetry.flush()
+    assert collect_dead(site.services) == 1
+    site.services.telemetry.flush()
     assert totals(site.root).counter("event_dlq_count") == 1
 
 
 def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None:
     """One came while the other was worked on; a third is held. Each is counted when something came of it."""
     first = told(site, turn=0)
-    hear(site.workshop, first)
-    batch = Batch(site.workshop, site.dataset, "first")
+    hear(site.services, first)
+    batch = Batch(site.services, site.dataset, "first")
     computed = list(batch.compute([first.key]))
-    hear(site.workshop, told(site, turn=1))
-    site.workshop.database.execute(
+    hear(site.services, told(site, turn=1))
+    site.services.database.execute(
         "UPDATE kfm.inbox SET ready_at = 'infinity', sent_at = clock_timestamp() WHERE state = 'received'"
     )
-    [origin] = origins_of(site.workshop.database, [first.key]).values()
+    [origin] = origins_of(site.services.database, [first.key]).values()
     [started] = site.fetch("SELECT identity FROM kfm.inbox WHERE state = 'started'")
     assert origin.events[0] == started["identity"], "the trace stays that of what the run began with"
-    transactions.skip(site.workshop.database, computed[0].claim, {"reason": "a test"})
-    answered = answered_by(site.workshop.database, {first.key: computed[0].claim.epoch})
+    transactions.skip(site.services.database, computed[0].claim, {"reason": "a test"})
+    answered = answered_by(site.services.database, {first.key: computed[0].claim.epoch})
     assert answered[first.key].events == 1
 
 
 def test_a_stage_after_the_publish_intent_is_unknown_too(site: Site) -> None:
     one = told(site)
-    hear(site.workshop, one)
-    claim = Claims(site.workshop.database, "a run that dies", 30, dataset=site.dataset.dataset).take(one.key)
-    transactions.begin(site.workshop.database, claim, lambda _: {})
+    hear(site.services, one)
+    claim = Claims(site.services.database, "a run that dies", 30, dataset=site.dataset.dataset).take(one.key)
+    transactions.begin(site.services.database, claim, lambda _: {})
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
-        transactions.advance(site.workshop.database, claim, step)
-    enter_what_was_lost(site.workshop, site.dataset.dataset, one.key)
-    enter_what_was_lost(site.workshop, site.dataset.dataset, one.key)
+        transactions.advance(site.services.database, claim, step)
+    enter_what_was_lost(site.services, site.dataset.dataset, one.key)
+    enter_what_was_lost(site.services, site.dataset.dataset, one.key)
     rows = site.fetch("SELECT stage FROM kfm.energy WHERE method = 'unknown' ORDER BY id")
     assert [row["stage"] for row in rows] == ["compute", "mask", "validate", "stage", "publish"]
 
@@ -131,11 +130,11 @@ def test_all_entries_of_a_run_come_to_what_it_used(site: Site) -> None:
     site.put(0)
     site.put(1)
     meter = Meter()
-    worked = work(site.workshop, once=True)
+    worked = work_once(site.services)
     whole = meter.read()
     assert worked.counts()["published"] == 2
     [run] = site.fetch("SELECT DISTINCT run_id FROM kfm.wal")
-    stages = spent_by_stage(site.workshop.database, run["run_id"])
+    stages = spent_by_stage(site.services.database, run["run_id"])
     assert stages.keys() == {"compute", "mask", "validate", "stage", "publish", "other"}
     used = [spent.usage for one in stages.values() for spent in one]
     assert whole.cpu_seconds is not None
@@ -144,15 +143,15 @@ def test_all_entries_of_a_run_come_to_what_it_used(site: Site) -> None:
 
 
 def test_a_run_that_died_cost_something(site: Site) -> None:
-    run_lost(site.workshop, site.dataset, "a-run", None)
+    run_lost(site.services, site.dataset, "a-run", None)
     [row] = site.fetch("SELECT stage, method, watt_seconds FROM kfm.energy WHERE dataset IS NOT NULL")
     assert row == {"stage": "other", "method": "unknown", "watt_seconds": None}
     assert totals(site.root).gauge("pipeline_success", dataset=site.dataset.dataset) == 0
 
 
 def test_a_run_in_a_process_of_its_own_is_charged_for_its_start(site: Site) -> None:
-    run_begun(site.workshop, "a-run", own_process=True)
-    run_ended(site.workshop, site.dataset, "a-run", None, well=True)
+    run_begun(site.services, "a-run", own_process=True)
+    run_ended(site.services, site.dataset, "a-run", None, well=True)
     [row] = site.fetch("SELECT wall_seconds, cpu_seconds FROM kfm.energy WHERE stage = 'other'")
     assert row["wall_seconds"] > 1, "this process has been there for longer"
     assert row["cpu_seconds"] > 0.5
@@ -163,8 +162,8 @@ def test_questions_about_the_last_hour_are_answered_by_an_index(site: Site, ques
     """With a table of nothing Postgres would rather read all of it, so that is forbidden; a clock that runs would leave
     it no other choice."""
     asked: list[str] = []
-    database = site.workshop.database
-    planned = Workshop(site.workshop.settings).database
+    database = site.services.database
+    planned = Services(site.services.settings).database
 
     class Explaining:
         def fetch(self, statement: str, parameters: dict[str, object] | None = None) -> list[dict[str, object]]:
@@ -199,10 +198,10 @@ def test_a_replay_has_a_beginning_in_its_own_trace(site: Site) -> None:
     from kfm_pipelines.stages.trigger import Purpose
 
     one = told(site)
-    hear(site.workshop, one)
-    work_told = WorkTold(site.workshop, site.dataset, "a-run", Purpose(replay="r-1"))
+    hear(site.services, one)
+    work_told = WorkTold(site.services, site.dataset, "a-run", Purpose(replay="r-1"))
     work_told.begin_traces([one.key])
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     [begun] = [span for span in spans(site.root) if span.name == "replay"]
     assert begun.trace == work_told.trace_of(one.key).trace_hex
     assert begun.names("r-1")

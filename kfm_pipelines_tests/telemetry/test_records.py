@@ -130,11 +130,11 @@ def test_everything_a_site_tells_follows_its_schema(site: Site) -> None:
     """Something is published by two roads, something changes nothing, something fails, something is rubbish."""
     for road in ("s3", "fifo"):
         samples = Samples("usgs/streamflow", START, 2, copies=1, road=road)
-        emit_samples(site.workshop, samples, carrier(site.workshop, samples.road, "topic", "one"), lambda _: None)
+        emit_samples(site.services, samples, carrier(site.services, samples.road, "topic", "one"), lambda _: None)
     site.put(3, spoiled(3))
     site.send("rubbish")
     site.work()
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     for schema in SCHEMAS:
         told = records(site.root, schema)
         assert told, f"nothing was told of {schema}"

@@ -7,9 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from kfm_pipelines.cli.main import kfm as commands
+from kfm_pipelines.definitions import CHORES
 from kfm_pipelines.dispatch.sensor import tick
 from kfm_pipelines.orchestration.instance import opened_instance
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.watermarks.jobs import late_lane_job
 from kfm_pipelines_tests.fixtures.runs.replay import declare
@@ -73,7 +74,7 @@ def test_from_late_to_released(site: Site) -> None:
     assert {row["state"] for row in held(site)} == {"held"}
 
     with opened_instance() as instance:
-        result = late_lane_job.execute_in_process(instance=instance, resources={"workshop": WorkshopResource()})
+        result = late_lane_job.execute_in_process(instance=instance, resources={"services": ServicesResource()})
     assert result.success
     assert [row["state"] for row in held(site)] == ["released", "held"]
 
@@ -112,9 +113,9 @@ def test_a_tick_says_how_far_datasets_are_and_what_is_held(site: Site) -> None:
     site.send_all([message(site, drought(START + number * week), START + number * week) for number in (0, 5)])
     site.send(message(site, drought(START - week), START + 6 * week))
     site.drain()
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
     with opened_instance() as instance:
-        said = tick(instance, site.workshop).skip_reason
+        said = tick(instance, site.services, CHORES).skip_reason
     assert said
     assert f"; {DROUGHT} complete until 2025-12-25T00:00Z, 1 late held; no key is due" in str(said.skip_message)
 
@@ -130,7 +131,7 @@ def test_a_release_says_which_keys_cannot_take_it(site: Site) -> None:
     site.send_all([hour(9, 9), hour(0, 10), hour(1, 10)])
     site.drain()
     declare(site, key={"transform_version": "v9-0-0"})
-    site.workshop.database.execute(
+    site.services.database.execute(
         """
         INSERT INTO kfm.keys (key, dataset, window_start, window_end, inputs_from)
         SELECT replace(key, 'v1-0-0', 'v9-0-0'), dataset, window_start, window_end, key

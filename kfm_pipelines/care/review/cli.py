@@ -15,13 +15,14 @@ from rich.table import Table
 
 from kfm_pipelines.care import exempt as exempting
 from kfm_pipelines.care.exemptions import Exemption, exemptions_of
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review import decide, tables
 from kfm_pipelines.care.review.page_data import review_page
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Reason, Words, user_name
 from kfm_pipelines.console.output import console, json_option, notes, print_json, shown_time
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.errors import ReviewRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 key_file = click.option(
     "--key", "key_path", required=True, type=click.Path(path_type=Path), help="File with your private key."
@@ -51,9 +52,9 @@ def review() -> None:
 @json_option
 def list_reviews(dataset: str | None, as_json: bool) -> None:
     """List the releases that await review, the longest waiting first."""
-    with opened_workshop() as workshop:
-        _remove_stale_pages(workshop)
-        rows = [_line(workshop, waiting) for waiting in tables.waiting_reviews(workshop.database, dataset)]
+    with opened_services() as services:
+        _remove_stale_pages(services)
+        rows = [_line(services, waiting) for waiting in tables.waiting_reviews(services.database, dataset)]
     if as_json:
         print_json({"waiting": rows})
         return
@@ -74,13 +75,13 @@ def list_reviews(dataset: str | None, as_json: bool) -> None:
 @json_option
 def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_json: bool) -> None:
     """Write the page for one KEY: maps, policy, measures, and what is new since the last release."""
-    with opened_workshop() as workshop:
-        _remove_stale_pages(workshop)
-        digest = tables.waiting_review(workshop.database, key).release_digest
-        page = review_page(workshop, key, key_path)
+    with opened_services() as services:
+        _remove_stale_pages(services)
+        digest = tables.waiting_review(services.database, key).release_digest
+        page = review_page(services, key, key_path)
         if digest not in page:
             raise ReviewRefused(f"{key}: another release came while the page was made; look again")
-        path = out or _page_path(workshop, key, restricted=key_path is not None)
+        path = out or _page_path(services, key, restricted=key_path is not None)
     _write_private(path, page)
     if as_json:
         print_json({"key": key, "release": digest, "page": str(path), "restricted": key_path is not None})
@@ -98,9 +99,9 @@ def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_j
 @decision_options
 def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Say yes to one release of KEY: it is published, if its bytes come out the same."""
-    with opened_workshop() as workshop:
-        waiting = decide.approve(workshop, key, digest, key_path, reason)
-        _remove_stale_pages(workshop)
+    with opened_services() as services:
+        waiting = decide.approve(services, key, digest, key_path, reason)
+        _remove_stale_pages(services)
     _tell(as_json, "approved", key, waiting.release_digest, "it is published by the next run, or by `kfm work --once`")
 
 
@@ -108,9 +109,9 @@ def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -
 @decision_options
 def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Say no to one release of KEY: it is not published, and what was staged is removed."""
-    with opened_workshop() as workshop:
-        waiting = decide.reject(workshop, key, digest, key_path, reason)
-        _remove_stale_pages(workshop)
+    with opened_services() as services:
+        waiting = decide.reject(services, key, digest, key_path, reason)
+        _remove_stale_pages(services)
     _tell(as_json, "rejected", key, waiting.release_digest, "nothing is published; the reason is in `kfm dlq list`")
 
 
@@ -123,9 +124,9 @@ def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) ->
 @json_option
 def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Let DATASET be published unmasked for a while. Once that is over, it is not published until somebody decides."""
-    with opened_workshop() as workshop:
-        given = exempting.exempt(workshop, dataset, keys, until.date(), key_path, reason)
-        line = _exemption_line(given, workshop.today())
+    with opened_services() as services:
+        given = exempting.exempt(services, dataset, keys, until.date(), key_path, reason)
+        line = _exemption_line(given, services.today())
     if as_json:
         print_json(line)
     else:
@@ -137,9 +138,9 @@ def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_
 @json_option
 def exemptions(dataset: str | None, as_json: bool) -> None:
     """List all exemptions that were ever given, the newest first."""
-    with opened_workshop() as workshop:
-        today = workshop.today()
-        rows = [_exemption_line(one, today) for one in exemptions_of(workshop.database, dataset)]
+    with opened_services() as services:
+        today = services.today()
+        rows = [_exemption_line(one, today) for one in exemptions_of(services.database, dataset)]
     if as_json:
         print_json({"exemptions": rows})
         return
@@ -154,8 +155,8 @@ def exemptions(dataset: str | None, as_json: bool) -> None:
 @json_option
 def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) -> None:
     """End one EXEMPTION: from now on its keys are masked again."""
-    with opened_workshop() as workshop:
-        ended = exempting.end(workshop, exemption, key_path, reason)
+    with opened_services() as services:
+        ended = exempting.end(services, exemption, key_path, reason)
     if as_json:
         print_json({"exemption": ended.id, "ended": True})
     else:
@@ -184,8 +185,8 @@ def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> 
     click.echo(indent(yaml.safe_dump([key], sort_keys=False, allow_unicode=True, width=1000), "  "), nl=False)
 
 
-def _line(workshop: Workshop, waiting: tables.Waiting) -> dict[str, Any]:
-    policy = workshop.policy(workshop.datasets[waiting.dataset])
+def _line(services: Services, waiting: tables.Waiting) -> dict[str, Any]:
+    policy = policy_of(services, services.datasets[waiting.dataset])
     return {
         "key": waiting.key,
         "dataset": waiting.dataset,
@@ -226,16 +227,16 @@ def _show_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def _remove_stale_pages(workshop: Workshop) -> None:
+def _remove_stale_pages(services: Services) -> None:
     """Pages with true places are for as long as their release waits, wherever it was decided about."""
-    waiting = {_page_path(workshop, one.key, restricted=True) for one in tables.waiting_reviews(workshop.database)}
-    for path in (workshop.settings.home / "restricted").glob("*.html"):
+    waiting = {_page_path(services, one.key, restricted=True) for one in tables.waiting_reviews(services.database)}
+    for path in (services.settings.home / "restricted").glob("*.html"):
         if path not in waiting:
             path.unlink(missing_ok=True)
 
 
-def _page_path(workshop: Workshop, key: str, *, restricted: bool) -> Path:
-    folder = workshop.settings.home / ("restricted" if restricted else "review")
+def _page_path(services: Services, key: str, *, restricted: bool) -> Path:
+    folder = services.settings.home / ("restricted" if restricted else "review")
     return folder / f"{key.replace(':', '_')}.html"
 
 

@@ -8,7 +8,7 @@ from kfm_pipelines.care.review import tables
 from kfm_pipelines.care.review.tables import Decision, Waiting
 from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import ReviewRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import transactions
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import clear_work
@@ -21,7 +21,7 @@ def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
     nobody said no. ReviewRefused when somebody did: a no is final for these bytes, or an old yes could come back."""
     if oversight.dataset.review == "none":
         return True
-    decisions = tables.decisions_about(oversight.workshop.database, key, release_digest)
+    decisions = tables.decisions_about(oversight.services.database, key, release_digest)
     for decision in decisions:
         _refuse_forged(decision, oversight)
         if decision.decision == "rejected":
@@ -29,26 +29,26 @@ def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
     return bool(decisions)
 
 
-def approve(workshop: Workshop, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
-    waiting = _named(tables.waiting_review(workshop.database, key), digest)
-    oversight = oversight_of(workshop, workshop.datasets[waiting.dataset])
-    refuse_if_unfit(oversight.policy, workshop.today())
+def approve(services: Services, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
+    waiting = _named(tables.waiting_review(services.database, key), digest)
+    oversight = oversight_of(services, services.datasets[waiting.dataset])
+    refuse_if_unfit(oversight.policy, services.today())
     signed = _signed(oversight, waiting, "approved", private_key, reason)
-    tables.approve(workshop.database, waiting, signed, oversight.policy.name)
+    tables.approve(services.database, waiting, signed, oversight.policy.name)
     return waiting
 
 
-def reject(workshop: Workshop, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
+def reject(services: Services, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
     """Say no: the key fails with the reason, and what was staged is removed. Can be said until a run has taken up what
     was approved, and whatever state the policy is in."""
-    waiting = _named(tables.waiting_review(workshop.database, key, also_approved=True), digest)
-    dataset = workshop.datasets[waiting.dataset]
-    oversight = oversight_of(workshop, dataset)
+    waiting = _named(tables.waiting_review(services.database, key, also_approved=True), digest)
+    dataset = services.datasets[waiting.dataset]
+    oversight = oversight_of(services, dataset)
     signed = _signed(oversight, waiting, "rejected", private_key, reason)
-    claim = tables.reject(workshop.database, waiting, signed, oversight.policy.name, workshop.settings.lease_seconds)
-    clear_work(workshop.store, Layout(dataset.pipeline), key)
+    claim = tables.reject(services.database, waiting, signed, oversight.policy.name, services.settings.lease_seconds)
+    clear_work(services.store, Layout(dataset.pipeline), key)
     error = ReviewRefused(f"{key}: refused by {signed.holder}: {reason}")
-    transactions.fail(workshop.database, claim, "review", error, again_in=workshop.retries.cap_seconds)
+    transactions.fail(services.database, claim, "review", error, again_in=services.retries.cap_seconds)
     return waiting
 
 

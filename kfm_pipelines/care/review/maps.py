@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review.page.maps import draw_map
 from kfm_pipelines.care.review.page.outlines import load_outline
 from kfm_pipelines.care.review.page.places import MapPlaces
 from kfm_pipelines.care.review.page.view import places_after, places_before
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,27 +20,27 @@ EVERYWHERE = Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)
 
 
 def map_of_release(
-    workshop: Workshop, dataset: Dataset, key: str, published: "pa.Table", width_px: int = PAGE_WIDTH
+    services: Services, dataset: Dataset, key: str, published: "pa.Table", width_px: int = PAGE_WIDTH
 ) -> bytes:
-    places = places_after(published, dataset, _class_column(workshop, dataset, published))
-    return _drawn(workshop, dataset, places, f"After masking, {_window(key)}", width_px)
+    places = places_after(published, dataset, _class_column(services, dataset, published))
+    return _drawn(services, dataset, places, f"After masking, {_window(key)}", width_px)
 
 
-def map_of_original(workshop: Workshop, dataset: Dataset, key: str, original: "pa.Table") -> bytes:
+def map_of_original(services: Services, dataset: Dataset, key: str, original: "pa.Table") -> bytes:
     """Restricted: this one shows where things are."""
-    places = places_before(original, dataset, _class_column(workshop, dataset, original))
-    return _drawn(workshop, dataset, places, f"Before masking, {_window(key)}: restricted", PAGE_WIDTH)
+    places = places_before(original, dataset, _class_column(services, dataset, original))
+    return _drawn(services, dataset, places, f"Before masking, {_window(key)}: restricted", PAGE_WIDTH)
 
 
 def _window(key: str) -> str:
     return key.split(":")[3]
 
 
-def _class_column(workshop: Workshop, dataset: Dataset, table: "pa.Table") -> str | None:
-    name = workshop.policy(dataset).class_column
+def _class_column(services: Services, dataset: Dataset, table: "pa.Table") -> str | None:
+    name = policy_of(services, dataset).class_column
     return name if name in table.column_names else None
 
 
-def _drawn(workshop: Workshop, dataset: Dataset, places: MapPlaces, title: str, width_px: int) -> bytes:
-    outline = load_outline(workshop.settings.resources, dataset.key.aoi)
+def _drawn(services: Services, dataset: Dataset, places: MapPlaces, title: str, width_px: int) -> bytes:
+    outline = load_outline(services.settings.resources, dataset.key.aoi)
     return draw_map(places, dataset.extent or EVERYWHERE, title=title, outline=outline, width_px=width_px)

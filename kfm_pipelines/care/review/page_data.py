@@ -15,7 +15,7 @@ from kfm_pipelines.care.review.tables import Waiting
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit, wal
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.revisions import current_revision
@@ -23,23 +23,23 @@ from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
 
-def review_page(workshop: Workshop, key: str, private_key: Path | None) -> str:
+def review_page(services: Services, key: str, private_key: Path | None) -> str:
     """HTML. With a key of the authority it shows what the data was before masking, and the audit says who looked."""
-    waiting = tables.waiting_review(workshop.database, key)
-    dataset = workshop.datasets[waiting.dataset]
-    oversight = oversight_of(workshop, dataset)
+    waiting = tables.waiting_review(services.database, key)
+    dataset = services.datasets[waiting.dataset]
+    oversight = oversight_of(services, dataset)
     _refuse_if_unmasked(oversight, key, private_key)
     before_map = None
     if private_key is not None:
         _record_read(oversight, waiting, private_key)
-        original = workshop.store.read(Layout(dataset.pipeline).computed(key, waiting.txn))
-        before_map = map_of_original(workshop, dataset, key, read_parquet(original, key))
+        original = services.store.read(Layout(dataset.pipeline).computed(key, waiting.txn))
+        before_map = map_of_original(services, dataset, key, read_parquet(original, key))
     return render_page(_view(oversight, waiting, before_map))
 
 
 def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None) -> None:
     """What an exemption would let out unmasked has not been let out yet."""
-    given = exemptions_of(oversight.workshop.database, oversight.dataset.dataset)
+    given = exemptions_of(oversight.services.database, oversight.dataset.dataset)
     covering = [one.id for one in given if one.covers(key)]
     if covering and private_key is None and not oversight.policy.is_open:
         raise ReviewRefused(
@@ -61,16 +61,16 @@ def _record_read(oversight: Oversight, waiting: Waiting, private_key: Path) -> N
         digest=waiting.release_digest,
         detail={"key_id": signed.key_id, "signature": signed.signature},
     )
-    with oversight.workshop.database.transaction() as connection:
+    with oversight.services.database.transaction() as connection:
         audit.record(connection, entry)
 
 
 def _view(oversight: Oversight, waiting: Waiting, before_map: bytes | None) -> content.ReviewView:
-    workshop, dataset, policy = oversight.workshop, oversight.dataset, oversight.policy
+    services, dataset, policy = oversight.services, oversight.dataset, oversight.policy
     layout = Layout(dataset.pipeline)
-    published = read_parquet(workshop.store.read(layout.staged_data(waiting.key, waiting.txn)), waiting.key)
-    current = current_revision(workshop.database, waiting.key)
-    previous = read_parquet(workshop.store.read(layout.content(current.content_hash)), waiting.key) if current else None
+    published = read_parquet(services.store.read(layout.staged_data(waiting.key, waiting.txn)), waiting.key)
+    current = current_revision(services.database, waiting.key)
+    previous = read_parquet(services.store.read(layout.content(current.content_hash)), waiting.key) if current else None
     return content.ReviewView(
         key=waiting.key,
         title=dataset.title,
@@ -80,11 +80,11 @@ def _view(oversight: Oversight, waiting: Waiting, before_map: bytes | None) -> c
         release_digest=waiting.release_digest,
         content_hash=waiting.release["content_hash"],
         policy=_policy_view(policy, oversight),
-        verification=_verification(workshop, waiting),
-        measures=measure_rows(_measures(workshop, waiting)),
+        verification=_verification(services, waiting),
+        measures=measure_rows(_measures(services, waiting)),
         sample=sample(published, wording=policy.wording),
         difference=difference(previous, published),
-        after_map=map_of_release(workshop, dataset, waiting.key, published),
+        after_map=map_of_release(services, dataset, waiting.key, published),
         before_map=before_map,
         restricted=before_map is not None,
     )
@@ -115,8 +115,8 @@ def _dropped(dataset: Dataset, policy: Policy) -> list[str]:
     return [name for name in dataset.table.place_columns if name not in main]
 
 
-def _verification(workshop: Workshop, waiting: Waiting) -> content.Verification:
-    rows = workshop.database.fetch(
+def _verification(services: Services, waiting: Waiting) -> content.Verification:
+    rows = services.database.fetch(
         """
         SELECT passed, findings FROM kfm.verdicts
         WHERE key = %(key)s AND txn = %(txn)s AND gate = 'care' AND content_hash = %(digest)s
@@ -129,8 +129,8 @@ def _verification(workshop: Workshop, waiting: Waiting) -> content.Verification:
     return content.Verification(bool(rows[0]["passed"]), findings)
 
 
-def _measures(workshop: Workshop, waiting: Waiting) -> dict[str, object]:
-    with workshop.database.transaction() as connection:
+def _measures(services: Services, waiting: Waiting) -> dict[str, object]:
+    with services.database.transaction() as connection:
         masked = wal.entry_of(connection, waiting.key, waiting.txn, Step.MASK)
     measures = dict(masked.detail["measures"]) if masked else {}
     # Where nothing is displaced there is no distance to tell.

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.catalog.collections import pages, snapshot_marks
 from kfm_pipelines.catalog.collections.pages import PageItem, Summary
 from kfm_pipelines.catalog.dcat import PublishedFile, Series, catalog_dcat, page_dcat
 from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import CATALOG, DCAT_CATALOG
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 
-def write_page_dcat(workshop: Workshop, dataset: Dataset, page: str, items: Sequence[PageItem]) -> None:
+def write_page_dcat(services: Services, dataset: Dataset, page: str, items: Sequence[PageItem]) -> None:
     layout = Layout(dataset.pipeline)
-    series = _series(workshop, dataset, pages.summary_of(items), None)
+    series = _series(services, dataset, pages.summary_of(items), None)
     if series is None:  # a page of pages
         return
     files = [
@@ -34,11 +35,11 @@ def write_page_dcat(workshop: Workshop, dataset: Dataset, page: str, items: Sequ
         )
         for one in items
     ]
-    write_sealed(workshop, layout.page_dcat(page), page_dcat(series, page, files))
+    write_sealed(services, layout.page_dcat(page), page_dcat(series, page, files))
 
 
 def write_catalog_dcat(
-    workshop: Workshop,
+    services: Services,
     connection: "Connection[dict[str, Any]]",
     described: Iterable[Dataset],
     known: Mapping[str, Summary],
@@ -49,15 +50,15 @@ def write_catalog_dcat(
         there = snapshot_marks.is_there(connection, dataset.dataset, snapshot_marks.ITEMS)
         address = f"./{PurePosixPath(Layout(dataset.pipeline).snapshot()).relative_to(CATALOG)}" if there else None
         total = known.get(dataset.dataset) or pages.settled_summary(connection, dataset.dataset, ())
-        if (series := _series(workshop, dataset, total, address)) is not None:
+        if (series := _series(services, dataset, total, address)) is not None:
             published.append(series)
-    write_sealed(workshop, DCAT_CATALOG, catalog_dcat(published))
+    write_sealed(services, DCAT_CATALOG, catalog_dcat(published))
 
 
-def _series(workshop: Workshop, dataset: Dataset, total: Summary, snapshot: str | None) -> Series | None:
+def _series(services: Services, dataset: Dataset, total: Summary, snapshot: str | None) -> Series | None:
     if total.starts is None or total.ends is None:
         return None
-    policy = workshop.policy(dataset)
+    policy = policy_of(services, dataset)
     return Series(
         dataset=dataset,
         policy=policy.name,

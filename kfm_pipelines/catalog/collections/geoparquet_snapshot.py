@@ -16,7 +16,7 @@ from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.catalog.trust.signer import write_with_seal
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.revisions import Revision, count_change, current_revisions, settled_revision
 from kfm_pipelines.stores import Layout
 
@@ -34,46 +34,46 @@ class Snapshot:
         return f"{self.dataset}: {self.note or f'{self.items} items in {self.bytes} bytes'}"
 
 
-def take_snapshot(workshop: Workshop, dataset: Dataset, *, anyway: bool = False) -> Snapshot:
+def take_snapshot(services: Services, dataset: Dataset, *, anyway: bool = False) -> Snapshot:
     """Write the collection's Items as one table, unless nothing has changed since it was last done."""
-    return written_at_last(f"a snapshot of {dataset.dataset}", lambda: _try_to_take(workshop, dataset, anyway=anyway))
+    return written_at_last(f"a snapshot of {dataset.dataset}", lambda: _try_to_take(services, dataset, anyway=anyway))
 
 
-def _try_to_take(workshop: Workshop, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
+def _try_to_take(services: Services, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
     """None when it must not be written."""
     layout = Layout(dataset.pipeline)
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         changes = snapshot_marks.changes_of(connection, dataset.dataset)
         taken = snapshot_marks.taken_up_to(connection, snapshot_marks.ITEMS).get(dataset.dataset)
         recorded = current_revisions(connection, dataset.dataset)
     if not recorded:
         return Snapshot(dataset.dataset, 0, 0, "nothing is published")
-    if taken == changes and not anyway and workshop.store.exists(layout.snapshot()):
+    if taken == changes and not anyway and services.store.exists(layout.snapshot()):
         return Snapshot(dataset.dataset, len(recorded), 0, "nothing has changed since the last one")
-    read = [_item(workshop, layout, one) for one in recorded]
+    read = [_item(services, layout, one) for one in recorded]
     data, contents = items_table([item for _, item in read]), {one.key: one.content_hash for one, _ in read}
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         snapshot_marks.hold(connection, dataset.dataset)
         if is_outdated(connection, snapshot_marks.ITEMS, {dataset.dataset: changes}, contents):
             return None
         is_first = not snapshot_marks.is_there(connection, dataset.dataset, snapshot_marks.ITEMS)
-        write_with_seal(workshop, layout.snapshot(), data)
+        write_with_seal(services, layout.snapshot(), data)
         snapshot_marks.record(connection, snapshot_marks.ITEMS, {dataset.dataset: changes})
         if is_first:
             count_change(connection, dataset.dataset)
-    refresh_collection(workshop, dataset)
+    refresh_collection(services, dataset)
     return Snapshot(dataset.dataset, len(read), len(data))
 
 
-def _item(workshop: Workshop, layout: Layout, one: Revision) -> tuple[Revision, dict[str, Any]]:
+def _item(services: Services, layout: Layout, one: Revision) -> tuple[Revision, dict[str, Any]]:
     """The Item, and as what it is recorded: what goes under our seal has to be what was published."""
     path = layout.item(one.key)
     try:
-        data = workshop.store.read(path)
+        data = services.store.read(path)
         if sha256(data) != one.item_hash:
-            with workshop.database.transaction() as connection:
+            with services.database.transaction() as connection:
                 one = settled_revision(connection, one.key) or one
-                data = workshop.store.read(path)
+                data = services.store.read(path)
     except ObjectMissing:
         raise IntegrityBroken(f"{path} is not there; see what a scan says of it") from None
     if sha256(data) != one.item_hash:

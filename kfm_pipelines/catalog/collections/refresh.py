@@ -8,6 +8,7 @@ the bottom up, so that nothing leads to a document that is not there.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.catalog.collections import pages, snapshot_marks
 from kfm_pipelines.catalog.collections.dcat import write_catalog_dcat, write_page_dcat
@@ -19,7 +20,7 @@ from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.quality import GATES
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import ROOT_CATALOG, beside_root
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 
-def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
+def refresh_collection(services: Services, dataset: Dataset) -> bool:
     """Write what is behind of the dataset's collection; False when nothing was."""
     parameters = {"dataset": dataset.dataset}
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         # One writer at a time; publications count their changes meanwhile, so they are not kept waiting.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm collection ' || %(dataset)s))", parameters)
         row = connection.execute(
@@ -39,11 +40,11 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
         if row is None or row["changed"] == row["written"]:
             return False
         stale = pages.stale_pages(connection, dataset.dataset)
-        summaries = _write_pages(workshop, connection, dataset, stale)
+        summaries = _write_pages(services, connection, dataset, stale)
         total = _total(connection, dataset, summaries)
-        if not _write_collection(workshop, connection, dataset, summaries, total):
+        if not _write_collection(services, connection, dataset, summaries, total):
             return False
-        _write_root(workshop, connection, dataset, total)
+        _write_root(services, connection, dataset, total)
         # Last, because publications want to count in these rows while documents are being written.
         for page in stale:
             pages.record_page(connection, dataset.dataset, page, summaries[page.page])
@@ -54,33 +55,33 @@ def refresh_collection(workshop: Workshop, dataset: Dataset) -> bool:
     return True
 
 
-def refresh_stale(workshop: Workshop) -> list[str]:
+def refresh_stale(services: Services) -> list[str]:
     """Write every collection that is behind; return what could not be written and why."""
-    rows = workshop.database.fetch("SELECT dataset FROM kfm.collections WHERE changed <> written ORDER BY dataset")
+    rows = services.database.fetch("SELECT dataset FROM kfm.collections WHERE changed <> written ORDER BY dataset")
     problems = []
-    for name in [row["dataset"] for row in rows if row["dataset"] in workshop.datasets]:
+    for name in [row["dataset"] for row in rows if row["dataset"] in services.datasets]:
         try:
-            refresh_collection(workshop, workshop.datasets[name])
+            refresh_collection(services, services.datasets[name])
         except KfmError as error:
             problems.append(f"collection of {name}: {error}")
     return problems
 
 
 def _write_pages(
-    workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset, stale: list[StalePage]
+    services: Services, connection: "Connection[dict[str, Any]]", dataset: Dataset, stale: list[StalePage]
 ) -> dict[str, Summary]:
     """Every page that is behind, and those above a new one, or above any where the store has lost them; what each of
     the former comes to now."""
     layout, names = Layout(dataset.pipeline), {page.page for page in stale}
     above = {name for page in stale if page.is_new for name in pages_above(page.page)}
-    above |= {name for one in names for name in pages_above(one) if not workshop.store.exists(layout.page(name))}
+    above |= {name for one in names for name in pages_above(one) if not services.store.exists(layout.page(name))}
     summaries = {}
     for page in sorted(names | above, key=lambda page: (-len(page), page)):
         items = pages.items_of(connection, dataset.dataset, page)
         below = pages.pages_below(connection, dataset.dataset, page, names)
         document = page_document(dataset.pipeline, page, below, [item.key for item in items])
-        write_page_dcat(workshop, dataset, page, items)
-        write_sealed(workshop, layout.page(page), document)
+        write_page_dcat(services, dataset, page, items)
+        write_sealed(services, layout.page(page), document)
         summaries[page] = pages.summary_of(items)
     return {page: summaries[page] for page in names}
 
@@ -91,7 +92,7 @@ def _total(connection: "Connection[dict[str, Any]]", dataset: Dataset, summaries
 
 
 def _write_collection(
-    workshop: Workshop,
+    services: Services,
     connection: "Connection[dict[str, Any]]",
     dataset: Dataset,
     summaries: Mapping[str, Summary],
@@ -100,7 +101,7 @@ def _write_collection(
     """False when nothing is published, so that there is nothing to say."""
     if total.starts is None or total.ends is None:
         return False
-    policy = workshop.policy(dataset)
+    policy = policy_of(services, dataset)
     facts = CollectionFacts(
         items=total.items,
         rows=total.rows,
@@ -116,18 +117,18 @@ def _write_collection(
         keys_with_errors=pages.keys_with_errors(connection, dataset.dataset),
         has_snapshot=snapshot_marks.is_there(connection, dataset.dataset, snapshot_marks.ITEMS),
     )
-    write_sealed(workshop, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
+    write_sealed(services, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
     return True
 
 
-def _write_root(workshop: Workshop, connection: "Connection[dict[str, Any]]", dataset: Dataset, total: Summary) -> None:
+def _write_root(services: Services, connection: "Connection[dict[str, Any]]", dataset: Dataset, total: Summary) -> None:
     """The entry to everything that has a collection, this one included."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
     rows = connection.execute(
         'SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(dataset)s ORDER BY dataset COLLATE "C"',
         {"dataset": dataset.dataset},
     )
-    described = [workshop.datasets[row["dataset"]] for row in rows if row["dataset"] in workshop.datasets]
-    write_sealed(workshop, beside_root(PROFILE_FILE), profile_bytes())
-    write_catalog_dcat(workshop, connection, described, {dataset.dataset: total})
-    write_sealed(workshop, ROOT_CATALOG, root_document(described))
+    described = [services.datasets[row["dataset"]] for row in rows if row["dataset"] in services.datasets]
+    write_sealed(services, beside_root(PROFILE_FILE), profile_bytes())
+    write_catalog_dcat(services, connection, described, {dataset.dataset: total})
+    write_sealed(services, ROOT_CATALOG, root_document(described))

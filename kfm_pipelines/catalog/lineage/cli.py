@@ -5,9 +5,9 @@ from typing import Any, TextIO
 import click
 
 from kfm_pipelines.catalog.lineage.graph import Origins, ask_graph, origins_of, write_graph
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Words
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.errors import KfmError, QueryRefused
 from kfm_pipelines.events import CanonicalKey
 
@@ -23,11 +23,11 @@ def lineage() -> None:
 def show(key: str, as_json: bool) -> None:
     """Show the objects, messages and stages that made what is published of KEY, and what else came from them."""
     source = CanonicalKey.parse(key).source
-    with opened_workshop() as workshop:
-        dataset = next((one for one in workshop.datasets.values() if one.key.source == source), None)
+    with opened_services() as services:
+        dataset = next((one for one in services.datasets.values() if one.key.source == source), None)
         if dataset is None:
             raise KfmError(f"no declared dataset has keys like {key}")
-        origins = origins_of(workshop, key, dataset)
+        origins = origins_of(services, key, dataset)
     if as_json:
         print_json({"key": key, "sources": origins.sources, "stages": origins.stages, "sharing": origins.sharing})
     else:
@@ -38,8 +38,8 @@ def show(key: str, as_json: bool) -> None:
 @json_option
 def graph(as_json: bool) -> None:
     """Write the provenance of every current release as one graph, as the nightly job does."""
-    with opened_workshop() as workshop:
-        written = write_graph(workshop)
+    with opened_services() as services:
+        written = write_graph(services)
     if as_json:
         print_json({"written": written.written, "releases": written.releases, "left_out": written.left_out})
     else:
@@ -55,8 +55,8 @@ def query(sparql: TextIO, as_json: bool) -> None:
     The prefixes prov, dcterms, rdfs, kfm and care are known. Nothing else is asked: a query with SERVICE or FROM is
     refused, and so is an update.
     """
-    with opened_workshop() as workshop:
-        rows = _answered(workshop, sparql.read())
+    with opened_services() as services:
+        rows = _answered(services, sparql.read())
     if as_json:
         print_json({"rows": rows})
         return
@@ -65,9 +65,9 @@ def query(sparql: TextIO, as_json: bool) -> None:
     console.print(f"{len(rows)} rows")
 
 
-def _answered(workshop: Any, query: str) -> list[dict[str, Any]]:
+def _answered(services: Any, query: str) -> list[dict[str, Any]]:
     try:
-        return ask_graph(workshop, query)
+        return ask_graph(services, query)
     except QueryRefused as error:
         raise click.UsageError(str(error)) from None
 

@@ -23,7 +23,7 @@ from kfm_pipelines.catalog.prov.graph import (
 from kfm_pipelines.catalog.trust.signer import write_with_seal
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ObjectMissing
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.revisions import published_keys
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
@@ -56,62 +56,62 @@ class Origins:
     sharing: Sequence[dict[str, Any]]  # as of when the graph was written
 
 
-def write_graph(workshop: Workshop) -> GraphWritten:
+def write_graph(services: Services) -> GraphWritten:
     """Write the graph of all current releases, unless nothing was published since."""
-    return written_at_last("the graph of provenance", lambda: _try_to_write(workshop))
+    return written_at_last("the graph of provenance", lambda: _try_to_write(services))
 
 
-def _try_to_write(workshop: Workshop) -> GraphWritten | None:
+def _try_to_write(services: Services) -> GraphWritten | None:
     """None when it must not be written."""
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         changes = snapshot_marks.changes_of_collections(connection)
         is_current = changes == snapshot_marks.taken_up_to(connection, snapshot_marks.PROVENANCE)
-        if is_current and (not changes or workshop.store.exists(PROVENANCE_GRAPH)):
+        if is_current and (not changes or services.store.exists(PROVENANCE_GRAPH)):
             return GraphWritten(published=bool(changes))
         keys = [
-            (workshop.datasets[dataset], one.key)
+            (services.datasets[dataset], one.key)
             for dataset in changes
-            if dataset in workshop.datasets
+            if dataset in services.datasets
             for one in published_keys(connection, dataset)
         ]
     result, read = GraphWritten(written=True), dict[str, str]()
-    data = packed(_lines(workshop, keys, result, read))
-    with workshop.database.transaction() as connection:
+    data = packed(_lines(services, keys, result, read))
+    with services.database.transaction() as connection:
         snapshot_marks.hold_graph(connection)
         if is_outdated(connection, snapshot_marks.PROVENANCE, changes, read):
             return None
-        write_with_seal(workshop, PROVENANCE_GRAPH, data)
+        write_with_seal(services, PROVENANCE_GRAPH, data)
         snapshot_marks.record(connection, snapshot_marks.PROVENANCE, changes)
     return result
 
 
-def origins_of(workshop: Workshop, key: str, dataset: Dataset) -> Origins:
+def origins_of(services: Services, key: str, dataset: Dataset) -> Origins:
     """ObjectMissing when nothing is published of the key."""
-    document, digest, _ = _provenance(workshop, dataset, key)
+    document, digest, _ = _provenance(services, dataset, key)
     own = loaded(quads(document, digest))
     sources = asked(own, SOURCES)
     others: list[dict[str, Any]] = []
-    if workshop.store.exists(PROVENANCE_GRAPH):
-        lines = sharing(workshop.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
+    if services.store.exists(PROVENANCE_GRAPH):
+        lines = sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
         others = [one for one in asked(loaded(lines), SHARING) if one["key"] != key] if lines else []
     return Origins(sources, asked(own, STAGES), others)
 
 
-def ask_graph(workshop: Workshop, query: str) -> list[dict[str, Any]]:
+def ask_graph(services: Services, query: str) -> list[dict[str, Any]]:
     """QueryRefused for what the graph cannot answer, before it is read: that takes a while."""
     prepared(query)
-    if not workshop.store.exists(PROVENANCE_GRAPH):
+    if not services.store.exists(PROVENANCE_GRAPH):
         raise ObjectMissing("there is no graph yet; `kfm lineage graph` writes it, as does the nightly job")
-    return asked(loaded(unpacked(workshop.store.read(PROVENANCE_GRAPH))), query)
+    return asked(loaded(unpacked(services.store.read(PROVENANCE_GRAPH))), query)
 
 
 def _lines(
-    workshop: Workshop, keys: Sequence[tuple[Dataset, str]], result: GraphWritten, read: dict[str, str]
+    services: Services, keys: Sequence[tuple[Dataset, str]], result: GraphWritten, read: dict[str, str]
 ) -> Iterator[str]:
     """Notes in `read` which content of each key it is about."""
     for dataset, key in keys:
         try:
-            document, digest, read[key] = _provenance(workshop, dataset, key)
+            document, digest, read[key] = _provenance(services, dataset, key)
             lines = quads(document, digest)
         except (ObjectMissing, ValueError, KeyError, TypeError):
             result.left_out += 1
@@ -120,12 +120,12 @@ def _lines(
         yield from lines
 
 
-def _provenance(workshop: Workshop, dataset: Dataset, key: str) -> tuple[bytes, str, str]:
+def _provenance(services: Services, dataset: Dataset, key: str) -> tuple[bytes, str, str]:
     """The document that the key's Item leads to, its digest, and the one of the data it is about."""
     layout = Layout(dataset.pipeline)
-    item = json.loads(workshop.store.read(layout.item(key)))
+    item = json.loads(services.store.read(layout.item(key)))
     digest = _digest(item, "provenance")
-    document = workshop.store.read(layout.document(digest))
+    document = services.store.read(layout.document(digest))
     if sha256(document) != digest:
         raise ObjectMissing(f"{key}: the provenance is not what its Item says it is")
     return document, digest, _digest(item, "data")

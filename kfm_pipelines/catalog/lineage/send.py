@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.catalog.lineage.openlineage import RunFacts, RunInput, RunOutput, State, run_event
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.verdicts import passed_of_keys
 from kfm_pipelines.state.wal import Entry, Outcome, Step, entries_of_run
 from kfm_pipelines.stores import Layout
@@ -25,13 +26,13 @@ log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 1.5
 
 
-def tell(workshop: Workshop, dataset: Dataset, run_id: str, state: State) -> None:
+def tell(services: Services, dataset: Dataset, run_id: str, state: State) -> None:
     """Send one event about the run, as far as the log has it."""
-    if workshop.settings.openlineage_url is None:
+    if services.settings.openlineage_url is None:
         return
     try:
-        event = run_event(dataset, _facts(workshop, dataset, run_id, state))
-        transport_to(workshop.settings.openlineage_url).emit(event)
+        event = run_event(dataset, _facts(services, dataset, run_id, state))
+        transport_to(services.settings.openlineage_url).emit(event)
     except Exception as error:  # noqa: BLE001 - it is news about the run, and no part of it
         log.warning("no %s event of run %s could be sent: %s", state, run_id, type(error).__name__)
 
@@ -50,27 +51,27 @@ def transport_to(url: str) -> "Transport":
     return HttpTransport(HttpConfig(url=url, timeout=TIMEOUT_SECONDS, retry={"total": 0}))
 
 
-def _facts(workshop: Workshop, dataset: Dataset, run_id: str, state: State) -> RunFacts:
+def _facts(services: Services, dataset: Dataset, run_id: str, state: State) -> RunFacts:
     at = datetime.now(UTC)
     if state == "START":
         return RunFacts(run_id, state, at)
     steps: dict[str, dict[Step, Entry]] = defaultdict(dict)
-    for entry in entries_of_run(workshop.database, run_id):
+    for entry in entries_of_run(services.database, run_id):
         steps[entry.key][entry.step] = entry
     published = {key: of for key, of in steps.items() if Step.COMMIT in of and Step.PUBLISH in of}
-    gates = passed_of_keys(workshop.database, {key: of[Step.PUBLISH].txn for key, of in published.items()})
+    gates = passed_of_keys(services.database, {key: of[Step.PUBLISH].txn for key, of in published.items()})
     read = {one: None for of in steps.values() if Step.COMPUTE in of for one in _inputs(of)}
     failed = sum(any(entry.outcome is Outcome.FAILED for entry in of.values()) for of in steps.values())
-    outputs = [_output(workshop, dataset, of, gates[key]) for key, of in published.items()]
+    outputs = [_output(services, dataset, of, gates[key]) for key, of in published.items()]
     return RunFacts(run_id, state, at, tuple(read), tuple(outputs), failed)
 
 
-def _output(workshop: Workshop, dataset: Dataset, of: Mapping[Step, Entry], gates: Mapping[str, bool]) -> RunOutput:
-    release, policy = of[Step.PUBLISH].detail, workshop.policy(dataset)
+def _output(services: Services, dataset: Dataset, of: Mapping[Step, Entry], gates: Mapping[str, bool]) -> RunOutput:
+    release, policy = of[Step.PUBLISH].detail, policy_of(services, dataset)
     masks = not policy.is_open and _detail(of, Step.MASK).get("exemption") is None
     return RunOutput(
         key=release["key"],
-        location=f"{workshop.store.url}/{Layout(dataset.pipeline).processed(release['key'])}",
+        location=f"{services.store.url}/{Layout(dataset.pipeline).processed(release['key'])}",
         revision=release["revision"],
         content_hash=release["content_hash"],
         rows=release["rows"],

@@ -3,18 +3,15 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from kfm_pipelines.care.signatures import create_private_key, read_private_key
 from kfm_pipelines.catalog.trust.keys import Signer
 from kfm_pipelines.catalog.trust.seal import SIDECAR, sealed, sidecar
 from kfm_pipelines.errors import SettingsInvalid, SignatureRefused
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import Settings, default_signing_key
 from kfm_pipelines.stores.layout import CATALOG, public_key
-
-if TYPE_CHECKING:
-    from kfm_pipelines.services import Workshop
 
 
 def load_signer(settings: Settings) -> Signer:
@@ -30,33 +27,39 @@ def load_signer(settings: Settings) -> Signer:
         raise SettingsInvalid(f"KFM_SIGNING_KEY: {path.name} cannot be used: {error.strerror}") from None
 
 
-def write_sealed(workshop: "Workshop", path: str, document: bytes) -> None:
+def signer_of(services: Services) -> Signer:
+    return services.once("signer", lambda: load_signer(services.settings))
+
+
+def write_sealed(services: Services, path: str, document: bytes) -> None:
     """Write a JSON document of the catalog that changes, unless it is there already."""
-    _write_if_new(workshop, path, sealed(path, document, workshop.signer))
+    _write_if_new(services, path, sealed(path, document, signer_of(services)))
 
 
-def write_with_seal(workshop: "Workshop", path: str, data: bytes) -> None:
+def write_with_seal(services: Services, path: str, data: bytes) -> None:
     """Write a file of the catalog that must stay as it is, or is not JSON, and its seal beside it."""
-    _write_if_new(workshop, path, data)
-    seal = sidecar(path, hashlib.sha256(data).hexdigest(), len(data), workshop.signer)
-    _write_if_new(workshop, path + SIDECAR, seal)
+    _write_if_new(services, path, data)
+    seal = sidecar(path, hashlib.sha256(data).hexdigest(), len(data), signer_of(services))
+    _write_if_new(services, path + SIDECAR, seal)
 
 
-def _write_if_new(workshop: "Workshop", path: str, data: bytes) -> None:
+def _write_if_new(services: Services, path: str, data: bytes) -> None:
     if path.startswith(f"{CATALOG}/"):
-        _announce(workshop)
-    if workshop.store.digest(path) != hashlib.sha256(data).hexdigest():
-        workshop.store.write(path, data)
+        _announce(services)
+    if services.store.digest(path) != hashlib.sha256(data).hexdigest():
+        services.store.write(path, data)
 
 
-def _announce(workshop: "Workshop") -> None:
+def _announce(services: Services) -> None:
     """No seal in the catalog without the key that it can be checked with."""
-    public = workshop.signer.public
+    public = signer_of(services).public
     path = public_key(public.key_id)
-    if path not in workshop.announced:
-        if not workshop.store.exists(path):
-            workshop.store.write(path, public.pem)
-        workshop.announced.add(path)
+
+    def announce() -> None:
+        if not services.store.exists(path):
+            services.store.write(path, public.pem)
+
+    services.once(("public key", path), announce)
 
 
 def _create(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kfm_pipelines.energy.estimate import Coefficients, Energy, Method
 from kfm_pipelines.energy.ledger import MonthSpent, coefficients_used, spent_by_month
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.config_snapshots import thawed
 
 METHODS: tuple[Method, ...] = ("measured", "estimated", "unknown")
@@ -70,15 +70,15 @@ class Report:
         }
 
 
-def energy_report(workshop: Workshop, dataset: str | None, start: date | None, end: date | None) -> Report:
+def energy_report(services: Services, dataset: str | None, start: date | None, end: date | None) -> Report:
     """Of all datasets or one, which need not be declared any more; from the month of `start` to before `end`."""
-    spent = spent_by_month(workshop.database, dataset, start, end)
+    spent = spent_by_month(services.database, dataset, start, end)
     if dataset is not None and not spent:
-        _ = workshop.datasets[dataset]  # whoever asks for one that never was has mistyped it
-    used = coefficients_used(workshop.database, dataset, start, end)
+        _ = services.datasets[dataset]  # whoever asks for one that never was has mistyped it
+    used = coefficients_used(services.database, dataset, start, end)
     return Report(
         tuple(_line(one) for one in spent),
-        tuple(Coefficients.model_validate(thawed(workshop.database, digest)) for digest in used),
+        tuple(Coefficients.model_validate(thawed(services.database, digest)) for digest in used),
     )
 
 

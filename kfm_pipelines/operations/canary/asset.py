@@ -9,7 +9,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
 from kfm_pipelines.operations.canary.tables import Compared
 from kfm_pipelines.orchestration.names import asset_key
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.stages.assets.assets import stage_asset
 from kfm_pipelines.text import one_line
 
@@ -33,8 +33,8 @@ def _canary(dataset: Dataset, version: str) -> dg.AssetsDefinition:
         deps=[asset_key(dataset, "publish")],
         check_specs=[_check(dataset, version)],
     )
-    def canary(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        run = CanaryRun(workshop.open(), dataset, context.run.run_id)
+    def canary(context: dg.AssetExecutionContext, services: ServicesResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        run = CanaryRun(services.open(), dataset, context.run.run_id)
         compared = run.compare(context.partition_keys)
         for key, note in {**run.skipped, **run.failed}.items():
             context.log.info("%s was not compared: %s", key, one_line(note, LONGEST_CELL))

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import rfc8785
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.policies import Policy, refuse_if_exchanged
 from kfm_pipelines.declarations import Canary, Tolerance
 from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_dataset
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations import suite_digest
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
 
 FOLDER = "candidates"
@@ -109,16 +110,16 @@ class Candidacy:
         return self.candidate.key.transform_version
 
 
-def candidacy_of(workshop: Workshop, dataset: Dataset) -> Candidacy:
+def candidacy_of(services: Services, dataset: Dataset) -> Candidacy:
     """DeclarationInvalid when the dataset names no candidate, or one that is not right."""
     if dataset.canary is None:
         raise DeclarationInvalid(f"{dataset.dataset} names no candidate; a `canary` section in its declaration does")
-    resources = workshop.settings.resources
+    resources = services.settings.resources
     candidate = load_candidate(resources, dataset, dataset.canary)
-    refuse_if_exchanged(workshop.policy(dataset), candidate)
+    refuse_if_exchanged(policy_of(services, dataset), candidate)
     suite = suite_digest(resources, candidate.quality.suite)
-    digest = candidate_digest(candidate, workshop.policy(candidate), suite, dataset.canary.tolerance)
-    is_open = all(workshop.policy(one).is_open and one.review == "none" for one in (dataset, candidate))
+    digest = candidate_digest(candidate, policy_of(services, candidate), suite, dataset.canary.tolerance)
+    is_open = all(policy_of(services, one).is_open and one.review == "none" for one in (dataset, candidate))
     return Candidacy(dataset, candidate, dataset.canary, digest, is_open)
 
 

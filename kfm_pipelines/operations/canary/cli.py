@@ -6,9 +6,9 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Words, who_and_why
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.operations.canary import promote as promotion
 from kfm_pipelines.operations.canary.promote import Promoted, Standing
 from kfm_pipelines.text import printable
@@ -22,8 +22,8 @@ BAD_SHOWN = 20
 @json_option
 def canary(dataset: str, as_json: bool) -> None:
     """Show what comparing the candidate of DATASET with what is published has found."""
-    with opened_workshop() as workshop:
-        standing = promotion.standing_of(workshop, workshop.datasets[dataset])
+    with opened_services() as services:
+        standing = promotion.standing_of(services, services.datasets[dataset])
     if as_json:
         print_json(_document(standing))
     else:
@@ -38,8 +38,8 @@ def canary(dataset: str, as_json: bool) -> None:
 def promote(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) -> None:
     """Make the candidate of DATASET its declared version, if enough keys were compared, all of them are good, and no
     key of the version before is on its way."""
-    with opened_workshop() as workshop:
-        promoted = promotion.promote(workshop, dataset, actor=by, reason=reason, dry_run=dry_run)
+    with opened_services() as services:
+        promoted = promotion.promote(services, dataset, actor=by, reason=reason, dry_run=dry_run)
     if as_json:
         print_json(_promoted(promoted, dry_run))
     else:

@@ -19,7 +19,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.canary.candidate import Candidacy, candidacy_of, chosen
 from kfm_pipelines.operations.canary.shadow_run import Trying
 from kfm_pipelines.operations.canary.tables import Compared, find_comparison, record_comparison
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.table import inputs_hash
 from kfm_pipelines.stages.publish.read_back import published_data
 from kfm_pipelines.state import kill_switch
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 class CanaryRun:
     """One run's keys, those that are chosen one after the other."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str) -> None:
-        self._workshop = workshop
+    def __init__(self, services: Services, dataset: Dataset, run_id: str) -> None:
+        self._services = services
         self._dataset = dataset
         self._run_id = run_id
         self._layout = Layout(dataset.pipeline)
@@ -44,12 +44,12 @@ class CanaryRun:
 
     def compare(self, keys: Sequence[str]) -> list[Compared]:
         found: list[Compared] = []
-        stopped = kill_switch.killed(self._workshop.database).get(self._dataset.dataset)
+        stopped = kill_switch.killed(self._services.database).get(self._dataset.dataset)
         if stopped is not None:
             self.skipped = dict.fromkeys(keys, str(stopped))
             return found
         # What another dataset masks must not be made, compared and shown as if it were this one's.
-        self.skipped = keys_of_others(self._workshop.database, self._dataset.dataset, keys)
+        self.skipped = keys_of_others(self._services.database, self._dataset.dataset, keys)
         for key in keys:
             if key not in self.skipped and self._is_chosen(key):
                 with self._undisturbed(key):
@@ -61,7 +61,7 @@ class CanaryRun:
         return canary is not None and chosen(key, canary.transform_version, canary.fraction)
 
     def _compared(self, key: str) -> Iterator[Compared]:
-        database, candidacy = self._workshop.database, self._candidacy
+        database, candidacy = self._services.database, self._candidacy
         current = current_revision(database, key)
         if current is None:
             self.skipped[key] = "nothing of it is published"
@@ -76,7 +76,7 @@ class CanaryRun:
             return
         # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
         rules = self._candidate_governance.of(key)
-        published = published_data(self._workshop.store, self._layout, current)
+        published = published_data(self._services.store, self._layout, current)
         trial = self._trying.trial(key, objects, published, rules)
         compared = Compared(
             dataset=self._dataset.dataset,
@@ -93,23 +93,23 @@ class CanaryRun:
 
     @cached_property
     def _candidacy(self) -> Candidacy:
-        return candidacy_of(self._workshop, self._dataset)
+        return candidacy_of(self._services, self._dataset)
 
     @cached_property
     def _trying(self) -> Trying:
         one = self._candidacy
         tolerance = one.canary.tolerance
         return Trying(
-            self._workshop, self._dataset, self._governance, one.candidate, tolerance, one.version, one.is_open
+            self._services, self._dataset, self._governance, one.candidate, tolerance, one.version, one.is_open
         )
 
     @cached_property
     def _governance(self) -> Governance:
-        return governance_of(self._workshop, self._dataset)
+        return governance_of(self._services, self._dataset)
 
     @cached_property
     def _candidate_governance(self) -> Governance:
-        return governance_of(self._workshop, self._candidacy.candidate)
+        return governance_of(self._services, self._candidacy.candidate)
 
     @contextmanager
     def _undisturbed(self, key: str) -> Iterator[None]:
@@ -124,4 +124,4 @@ class CanaryRun:
             self.failed[key] = f"{type(error).__name__} while comparing"
         finally:
             used = {Work("canary", key): meter.read()}
-            tell_costs(self._workshop, enter_used(self._workshop, self._run_id, used, dataset=self._dataset.dataset))
+            tell_costs(self._services, enter_used(self._services, self._run_id, used, dataset=self._dataset.dataset))

@@ -27,7 +27,7 @@ from kfm_pipelines.operations.canary.tables import (
     record_promotion,
     unsettled_keys,
 )
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 WORST_NAMED = 10
 
@@ -115,26 +115,26 @@ def first_fault(compared: Compared) -> str:
     return f"{faults[0]}{more}" if faults else "no reason was recorded"
 
 
-def standing_of(workshop: Workshop, dataset: Dataset) -> Standing:
-    candidacy = candidacy_of(workshop, dataset)
+def standing_of(services: Services, dataset: Dataset) -> Standing:
+    candidacy = candidacy_of(services, dataset)
     return Standing(
         candidacy,
-        comparisons_with_current(workshop.database, dataset.dataset, candidacy.digest),
-        unsettled_keys(workshop.database, dataset.dataset, dataset.key.transform_version),
+        comparisons_with_current(services.database, dataset.dataset, candidacy.digest),
+        unsettled_keys(services.database, dataset.dataset, dataset.key.transform_version),
     )
 
 
-def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Promoted:
+def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Promoted:
     """Make the candidate the declared version; PromotionRefused unless enough keys were compared, all are good, and no
     key of the version before is on its way: it would be made by the wrong declaration."""
-    dataset = load_datasets(workshop.settings.resources)[name]  # as the files are now, whatever was read before
-    declaration = declaration_of(workshop.settings.resources, dataset)
+    dataset = load_datasets(services.settings.resources)[name]  # as the files are now, whatever was read before
+    declaration = declaration_of(services.settings.resources, dataset)
     if dataset.canary is None:
-        return _tidied(workshop, dataset, declaration, dry_run)
-    standing = standing_of(workshop, dataset)
+        return _tidied(services, dataset, declaration, dry_run)
+    standing = standing_of(services, dataset)
     if standing.refusal:
         raise PromotionRefused(standing.refusal)
-    candidate = candidate_path(workshop.settings.resources, dataset, standing.candidacy.version)
+    candidate = candidate_path(services.settings.resources, dataset, standing.candidacy.version)
     promoted = Promoted(
         dataset=name,
         from_version=dataset.key.transform_version,
@@ -144,8 +144,8 @@ def promote(workshop: Workshop, name: str, *, actor: str, reason: str, dry_run: 
     )
     if not dry_run:
         with _explained(declaration, candidate):
-            _carry_out(workshop, standing, promoted, actor, reason)
-        clear_shadows(workshop, dataset)
+            _carry_out(services, standing, promoted, actor, reason)
+        clear_shadows(services, dataset)
     return promoted
 
 
@@ -155,7 +155,7 @@ def declaration_of(resources: Path, dataset: Dataset) -> Path:
     return next(path for path in paths if load_dataset(path).dataset == dataset.dataset)
 
 
-def _carry_out(workshop: Workshop, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
+def _carry_out(services: Services, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
     """Everything that can be refused comes before the decision is recorded."""
     if not os.access(promoted.candidate.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -163,8 +163,8 @@ def _carry_out(workshop: Workshop, standing: Standing, promoted: Promoted, actor
     try:
         if load_dataset(prepared) != standing.candidacy.candidate:
             raise PromotionRefused(f"{promoted.candidate.name} was changed in the meantime; look at it again")
-        _record(workshop, standing, promoted, actor, reason)
-        _promise(workshop, standing.candidacy.candidate, actor, reason)
+        _record(services, standing, promoted, actor, reason)
+        _promise(services, standing.candidacy.candidate, actor, reason)
         prepared.replace(promoted.declaration)
     finally:
         prepared.unlink(missing_ok=True)
@@ -182,7 +182,7 @@ def _prepared(promoted: Promoted) -> Path:
     return prepared
 
 
-def _record(workshop: Workshop, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
+def _record(services: Services, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
     promotion = Promotion(
         dataset=promoted.dataset,
         from_version=standing.candidacy.dataset.key.transform_version,
@@ -192,24 +192,24 @@ def _record(workshop: Workshop, standing: Standing, promoted: Promoted, actor: s
         reason=reason,
         report={**standing.as_report(), "keys": [one.key for one in standing.compared]},
     )
-    record_promotion(workshop.database, promotion)
+    record_promotion(services.database, promotion)
 
 
-def _promise(workshop: Workshop, candidate: Dataset, actor: str, reason: str) -> None:
+def _promise(services: Services, candidate: Dataset, actor: str, reason: str) -> None:
     """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
-    approve_if_changed(workshop, candidate, actor, f"promotion of {candidate.key.transform_version}: {reason}")
+    approve_if_changed(services, candidate, actor, f"promotion of {candidate.key.transform_version}: {reason}")
 
 
-def _tidied(workshop: Workshop, dataset: Dataset, declaration: Path, dry_run: bool) -> Promoted:
+def _tidied(services: Services, dataset: Dataset, declaration: Path, dry_run: bool) -> Promoted:
     """The end of a promotion that was interrupted after the swap."""
     version = dataset.key.transform_version
-    left = candidate_path(workshop.settings.resources, dataset, version)
+    left = candidate_path(services.settings.resources, dataset, version)
     if not left.is_file() or load_dataset(left) != dataset:
         raise PromotionRefused(f"{dataset.dataset} names no candidate; a `canary` section in {declaration.name} does")
     if not dry_run:
         with _explained(declaration, left):
             left.unlink()
-        clear_shadows(workshop, dataset)
+        clear_shadows(services, dataset)
     return Promoted(dataset.dataset, None, version, declaration, left)
 
 

@@ -20,7 +20,7 @@ from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.canary.compare.compare import Comparison, compare
 from kfm_pipelines.operations.canary.report import full_report, withheld_faults, withheld_report
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.fetch import fetch
 from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.compute.table import SourceObject, compute
@@ -57,7 +57,7 @@ class Trial:
 class Trying:
     """What is tried, and by what it is judged."""
 
-    workshop: Workshop
+    services: Services
     dataset: Dataset  # as it is published
     governance: Governance  # of what is published
     candidate: Dataset
@@ -67,7 +67,7 @@ class Trying:
     approved: ApprovedSchema | None = None  # what readers were promised; a candidate's is approved when it is promoted
 
     def objects(self, key: str) -> tuple[SourceObject, ...]:
-        with self.workshop.database.transaction() as connection:
+        with self.services.database.transaction() as connection:
             events = newest_per_object(events_of(connection, key))
         limit = self.dataset.input.max_bytes
         return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
@@ -79,7 +79,7 @@ class Trying:
         try:
             with (
                 joined(idempotency_key=key, dataset=dataset, stage="canary"),
-                self.workshop.telemetry.spans.span("trial", about),
+                self.services.telemetry.spans.span("trial", about),
             ):
                 return self._tried(key, objects, published, rules)
         except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
@@ -92,18 +92,18 @@ class Trying:
 
     def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
         candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow)
-        self.workshop.store.discard(shadow)  # what an earlier candidate of this version made
+        self.services.store.discard(shadow)  # what an earlier candidate of this version made
         table = compute(candidate, objects)
         if rules.masks:
-            fit = fitness_to_mask(self.workshop, candidate, key, table, write_parquet(table))
+            fit = fitness_to_mask(self.services, candidate, key, table, write_parquet(table))
             if not fit.passed:
                 raise unfit_to_mask(key, fit)
             table = mask(table, candidate, rules.policy, rules.secret).table
         declared = rules.published(candidate)
         data = write_published(table, declared)
-        self.workshop.store.write(shadow, data)
+        self.services.store.write(shadow, data)
         subject = self._subject(key, declared, table, data)
-        verdicts = [verdict for verdict, _ in table_verdicts(self.workshop, subject) if not verdict.passed]
+        verdicts = [verdict for verdict, _ in table_verdicts(self.services, subject) if not verdict.passed]
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
         if published is None:
             return Trial(tuple(findings), content_hash=subject.content_hash)
@@ -129,6 +129,6 @@ class Trying:
             table=table,
             data=data,
             content_hash=hashlib.sha256(data).hexdigest(),
-            window=window_of_key(self.workshop.database, key),
+            window=window_of_key(self.services.database, key),
             approved=self.approved,
         )

@@ -5,27 +5,27 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import Terminal
 from kfm_pipelines.operations.canary.candidate import candidacy_of
 from kfm_pipelines.operations.canary.tables import comparisons_with_current
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import SHADOW
 
 
-def purge_shadows(workshop: Workshop) -> int:
+def purge_shadows(services: Services) -> int:
     """Remove every file whose comparison is superseded: by another revision, another candidate, or by none."""
-    kept = {path for dataset in workshop.datasets.values() for path in _counting(workshop, dataset)}
-    past = [path for path in workshop.store.paths(SHADOW) if path not in kept]
+    kept = {path for dataset in services.datasets.values() for path in _counting(services, dataset)}
+    past = [path for path in services.store.paths(SHADOW) if path not in kept]
     folders_kept = {_folder(path) for path in kept}
     for path in past:
         # The folder as well: on a file system it would stay behind empty, one for every key there ever was.
         if _folder(path) in folders_kept:
-            workshop.store.discard(path)
+            services.store.discard(path)
         else:
-            workshop.store.remove(_folder(path))
+            services.store.remove(_folder(path))
     return len(past)
 
 
-def clear_shadows(workshop: Workshop, dataset: Dataset) -> None:
-    workshop.store.remove(Layout(dataset.pipeline).shadows())
+def clear_shadows(services: Services, dataset: Dataset) -> None:
+    services.store.remove(Layout(dataset.pipeline).shadows())
 
 
 def _folder(path: str) -> str:
@@ -33,12 +33,12 @@ def _folder(path: str) -> str:
     return path.rsplit("/", 1)[0]
 
 
-def _counting(workshop: Workshop, dataset: Dataset) -> list[str]:
+def _counting(services: Services, dataset: Dataset) -> list[str]:
     if dataset.canary is None:
         return []
     try:
-        candidacy = candidacy_of(workshop, dataset)
+        candidacy = candidacy_of(services, dataset)
     except Terminal:  # the candidate is not right, so no comparison counts
         return []
-    compared = comparisons_with_current(workshop.database, dataset.dataset, candidacy.digest)
+    compared = comparisons_with_current(services.database, dataset.dataset, candidacy.digest)
     return [Layout(dataset.pipeline).shadow(one.key, candidacy.version) for one in compared]

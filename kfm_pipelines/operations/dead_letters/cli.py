@@ -7,10 +7,10 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.findings import show_findings
 from kfm_pipelines.console.options import Age, Words
 from kfm_pipelines.console.output import console, json_option, notes, print_json, progress, shown_time
+from kfm_pipelines.console.session import current_session, opened_services
 from kfm_pipelines.errors import KfmError, RedriveStopped
 from kfm_pipelines.operations.dead_letters import redrive as redriving
 from kfm_pipelines.operations.dead_letters import redrives, tables
@@ -18,7 +18,7 @@ from kfm_pipelines.operations.dead_letters.export import file_letters, record_of
 from kfm_pipelines.operations.dead_letters.redrive import Manner, Progress
 from kfm_pipelines.operations.dead_letters.remedies import red_bytes_of
 from kfm_pipelines.operations.dead_letters.tables import TRIAGE, Letter, LetterFilter
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.text import printable
 
 
@@ -53,10 +53,10 @@ def dlq() -> None:
 def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
     """List dead letters, oldest first."""
     states = (*tables.LIVE, "closed") if state == "all" else (state,)
-    with opened_workshop() as workshop:
+    with opened_services() as services:
         chosen = letter_filter(states=states, **wanted)
-        found = tables.find_letters(workshop.database, chosen, limit)
-        counts = tables.count_letters(workshop.database, chosen)
+        found = tables.find_letters(services.database, chosen, limit)
+        counts = tables.count_letters(services.database, chosen)
     if as_json:
         print_json({"letters": [_line(letter) for letter in found], "total": sum(counts.values()), "classes": counts})
         return
@@ -71,11 +71,11 @@ def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
 @json_option
 def show(letter: int, payload: bool, as_json: bool) -> None:
     """Show one dead LETTER: reason, trace, lineage, history, and what redriving it would do."""
-    with opened_workshop() as workshop:
-        found = tables.read_letter(workshop.database, letter)
-        record = record_of(workshop, found)
-        record["redrive_would"] = redriving.describe(workshop, found)
-        record["red_bytes"] = _red_bytes(workshop, found)
+    with opened_services() as services:
+        found = tables.read_letter(services.database, letter)
+        record = record_of(services, found)
+        record["redrive_would"] = redriving.describe(services, found)
+        record["red_bytes"] = _red_bytes(services, found)
     if payload:
         record["body"] = found.body if as_json or found.body is None else repr(found.body)
     if as_json:
@@ -84,10 +84,10 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
         _show_record(record)
 
 
-def _red_bytes(workshop: Workshop, letter: Letter) -> dict[str, Any] | None:
+def _red_bytes(services: Services, letter: Letter) -> dict[str, Any] | None:
     """A message that SQS set aside may name a key and still have no transaction."""
     txn = letter.lineage.get("txn")
-    return red_bytes_of(workshop, letter.key, txn) if letter.key and txn else None
+    return red_bytes_of(services, letter.key, txn) if letter.key and txn else None
 
 
 @dlq.command()
@@ -124,17 +124,17 @@ def redrive(
         require_choice(ids, chosen)
     elif dry_run or is_choice(ids, chosen):
         raise click.UsageError("--resume goes on with the letters of that redrive; it takes no others and no --dry-run")
-    with opened_workshop() as workshop:
-        tables.check_open(workshop.database, ids)
+    with opened_services() as services:
+        tables.check_open(services.database, ids)
         wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
-            _tell_plan(workshop, tables.find_letters(workshop.database, wanted, limit), how, as_json)
+            _tell_plan(services, tables.find_letters(services.database, wanted, limit), how, as_json)
             return
-        redrive_id = resume or redriving.begin(workshop, wanted, limit=limit, canary=how["canary"], rate=how["rate"])
+        redrive_id = resume or redriving.begin(services, wanted, limit=limit, canary=how["canary"], rate=how["rate"])
         if redrive_id is None:
             _tell_nothing(as_json)
             return
-        done = _carried_out(workshop, redrive_id, how, quiet=as_json)
+        done = _carried_out(services, redrive_id, how, quiet=as_json)
     if as_json:
         print_json({"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed})
     else:
@@ -155,14 +155,14 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
     require_choice(ids, chosen)
     if not reason.strip():
         raise click.UsageError("--reason is empty; whoever finds the letter later has nothing else to go by")
-    with opened_workshop() as workshop:
-        tables.check_open(workshop.database, ids)
+    with opened_services() as services:
+        tables.check_open(services.database, ids)
         wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
-            found = tables.find_letters(workshop.database, wanted, limit)
+            found = tables.find_letters(services.database, wanted, limit)
         else:
-            found = tables.quarantine(workshop.database, wanted, reason, limit)
-            _file(workshop)
+            found = tables.quarantine(services.database, wanted, reason, limit)
+            _file(services)
     if as_json:
         print_json({"quarantined": [letter.id for letter in found], "dry_run": dry_run})
     else:
@@ -171,28 +171,28 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
 
 
 def _stop(redrive_id: str, as_json: bool) -> None:
-    with opened_workshop() as workshop:
-        reopened = redriving.stop(workshop, redrive_id)
+    with opened_services() as services:
+        reopened = redriving.stop(services, redrive_id)
     if as_json:
         print_json({"redrive": redrive_id, "reopened": reopened})
     else:
         console.print(f"redrive {redrive_id} has ended; {reopened} letters are open again")
 
 
-def _file(workshop: Workshop) -> None:
+def _file(services: Services) -> None:
     """What is done is done, even if its record cannot be written now."""
     try:
-        file_letters(workshop)
+        file_letters(services)
     except KfmError as error:
         notes.print(f"the records follow later: {error}", markup=False)
 
 
-def _carried_out(workshop: Workshop, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> Progress:
+def _carried_out(services: Services, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> Progress:
     """Carry it out; whatever ends it early, its id is on the screen, without which nobody could go on."""
-    total = len(redrives.item_states(workshop.database, redrive_id))
+    total = len(redrives.item_states(services.database, redrive_id))
     try:
         with progress(f"redrive {redrive_id}", total, quiet=quiet) as show_done:
-            return redriving.carry_out(workshop, redrive_id, _manner(workshop, how, show_done))
+            return redriving.carry_out(services, redrive_id, _manner(services, how, show_done))
     except RedriveStopped:
         raise
     except (KeyboardInterrupt, KfmError) as stop:
@@ -201,11 +201,13 @@ def _carried_out(workshop: Workshop, redrive_id: str, how: dict[str, Any], *, qu
         raise
 
 
-def _manner(workshop: Workshop, how: dict[str, Any], show_done: Callable[[int], None]) -> Manner:
+def _manner(services: Services, how: dict[str, Any], show_done: Callable[[int], None]) -> Manner:
+    session = current_session()
+
     def work() -> None:
         from kfm_pipelines.dispatch.worker import work as run_worker
 
-        run_worker(workshop, once=True)
+        run_worker(services, session.definitions(services.settings.resources), session.chores(), once=True)
 
     def show(now: Progress) -> None:
         show_done(now.decided)
@@ -260,8 +262,8 @@ def _show_record(record: dict[str, Any]) -> None:
         console.print(f"  {move['at']}  {move['what']}" + (f": {printable(detail)}" if detail else ""))
 
 
-def _tell_plan(workshop: Workshop, found: list[Letter], how: dict[str, Any], as_json: bool) -> None:
-    plan = [{**_line(letter), "would": redriving.describe(workshop, letter)} for letter in found]
+def _tell_plan(services: Services, found: list[Letter], how: dict[str, Any], as_json: bool) -> None:
+    plan = [{**_line(letter), "would": redriving.describe(services, letter)} for letter in found]
     if as_json:
         print_json({"dry_run": True, "letters": plan, "canary": how["canary"], "rate": how["rate"]})
         return

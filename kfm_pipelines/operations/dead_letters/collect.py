@@ -11,7 +11,7 @@ from kfm_pipelines.inbox.telemetry import Arrivals
 from kfm_pipelines.operations.dead_letters import tables
 from kfm_pipelines.operations.dead_letters.export import LETTER, file_letters
 from kfm_pipelines.operations.dead_letters.redrives import settle_running
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.dead_letters import Refusal
 from kfm_pipelines.state.inbox import Delivery, known_identities
 
@@ -19,38 +19,38 @@ from kfm_pipelines.state.inbox import Delivery, known_identities
 RECEIVES_A_LOOK = 3
 
 
-def tend_letters(workshop: Workshop) -> list[str]:
+def tend_letters(services: Services) -> list[str]:
     """Pick up and file dead letters; return what there is to say. What cannot be done now stays on the list."""
     try:
-        collected = collect_dead(workshop)
-        settle_running(workshop.database)
-        problems = file_letters(workshop)
+        collected = collect_dead(services)
+        settle_running(services.database)
+        problems = file_letters(services)
     except KfmError as error:
         return [f"dead letters: {error}; will try again"]
     return [f"{collected} messages that SQS gave up on became dead letters"] * bool(collected) + problems[:3]
 
 
-def collect_dead(workshop: Workshop) -> int:
+def collect_dead(services: Services) -> int:
     """Make a letter of every message that SQS moved; return how many. What stays is shown again after a while."""
     collected = 0
-    for queue in workshop.dead_letter_queues:
+    for queue in services.dead_letter_queues:
         for _ in range(RECEIVES_A_LOOK):
             messages = queue.receive()
             if not messages:
                 break
-            collected += _collected(workshop, queue, messages)
+            collected += _collected(services, queue, messages)
     return collected
 
 
-def _collected(workshop: Workshop, queue: Queue, messages: list[Message]) -> int:
+def _collected(services: Services, queue: Queue, messages: list[Message]) -> int:
     copies = [message for message in messages if _letter_of(message) is not None]
     moved = [message for message in messages if _letter_of(message) is None]
     for message in moved:
-        source = message.moved_from or _likely_source(workshop, queue)
-        arrivals = Arrivals(workshop, source)
-        read = arrivals.read([message], partial(_delivery, workshop))
-        arrivals.tell(record_safely(workshop.database, source, [message], read, workshop.datasets))
-    queue.delete([*moved, *_settled(workshop, copies)])
+        source = message.moved_from or _likely_source(services, queue)
+        arrivals = Arrivals(services, source)
+        read = arrivals.read([message], partial(_delivery, services))
+        arrivals.tell(record_safely(services.database, source, [message], read, services.datasets))
+    queue.delete([*moved, *_settled(services, copies)])
     return len(moved)
 
 
@@ -61,12 +61,12 @@ def _letter_of(message: Message) -> int | None:
     return int(number) if ours else None
 
 
-def _delivery(workshop: Workshop, message: Message) -> Delivery:
+def _delivery(services: Services, message: Message) -> Delivery:
     """Events that are in the inbox after all are duplicates; anything else is a letter."""
-    read = read_message(message, workshop.datasets)
+    read = read_message(message, services.datasets)
     if read.refusal is not None:
         return read
-    known = known_identities(workshop.database, [event.identity for event in read.events])
+    known = known_identities(services.database, [event.identity for event in read.events])
     if len(known) == len(read.events):
         return read
     return Delivery(read.body, refusal=_given_up(message, read), token=read.token)
@@ -83,15 +83,15 @@ def _given_up(message: Message, read: Delivery) -> Refusal:
     return replace(refusal, dataset=read.events[0].dataset, key=read.events[0].key)
 
 
-def _likely_source(workshop: Workshop, dead: Queue) -> str:
+def _likely_source(services: Services, dead: Queue) -> str:
     """SQS names the queue it moved a message from; a message put there by hand goes to the usual one."""
-    sources = [intake.queue.name for intake in workshop.intakes if intake.dead_letters.name == dead.name]
-    return workshop.queue.name if workshop.queue.name in sources else sources[0]
+    sources = [intake.queue.name for intake in services.intakes if intake.dead_letters.name == dead.name]
+    return services.queue.name if services.queue.name in sources else sources[0]
 
 
-def _settled(workshop: Workshop, copies: list[Message]) -> list[Message]:
+def _settled(services: Services, copies: list[Message]) -> list[Message]:
     """Copies of letters that nobody has to look at any more."""
     numbers = {message.receipt: _letter_of(message) for message in copies}
-    states = tables.states_of(workshop.database, [number for number in numbers.values() if number is not None])
+    states = tables.states_of(services.database, [number for number in numbers.values() if number is not None])
     waiting = {number for number, state in states.items() if state in ("open", "redriving")}
     return [message for message in copies if numbers[message.receipt] not in waiting]

@@ -18,7 +18,7 @@ from kfm_pipelines.operations.dead_letters import tables
 from kfm_pipelines.operations.dead_letters.remedies import what_to_fix
 from kfm_pipelines.operations.dead_letters.summary import summary_of
 from kfm_pipelines.operations.dead_letters.tables import Letter
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantined
 from kfm_pipelines.text import one_line, without_places
 
@@ -29,7 +29,7 @@ LETTER = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
 ROOM_FOR_ATTRIBUTES = 8 * 1024
 
 
-def file_letters(workshop: Workshop, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
+def file_letters(services: Services, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
     """Write the records that are missing and forward the letters that are not in the dead-letter queue yet; return what
     could not be done for a letter. One that cannot be filed holds up no other."""
     deadline = time.monotonic() + budget_seconds
@@ -38,12 +38,12 @@ def file_letters(workshop: Workshop, *, budget_seconds: float = BUDGET_SECONDS) 
         (tables.unfiled, _write_record, tables.mark_filed),
         (tables.unforwarded, _forward, tables.mark_forwarded),
     ):
-        for letter in waiting(workshop.database, LETTERS_AT_ONCE):
+        for letter in waiting(services.database, LETTERS_AT_ONCE):
             if time.monotonic() > deadline:
                 break
             with _noting(letter, problems):
-                do(workshop, letter)
-                mark_done(workshop.database, letter)
+                do(services, letter)
+                mark_done(services.database, letter)
     return problems
 
 
@@ -55,7 +55,7 @@ def _noting(letter: Letter, problems: list[str]) -> Iterator[None]:
         problems.append(f"letter {letter.id}: {error}")
 
 
-def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
+def record_of(services: Services, letter: Letter) -> dict[str, Any]:
     """What a reviewer may know of a letter: everything but the raw payload."""
     return {
         "letter": letter.id,
@@ -70,29 +70,29 @@ def record_of(workshop: Workshop, letter: Letter) -> dict[str, Any]:
         "key": letter.key,
         "queue": letter.queue,
         "message_group": letter.message_group,
-        "findings": _findings(workshop, letter),
+        "findings": _findings(services, letter),
         "payload": None if letter.body is None else summary_of(letter.body),
         "lineage": {**letter.lineage, "run": letter.run_id},
-        "cost": _cost(workshop, letter),
+        "cost": _cost(services, letter),
         "opened_at": letter.at.isoformat(),
         "changed_at": letter.changed_at.isoformat(),
         "history": [
             {"at": move["at"].isoformat(), "what": move["what"], **_shown(move["detail"])}
-            for move in tables.history_of(workshop.database, letter.id)[-HISTORY_SHOWN:]
+            for move in tables.history_of(services.database, letter.id)[-HISTORY_SHOWN:]
         ],
     }
 
 
-def _findings(workshop: Workshop, letter: Letter) -> list[dict[str, Any]]:
+def _findings(services: Services, letter: Letter) -> list[dict[str, Any]]:
     """What the gates found in the transaction that failed."""
     txn = letter.lineage.get("txn")
-    return what_to_fix(workshop, letter.key, txn) if letter.key and txn else []
+    return what_to_fix(services, letter.key, txn) if letter.key and txn else []
 
 
-def _cost(workshop: Workshop, letter: Letter) -> dict[str, Any]:
+def _cost(services: Services, letter: Letter) -> dict[str, Any]:
     """Of the attempt that failed, as far as its stages have ended. What is not known is null, and never 0."""
     txn = letter.lineage.get("txn")
-    spent = spent_in_transaction(workshop.database, letter.key, txn) if letter.key and txn else ()
+    spent = spent_in_transaction(services.database, letter.key, txn) if letter.key and txn else ()
     energy = energy_in_all(spent)
     return {
         "wall_seconds": letter.cost.get("seconds"),
@@ -108,35 +108,35 @@ def _shown(detail: Mapping[str, Any]) -> dict[str, Any]:
     return {name: without_places(value) if name == "reason" else value for name, value in detail.items()}
 
 
-def queue_of(workshop: Workshop, letter: Letter) -> Queue:
+def queue_of(services: Services, letter: Letter) -> Queue:
     """Where the letter's message came from, and goes back to."""
-    return next((intake.queue for intake in workshop.intakes if intake.queue.name == letter.queue), workshop.queue)
+    return next((intake.queue for intake in services.intakes if intake.queue.name == letter.queue), services.queue)
 
 
-def dead_letter_queue_of(workshop: Workshop, letter: Letter) -> Queue:
-    source = queue_of(workshop, letter)
-    return next(intake.dead_letters for intake in workshop.intakes if intake.queue.name == source.name)
+def dead_letter_queue_of(services: Services, letter: Letter) -> Queue:
+    source = queue_of(services, letter)
+    return next(intake.dead_letters for intake in services.intakes if intake.queue.name == source.name)
 
 
-def _write_record(workshop: Workshop, letter: Letter) -> None:
-    record = json.dumps(record_of(workshop, letter), indent=2).encode()
-    pipeline = _pipeline(workshop, letter)
-    workshop.store.write(dead_letter(pipeline, letter.at.date(), letter.source), record)
+def _write_record(services: Services, letter: Letter) -> None:
+    record = json.dumps(record_of(services, letter), indent=2).encode()
+    pipeline = _pipeline(services, letter)
+    services.store.write(dead_letter(pipeline, letter.at.date(), letter.source), record)
     if letter.state == "quarantined":
-        workshop.store.write(quarantined(pipeline, letter.at.date(), letter.source), record)
+        services.store.write(quarantined(pipeline, letter.at.date(), letter.source), record)
 
 
-def _pipeline(workshop: Workshop, letter: Letter) -> str:
-    if letter.dataset is None or letter.dataset not in workshop.datasets:
+def _pipeline(services: Services, letter: Letter) -> str:
+    if letter.dataset is None or letter.dataset not in services.datasets:
         return UNROUTED
-    return workshop.datasets[letter.dataset].pipeline
+    return services.datasets[letter.dataset].pipeline
 
 
-def _forward(workshop: Workshop, letter: Letter) -> None:
-    target = dead_letter_queue_of(workshop, letter)
+def _forward(services: Services, letter: Letter) -> None:
+    target = dead_letter_queue_of(services, letter)
     fifo = target.name.endswith(".fifo")
     target.send(
-        _forwarded_body(workshop, letter),
+        _forwarded_body(services, letter),
         _attributes(letter),
         # A group of its own: copies stay, and in the message's own group nothing behind them would ever be seen.
         group=f"letter-{letter.id}" if fifo else None,
@@ -144,11 +144,11 @@ def _forward(workshop: Workshop, letter: Letter) -> None:
     )
 
 
-def _forwarded_body(workshop: Workshop, letter: Letter) -> str:
+def _forwarded_body(services: Services, letter: Letter) -> str:
     """The message itself; the record for a key, and for a message that with its reasons would be too large for SQS."""
     body = letter.body
     if body is None or len(body.encode()) > MAX_BYTES - ROOM_FOR_ATTRIBUTES:
-        return json.dumps({"kfm_letter": record_of(workshop, letter)})
+        return json.dumps({"kfm_letter": record_of(services, letter)})
     return body
 
 

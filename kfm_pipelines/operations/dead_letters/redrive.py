@@ -19,7 +19,7 @@ from kfm_pipelines.operations.dead_letters import redrives
 from kfm_pipelines.operations.dead_letters.export import queue_of
 from kfm_pipelines.operations.dead_letters.redrives import ON_THE_WAY, UNDECIDED, Item
 from kfm_pipelines.operations.dead_letters.tables import Letter, LetterFilter, find_letters, read_letter
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 
 LOOK_EVERY_SECONDS = 0.5
@@ -49,11 +49,11 @@ class Manner:
     pause: Callable[[float], None] = time.sleep
 
 
-def describe(workshop: Workshop, letter: Letter) -> str:
+def describe(services: Services, letter: Letter) -> str:
     """What redriving this letter would do, in one line."""
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
-    queue = queue_of(workshop, letter).name
+    queue = queue_of(services, letter).name
     if obstacle := _obstacle(letter, _marked(letter, f"r{'0' * 12}.{letter.id}")):
         return f"fail, because {obstacle}"
     group = f", group {letter.message_group}" if letter.message_group else ""
@@ -61,84 +61,84 @@ def describe(workshop: Workshop, letter: Letter) -> str:
     return f"send {letter.size} bytes to queue {queue}{group}, attributes: {names}"
 
 
-def begin(workshop: Workshop, wanted: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
+def begin(services: Services, wanted: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
     """Bind the letters to a redrive of their own; its id, or None when no open letter matches. RedriveStopped when a
     dataset among them is killed: nothing would come of it, however long one waits."""
-    _refuse_killed(workshop, find_letters(workshop.database, wanted, limit))
+    _refuse_killed(services, find_letters(services.database, wanted, limit))
     redrive_id = f"r{uuid4().hex[:12]}"
-    bound = redrives.start_redrive(workshop.database, redrive_id, wanted, limit=limit, canary=canary, rate=rate)
+    bound = redrives.start_redrive(services.database, redrive_id, wanted, limit=limit, canary=canary, rate=rate)
     return redrive_id if bound else None
 
 
-def _refuse_killed(workshop: Workshop, found: Sequence[Letter]) -> None:
-    stopped = kill_switch.killed(workshop.database)
+def _refuse_killed(services: Services, found: Sequence[Letter]) -> None:
+    stopped = kill_switch.killed(services.database)
     named = next((letter.dataset for letter in found if letter.dataset in stopped), None)
     if named is not None:
         raise RedriveStopped(f"{stopped[named]}; release it first with `kfm unkill {named}`")
 
 
-def carry_out(workshop: Workshop, redrive_id: str, manner: Manner) -> Progress:
+def carry_out(services: Services, redrive_id: str, manner: Manner) -> Progress:
     """Send what is not sent yet, the canary first. RedriveStopped when the canary fails; ServiceUnavailable when
     nothing was decided in time, after which the same redrive can be carried on."""
-    redrive = redrives.read_redrive(workshop.database, redrive_id)
+    redrive = redrives.read_redrive(services.database, redrive_id)
     if redrive.state != "running":
         raise RedriveStopped(
             f"redrive {redrive_id} has ended: {redrive.state}{f', {redrive.note}' if redrive.note else ''}"
         )
-    items = redrives.items_of(workshop.database, redrive_id)
-    _clear_doubts(workshop, [item for item in items if item.state in ON_THE_WAY], manner)
+    items = redrives.items_of(services.database, redrive_id)
+    _clear_doubts(services, [item for item in items if item.state in ON_THE_WAY], manner)
     first, rest = items[: redrive.canary], items[redrive.canary :]
-    _send(workshop, redrive_id, first, redrive.rate, manner)
-    _await(workshop, redrive_id, first, manner)
-    failures = _failures(workshop, redrive_id, first)
+    _send(services, redrive_id, first, redrive.rate, manner)
+    _await(services, redrive_id, first, manner)
+    failures = _failures(services, redrive_id, first)
     if failures:
-        dropped = redrives.end_redrive(workshop.database, redrive_id, "stopped", f"the canary failed: {failures[0]}")
+        dropped = redrives.end_redrive(services.database, redrive_id, "stopped", f"the canary failed: {failures[0]}")
         raise RedriveStopped(
             f"{len(failures)} of the first {len(first)} failed again, so {dropped} others were not sent: {failures[0]}"
         )
-    _send(workshop, redrive_id, rest, redrive.rate, manner)
-    _await(workshop, redrive_id, rest, manner)
-    redrives.end_redrive(workshop.database, redrive_id, "done", "")
-    return progress_of(workshop, redrive_id)
+    _send(services, redrive_id, rest, redrive.rate, manner)
+    _await(services, redrive_id, rest, manner)
+    redrives.end_redrive(services.database, redrive_id, "done", "")
+    return progress_of(services, redrive_id)
 
 
-def stop(workshop: Workshop, redrive_id: str) -> int:
+def stop(services: Services, redrive_id: str) -> int:
     """Give a redrive up where it is; return how many letters are open again."""
-    redrives.read_redrive(workshop.database, redrive_id)
-    return redrives.stop_redrive(workshop.database, redrive_id)
+    redrives.read_redrive(services.database, redrive_id)
+    return redrives.stop_redrive(services.database, redrive_id)
 
 
-def progress_of(workshop: Workshop, redrive_id: str) -> Progress:
-    states = [state for state, _ in redrives.item_states(workshop.database, redrive_id).values()]
+def progress_of(services: Services, redrive_id: str) -> Progress:
+    states = [state for state, _ in redrives.item_states(services.database, redrive_id).values()]
     waiting = states.count("planned") + states.count("dropped")
     return Progress(len(states), len(states) - waiting, states.count("succeeded"), states.count("failed"))
 
 
-def _send(workshop: Workshop, redrive_id: str, items: Sequence[Item], rate: float, manner: Manner) -> None:
-    states = redrives.item_states(workshop.database, redrive_id)
+def _send(services: Services, redrive_id: str, items: Sequence[Item], rate: float, manner: Manner) -> None:
+    states = redrives.item_states(services.database, redrive_id)
     for item in items:
         if states[item.place][0] == "planned":
-            _send_one(workshop, item)
-            manner.show(progress_of(workshop, redrive_id))
+            _send_one(services, item)
+            manner.show(progress_of(services, redrive_id))
             manner.pause(1 / rate)
 
 
-def _send_one(workshop: Workshop, item: Item) -> None:
+def _send_one(services: Services, item: Item) -> None:
     letter = item.letter
     if letter.body is None:
-        redrives.make_key_due(workshop.database, item.token, str(letter.key))
+        redrives.make_key_due(services.database, item.token, str(letter.key))
         return
-    queue = queue_of(workshop, letter)
+    queue = queue_of(services, letter)
     fifo = queue.name.endswith(".fifo")
     attributes = _marked(letter, item.token)
     if obstacle := _obstacle(letter, attributes):
-        redrives.give_up_item(workshop.database, item.token, obstacle)
+        redrives.give_up_item(services.database, item.token, obstacle)
         return
-    if not redrives.mark(workshop.database, item.token, "sending", only_from=["planned"]):
+    if not redrives.mark(services.database, item.token, "sending", only_from=["planned"]):
         return  # somebody else carries this redrive out as well, and was quicker
     try:
         queue.send(
-            str(read_letter(workshop.database, letter.id).body),
+            str(read_letter(services.database, letter.id).body),
             attributes,
             group=(letter.message_group or "kfm-letters") if fifo else None,
             # Within five minutes of the first sending SQS would drop the same body without a word.
@@ -146,9 +146,9 @@ def _send_one(workshop: Workshop, item: Item) -> None:
             types=letter.attribute_types,
         )
     except Terminal as error:
-        redrives.give_up_item(workshop.database, item.token, str(error))
+        redrives.give_up_item(services.database, item.token, str(error))
         return
-    redrives.mark(workshop.database, item.token, "sent", only_from=["sending"])
+    redrives.mark(services.database, item.token, "sent", only_from=["sending"])
 
 
 def _marked(letter: Letter, token: str) -> Mapping[str, str]:
@@ -168,20 +168,20 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
     return ""
 
 
-def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) -> None:
+def _clear_doubts(services: Services, doubtful: Sequence[Item], manner: Manner) -> None:
     """An item left at `sending` was sent or not, and one left at `sent` may have been lost with its queue. If it is
     there, it is in the queue or has arrived: so empty the queue and look. Only when the queue is empty and it has not
     arrived is it sent again; should it turn up after all, its token shows that it is the same."""
     deadline = time.monotonic() + manner.wait_seconds
     for item in doubtful:
-        queue = queue_of(workshop, item.letter)
+        queue = queue_of(services, item.letter)
         while True:
             depth = queue.depth()
-            drain(workshop, queue, budget_seconds=LONGEST_DRAIN_SECONDS)
+            drain(services, queue, budget_seconds=LONGEST_DRAIN_SECONDS)
             empty = depth.waiting + depth.in_flight == 0
-            if empty and redrives.mark(workshop.database, item.token, "planned", only_from=ON_THE_WAY):
+            if empty and redrives.mark(services.database, item.token, "planned", only_from=ON_THE_WAY):
                 break
-            if _arrived(workshop, item):
+            if _arrived(services, item):
                 break
             if time.monotonic() > deadline:
                 raise ServiceUnavailable(
@@ -191,20 +191,20 @@ def _clear_doubts(workshop: Workshop, doubtful: Sequence[Item], manner: Manner) 
             manner.pause(LOOK_EVERY_SECONDS)
 
 
-def _arrived(workshop: Workshop, item: Item) -> bool:
+def _arrived(services: Services, item: Item) -> bool:
     redrive_id = item.token.rpartition(".")[0]
-    return redrives.item_states(workshop.database, redrive_id)[item.place][0] not in ON_THE_WAY
+    return redrives.item_states(services.database, redrive_id)[item.place][0] not in ON_THE_WAY
 
 
-def _await(workshop: Workshop, redrive_id: str, items: Sequence[Item], manner: Manner) -> None:
+def _await(services: Services, redrive_id: str, items: Sequence[Item], manner: Manner) -> None:
     """Until every one of the items is decided."""
     places = {item.place for item in items}
     deadline = time.monotonic() + manner.wait_seconds
     while True:
         manner.work()
-        redrives.settle_items(workshop.database, redrive_id)
-        states = redrives.item_states(workshop.database, redrive_id)
-        manner.show(progress_of(workshop, redrive_id))
+        redrives.settle_items(services.database, redrive_id)
+        states = redrives.item_states(services.database, redrive_id)
+        manner.show(progress_of(services, redrive_id))
         undecided = [place for place in places if states[place][0] in UNDECIDED]
         if not undecided:
             return
@@ -216,6 +216,6 @@ def _await(workshop: Workshop, redrive_id: str, items: Sequence[Item], manner: M
         manner.pause(LOOK_EVERY_SECONDS)
 
 
-def _failures(workshop: Workshop, redrive_id: str, items: Sequence[Item]) -> list[str]:
-    states = redrives.item_states(workshop.database, redrive_id)
+def _failures(services: Services, redrive_id: str, items: Sequence[Item]) -> list[str]:
+    states = redrives.item_states(services.database, redrive_id)
     return [states[item.place][1] for item in items if states[item.place][0] == "failed"]

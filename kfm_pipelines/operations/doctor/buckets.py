@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from kfm_pipelines.aws.buckets import is_versioned, notifications_of, unannounced
 from kfm_pipelines.aws.provision import store_bucket
 from kfm_pipelines.operations.doctor.finding import FIX, Finding, place_of_site
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 
-def bucket_findings(workshop: Workshop, bucket: str) -> Iterator[Finding]:
+def bucket_findings(services: Services, bucket: str) -> Iterator[Finding]:
     yield _versioned(bucket)
-    topic = place_of_site(workshop).topic(workshop.settings.topic)
+    topic = place_of_site(services).topic(services.settings.topic)
     notifications = notifications_of(bucket)
-    for dataset in workshop.datasets.values():
+    for dataset in services.datasets.values():
         if dataset.input.bucket == bucket:
             missing = unannounced(notifications, topic, dataset.input.prefix)
             yield Finding(
@@ -23,8 +23,8 @@ def bucket_findings(workshop: Workshop, bucket: str) -> Iterator[Finding]:
             )
 
 
-def store_findings(workshop: Workshop) -> Iterator[Finding]:
-    for bucket in store_bucket(workshop.settings):
+def store_findings(services: Services) -> Iterator[Finding]:
+    for bucket in store_bucket(services.settings):
         yield _versioned(bucket)
 
 

@@ -6,60 +6,61 @@ from functools import partial
 
 from kfm_pipelines.care.authorities import Authority
 from kfm_pipelines.care.exemptions import Exemption, exemptions_of
-from kfm_pipelines.care.governance import Governance, Oversight, used_policy
+from kfm_pipelines.care.governance import Governance, Oversight, authorities_of, policy_of, used_policy
 from kfm_pipelines.care.policies import Policy, refuse_if_unsuited
 from kfm_pipelines.care.policy_versions import known_versions, refuse_another_secret, refuse_changed_rules
+from kfm_pipelines.care.secrets import secret_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError, PolicyRefused
 from kfm_pipelines.operations.doctor.finding import Finding
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import is_current
 
 REVIEW_SOON_DAYS = 30
 EXEMPTION_SOON_DAYS = 7
 
 
-def care_looks(workshop: Workshop) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-    recorded = _has_records(workshop)
-    for dataset in workshop.datasets.values():
+def care_looks(services: Services) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
+    recorded = _has_records(services)
+    for dataset in services.datasets.values():
         name = dataset.dataset
-        yield f"policy of {name}", partial(_policy, workshop, dataset)
-        policy = _loaded(workshop, dataset)
+        yield f"policy of {name}", partial(_policy, services, dataset)
+        policy = _loaded(services, dataset)
         if policy is None:
             continue
-        yield f"rules for {name}", partial(_rules, workshop, dataset, policy, recorded=recorded)
-        yield f"authority over {name}", partial(_authority, workshop, dataset, policy)
+        yield f"rules for {name}", partial(_rules, services, dataset, policy, recorded=recorded)
+        yield f"authority over {name}", partial(_authority, services, dataset, policy)
         if policy.key_id is not None:
-            yield f"secret for {name}", partial(_secret, workshop, dataset, policy, recorded=recorded)
-        authority = _known_authority(workshop, policy)
+            yield f"secret for {name}", partial(_secret, services, dataset, policy, recorded=recorded)
+        authority = _known_authority(services, policy)
         if recorded and authority is not None:
-            yield f"exemptions of {name}", partial(_exemptions, workshop, dataset, policy, authority)
+            yield f"exemptions of {name}", partial(_exemptions, services, dataset, policy, authority)
 
 
-def _has_records(workshop: Workshop) -> bool:
+def _has_records(services: Services) -> bool:
     """Without a database or a schema, which others tell about, there is nothing to compare with."""
     try:
-        return is_current(workshop.database)
+        return is_current(services.database)
     except KfmError:
         return False
 
 
-def _loaded(workshop: Workshop, dataset: Dataset) -> Policy | None:
+def _loaded(services: Services, dataset: Dataset) -> Policy | None:
     try:
-        return workshop.policy(dataset)
+        return policy_of(services, dataset)
     except KfmError:
         return None
 
 
-def _known_authority(workshop: Workshop, policy: Policy) -> Authority | None:
+def _known_authority(services: Services, policy: Policy) -> Authority | None:
     try:
-        return workshop.authorities.get(policy.authority)
+        return authorities_of(services).get(policy.authority)
     except KfmError:
         return None
 
 
-def _policy(workshop: Workshop, dataset: Dataset) -> Iterator[Finding]:
-    policy, today = workshop.policy(dataset), workshop.today()
+def _policy(services: Services, dataset: Dataset) -> Iterator[Finding]:
+    policy, today = policy_of(services, dataset), services.today()
     check = f"policy of {dataset.dataset}"
     if today < policy.reviewed_on:
         found = f"{policy.name}, reviewed only on {policy.reviewed_on}"
@@ -74,18 +75,18 @@ def _policy(workshop: Workshop, dataset: Dataset) -> Iterator[Finding]:
     )
 
 
-def _rules(workshop: Workshop, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[Finding]:
+def _rules(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[Finding]:
     refuse_if_unsuited(policy, dataset)
     if recorded:
         used = used_policy(policy, b"")
-        refuse_changed_rules(used, known_versions(workshop.database, used))
+        refuse_changed_rules(used, known_versions(services.database, used))
     found = "nothing is masked" if policy.is_open else "they say what becomes of every column"
     yield Finding(f"rules for {dataset.dataset}", ok=True, found=found)
 
 
-def _authority(workshop: Workshop, dataset: Dataset, policy: Policy) -> Iterator[Finding]:
+def _authority(services: Services, dataset: Dataset, policy: Policy) -> Iterator[Finding]:
     check = f"authority over {dataset.dataset}"
-    authority, today = workshop.authorities.get(policy.authority), workshop.today()
+    authority, today = authorities_of(services).get(policy.authority), services.today()
     if authority is None:
         remedy = f"declare it in resources/authorities/{policy.authority}.yaml, or correct the policy's authority"
         yield Finding(check, ok=False, found=f"nobody declared {policy.authority!r}", remedy=remedy)
@@ -100,19 +101,19 @@ def _authority(workshop: Workshop, dataset: Dataset, policy: Policy) -> Iterator
     )
 
 
-def _secret(workshop: Workshop, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[Finding]:
-    used = used_policy(policy, workshop.care_secret(policy.key_id or ""))
-    known = known_versions(workshop.database, used) if recorded else []
+def _secret(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[Finding]:
+    used = used_policy(policy, secret_of(services, policy.key_id or ""))
+    known = known_versions(services.database, used) if recorded else []
     refuse_another_secret(used, known)
     before = any(one.key_id == policy.key_id for one in known)
     found = f"key {policy.key_id}, {'the one used before' if before else 'not used yet'}"
     yield Finding(f"secret for {dataset.dataset}", ok=True, found=found)
 
 
-def _exemptions(workshop: Workshop, dataset: Dataset, policy: Policy, authority: Authority) -> Iterator[Finding]:
+def _exemptions(services: Services, dataset: Dataset, policy: Policy, authority: Authority) -> Iterator[Finding]:
     """Those that decide about any key; one that a newer one has replaced does not."""
-    given = exemptions_of(workshop.database, dataset.dataset)
-    governance = Governance(Oversight(workshop, dataset, policy, authority), b"", given)
+    given = exemptions_of(services.database, dataset.dataset)
+    governance = Governance(Oversight(services, dataset, policy, authority), b"", given)
     for exemption in given:
         if governance.exemption_of(exemption.key_prefix) is exemption:
             yield _exemption(governance, exemption)
@@ -120,7 +121,7 @@ def _exemptions(workshop: Workshop, dataset: Dataset, policy: Policy, authority:
 
 def _exemption(governance: Governance, exemption: Exemption) -> Finding:
     check = f"exemption {exemption.id} of {exemption.dataset}"
-    soon = _soon(exemption.until, governance.oversight.workshop.today(), EXEMPTION_SOON_DAYS)
+    soon = _soon(exemption.until, governance.oversight.services.today(), EXEMPTION_SOON_DAYS)
     try:
         governance.of(exemption.key_prefix)
     except PolicyRefused as error:

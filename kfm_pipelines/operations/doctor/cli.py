@@ -2,8 +2,8 @@
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.operations.doctor import diagnose
 from kfm_pipelines.services import set_up
 
@@ -13,9 +13,9 @@ from kfm_pipelines.services import set_up
 @json_option
 def doctor(fix: bool, as_json: bool) -> None:
     """Check declarations, database, clock, policies and their secrets, store, buckets, topics and queues."""
-    with opened_workshop(prepared=False) as workshop:
-        fixed = set_up(workshop, cloud=True) if fix else []
-        findings = diagnose(workshop)
+    with opened_services(prepared=False) as services:
+        fixed = set_up(services, cloud=True) if fix else []
+        findings = diagnose(services)
     wrong = [finding for finding in findings if not finding.ok]
     if as_json:
         checks = [{"check": f.check, "ok": f.ok, "found": f.found, "remedy": f.remedy} for f in findings]

@@ -12,47 +12,47 @@ from kfm_pipelines.operations.doctor.queues import queue_findings
 from kfm_pipelines.operations.doctor.surroundings import declarations, postgres, store, switches
 from kfm_pipelines.operations.doctor.topics import subscription_findings, topic_findings
 from kfm_pipelines.operations.doctor.trust import signing_key, software
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 Look = Callable[[], Iterator[Finding]]
 
 
-def diagnose(workshop: Workshop) -> list[Finding]:
-    return [finding for check, look in _looks(workshop) for finding in _looked(check, look)]
+def diagnose(services: Services) -> list[Finding]:
+    return [finding for check, look in _looks(services) for finding in _looked(check, look)]
 
 
-def _wiring(workshop: Workshop) -> Iterator[Finding]:
+def _wiring(services: Services) -> Iterator[Finding]:
     """What is wanted follows from the declarations; where those are wrong, nothing can be said about it."""
-    for check, look in _wiring_looks(workshop):
+    for check, look in _wiring_looks(services):
         yield from _looked(check, look)
 
 
-def _care(workshop: Workshop) -> Iterator[Finding]:
-    for check, look in care_looks(workshop):
+def _care(services: Services) -> Iterator[Finding]:
+    for check, look in care_looks(services):
         yield from _looked(check, look)
 
 
-def _looks(workshop: Workshop) -> Iterator[tuple[str, Look]]:
-    yield "declarations", partial(declarations, workshop)
-    yield "Postgres", partial(postgres, workshop)
-    yield "kill switch", partial(switches, workshop)
-    yield "care", partial(_care, workshop)
-    yield "signing key", partial(signing_key, workshop)
-    yield "list of software", partial(software, workshop)
-    yield "store", partial(store, workshop)
-    yield "store bucket", partial(store_findings, workshop)
-    yield "wiring", partial(_wiring, workshop)
+def _looks(services: Services) -> Iterator[tuple[str, Look]]:
+    yield "declarations", partial(declarations, services)
+    yield "Postgres", partial(postgres, services)
+    yield "kill switch", partial(switches, services)
+    yield "care", partial(_care, services)
+    yield "signing key", partial(signing_key, services)
+    yield "list of software", partial(software, services)
+    yield "store", partial(store, services)
+    yield "store bucket", partial(store_findings, services)
+    yield "wiring", partial(_wiring, services)
 
 
-def _wiring_looks(workshop: Workshop) -> Iterator[tuple[str, Look]]:
-    wanted = wiring(workshop.settings, workshop.datasets)
-    for bucket in sorted({dataset.input.bucket for dataset in workshop.datasets.values()}):
-        yield f"bucket {bucket}", partial(bucket_findings, workshop, bucket)
+def _wiring_looks(services: Services) -> Iterator[tuple[str, Look]]:
+    wanted = wiring(services.settings, services.datasets)
+    for bucket in sorted({dataset.input.bucket for dataset in services.datasets.values()}):
+        yield f"bucket {bucket}", partial(bucket_findings, services, bucket)
     for topic in wanted.topics:
-        yield f"topic {topic.name}", partial(topic_findings, workshop, topic)
+        yield f"topic {topic.name}", partial(topic_findings, services, topic)
     for one in wanted.subscriptions:
         label = f"subscription of {one.queue} to {one.topic}"
-        yield label, partial(subscription_findings, workshop, one)
+        yield label, partial(subscription_findings, services, one)
     for queue in wanted.queues:
         if queue.dead_letters is not None:
             yield f"queue {queue.name}", partial(queue_findings, queue)

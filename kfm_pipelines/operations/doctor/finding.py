@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kfm_pipelines.aws.queue_settings import place_of
 from kfm_pipelines.aws.topology import Place
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 FIX = "run `kfm doctor --fix`, or create it as you create the rest of your infrastructure"
 
@@ -18,9 +18,9 @@ class Finding:
     remedy: str = ""
 
 
-def place_of_site(workshop: Workshop) -> Place:
+def place_of_site(services: Services) -> Place:
     """One missing queue must not make topics and buckets look wrong too."""
-    for intake in workshop.intakes:
+    for intake in services.intakes:
         try:
             return place_of(intake.queue.url)
         except SettingsInvalid:

@@ -7,11 +7,11 @@ from kfm_pipelines.aws.policies import open_statements, with_statement
 from kfm_pipelines.aws.topics import subscription, subscriptions_of, topic_attributes
 from kfm_pipelines.aws.topology import Place, SubscriptionWanted, TopicWanted
 from kfm_pipelines.operations.doctor.finding import FIX, Finding, place_of_site
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 
 
-def topic_findings(workshop: Workshop, wanted: TopicWanted) -> Iterator[Finding]:
-    place = place_of_site(workshop)
+def topic_findings(services: Services, wanted: TopicWanted) -> Iterator[Finding]:
+    place = place_of_site(services)
     attributes = topic_attributes(place.topic(wanted.name))
     if attributes is None:
         yield Finding(f"topic {wanted.name}", ok=False, found="there is none", remedy=FIX)
@@ -20,8 +20,8 @@ def topic_findings(workshop: Workshop, wanted: TopicWanted) -> Iterator[Finding]
     yield _publishers(wanted, place, attributes.get("Policy", ""))
 
 
-def subscription_findings(workshop: Workshop, wanted: SubscriptionWanted) -> Iterator[Finding]:
-    place = place_of_site(workshop)
+def subscription_findings(services: Services, wanted: SubscriptionWanted) -> Iterator[Finding]:
+    place = place_of_site(services)
     label = f"subscription of {wanted.queue} to {wanted.topic}"
     arn = subscriptions_of(place.topic(wanted.topic)).get(place.queue(wanted.queue))
     if arn is None:

@@ -4,19 +4,20 @@ from collections.abc import Iterator
 
 from kfm_pipelines.catalog.trust.environment import sbom, unlisted_software
 from kfm_pipelines.catalog.trust.sbom import names_in
+from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.operations.doctor.finding import Finding
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import default_signing_key
 
 
-def signing_key(workshop: Workshop) -> Iterator[Finding]:
+def signing_key(services: Services) -> Iterator[Finding]:
     """Looking makes none: that is for the first release."""
-    settings = workshop.settings
+    settings = services.settings
     own = settings.signing_key == default_signing_key(settings.home)
     if own and not settings.signing_key.exists():
         found = f"none yet; the first release makes {settings.signing_key}"
     else:
-        found = f"{settings.signing_key}, key {workshop.signer.public.key_id[:16]}"
+        found = f"{settings.signing_key}, key {signer_of(services).public.key_id[:16]}"
     shared = settings.store_url.startswith("s3://")
     yield Finding(
         "signing key",
@@ -26,7 +27,7 @@ def signing_key(workshop: Workshop) -> Iterator[Finding]:
     )
 
 
-def software(_: Workshop) -> Iterator[Finding]:
+def software(_: Services) -> Iterator[Finding]:
     problems = unlisted_software()
     yield Finding(
         "list of software",

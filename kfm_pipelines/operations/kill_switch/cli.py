@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Words, who_and_why
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.operations.kill_switch import switch
-from kfm_pipelines.services import Workshop, set_up
+from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.state import kill_switch as kills
 
 
@@ -31,9 +31,9 @@ def kill(dataset: str, reason: str, by: str, as_json: bool) -> None:
 
     Events are still recorded; `kfm unkill` lets everything go on that came due meanwhile.
     """
-    with _at_the_switch() as workshop:
-        switch.kill(workshop, dataset, by, reason)
-        keys = dict(_waiting(workshop)).get(dataset, 0)
+    with _at_the_switch() as services:
+        switch.kill(services, dataset, by, reason)
+        keys = dict(_waiting(services)).get(dataset, 0)
     if as_json:
         print_json({"dataset": dataset, "killed": True, "keys_waiting": keys})
     else:
@@ -44,9 +44,9 @@ def kill(dataset: str, reason: str, by: str, as_json: bool) -> None:
 @switch_options
 def unkill(dataset: str, reason: str, by: str, as_json: bool) -> None:
     """Let DATASET go on after `kfm kill`."""
-    with _at_the_switch() as workshop:
-        keys = dict(_waiting(workshop)).get(dataset, 0)
-        was_killed = switch.unkill(workshop, dataset, by, reason)
+    with _at_the_switch() as services:
+        keys = dict(_waiting(services)).get(dataset, 0)
+        was_killed = switch.unkill(services, dataset, by, reason)
     if as_json:
         print_json({"dataset": dataset, "killed": False, "was_killed": was_killed, "keys_due": keys})
     elif was_killed:
@@ -56,12 +56,12 @@ def unkill(dataset: str, reason: str, by: str, as_json: bool) -> None:
 
 
 @contextmanager
-def _at_the_switch() -> Iterator[Workshop]:
+def _at_the_switch() -> Iterator[Services]:
     """Only the database is needed: a wrong declaration or a queue that is away must not keep anybody from this."""
-    with opened_workshop(prepared=False) as workshop:
-        set_up(workshop, cloud=False)
-        yield workshop
+    with opened_services(prepared=False) as services:
+        set_up(services, cloud=False)
+        yield services
 
 
-def _waiting(workshop: Workshop) -> list[tuple[str, int]]:
-    return [(killed.dataset, keys) for killed, keys in kills.waiting(workshop.database)]
+def _waiting(services: Services) -> list[tuple[str, int]]:
+    return [(killed.dataset, keys) for killed, keys in kills.waiting(services.database)]

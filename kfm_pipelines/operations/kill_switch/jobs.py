@@ -6,7 +6,7 @@ from pydantic import Field
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.kill_switch import switch
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 
 FIRST = {PRIORITY_TAG: "100"}
 
@@ -20,18 +20,18 @@ class SwitchMove(dg.Config):
 
 
 @dg.op(description="Sets the switch, then waits for the swaps under way.")
-def set_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, workshop: WorkshopResource) -> None:
+def set_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, services: ServicesResource) -> None:
     try:
-        switch.kill(workshop.open(), config.dataset, config.by, config.reason)
+        switch.kill(services.open(), config.dataset, config.by, config.reason)
     except KfmError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     context.log.info("%s is killed: nothing of it is published until it is released", config.dataset)
 
 
 @dg.op(description="Releases the switch; the next tick asks for runs over what is due.")
-def release_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, workshop: WorkshopResource) -> None:
+def release_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, services: ServicesResource) -> None:
     try:
-        was_killed = switch.unkill(workshop.open(), config.dataset, config.by, config.reason)
+        was_killed = switch.unkill(services.open(), config.dataset, config.by, config.reason)
     except KfmError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     context.log.info("%s %s", config.dataset, "goes on" if was_killed else "was not killed; nothing is changed")

@@ -1,7 +1,7 @@
 """The kill switch as operators use it."""
 
 from kfm_pipelines.errors import DatasetUnknown, SwitchRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.text import one_line, quoted, storable
 
@@ -9,23 +9,23 @@ LONGEST_REASON = 500
 LONGEST_NAME = 100
 
 
-def kill(workshop: Workshop, dataset: str, by: str, reason: str) -> None:
+def kill(services: Services, dataset: str, by: str, reason: str) -> None:
     """When this returns nothing of the dataset is published any more, whatever is under way."""
-    _refuse_unknown(workshop, dataset)
-    kill_switch.kill(workshop.database, dataset, _name(by), _reason(reason))
+    _refuse_unknown(services, dataset)
+    kill_switch.kill(services.database, dataset, _name(by), _reason(reason))
 
 
-def unkill(workshop: Workshop, dataset: str, by: str, reason: str) -> bool:
+def unkill(services: Services, dataset: str, by: str, reason: str) -> bool:
     """Let the dataset go on with all that is due; False when it was not killed."""
-    _refuse_unknown(workshop, dataset)
-    return kill_switch.unkill(workshop.database, dataset, _name(by), _reason(reason))
+    _refuse_unknown(services, dataset)
+    return kill_switch.unkill(services.database, dataset, _name(by), _reason(reason))
 
 
-def _refuse_unknown(workshop: Workshop, dataset: str) -> None:
+def _refuse_unknown(services: Services, dataset: str) -> None:
     """A name that is mistyped would stop nothing. What has keys is known even if the declarations cannot be read."""
-    if kill_switch.is_known(workshop.database, storable(dataset)) or dataset in workshop.datasets:
+    if kill_switch.is_known(services.database, storable(dataset)) or dataset in services.datasets:
         return
-    known = ", ".join(workshop.datasets) or "none"
+    known = ", ".join(services.datasets) or "none"
     raise DatasetUnknown(f"dataset {quoted(dataset)} is not declared and has no keys; declared: {known}")
 
 

@@ -19,7 +19,7 @@ from kfm_pipelines.operations.replay.batches import ReplayBatch
 from kfm_pipelines.operations.replay.gate import ReplayGate, Ruling, Tried
 from kfm_pipelines.operations.replay.plan import changed_since
 from kfm_pipelines.operations.replay.records import settle, write_records
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.keys import keys_in_review
 from kfm_pipelines.state.replays import Replay, Terms
@@ -66,108 +66,108 @@ class Step:
         return self.replay.state != "running"
 
 
-def advance(workshop: Workshop, replay: str, batches: Batches) -> Step | None:
+def advance(services: Services, replay: str, batches: Batches) -> Step | None:
     """One step; None when somebody else is at it."""
-    with replays.driving(workshop.database, replay) as mine:
-        return take_step(workshop, replay, batches) if mine else None
+    with replays.driving(services.database, replay) as mine:
+        return take_step(services, replay, batches) if mine else None
 
 
-def take_step(workshop: Workshop, replay_id: str, batches: Batches) -> Step:
+def take_step(services: Services, replay_id: str, batches: Batches) -> Step:
     """By whoever drives the replay."""
-    replay = replays.read(workshop.database, replay_id)
-    settle(workshop, replay)
-    batch = replay_batches.open_batch(workshop.database, replay.id)
+    replay = replays.read(services.database, replay_id)
+    settle(services, replay)
+    batch = replay_batches.open_batch(services.database, replay.id)
     if replay.state != "running":
-        return _last_words(workshop, replay, batch, batches)
-    if stopped := kill_switch.killed(workshop.database).get(replay.dataset):
-        return _halt(workshop, replay, "paused", f"{stopped}; resume it when that is over")
+        return _last_words(services, replay, batch, batches)
+    if stopped := kill_switch.killed(services.database).get(replay.dataset):
+        return _halt(services, replay, "paused", f"{stopped}; resume it when that is over")
     if batch is None:
-        return _next(workshop, replay, batches)
+        return _next(services, replay, batches)
     if batches.fate(batch) is Fate.UNKNOWN:
-        if note := _hindrance(workshop, replay):
-            return _halt(workshop, replay, "paused", note)
-        _ask(workshop, batch, replay, batches)
-    return _after(workshop, replay, batch, batches)
+        if note := _hindrance(services, replay):
+            return _halt(services, replay, "paused", note)
+        _ask(services, batch, replay, batches)
+    return _after(services, replay, batch, batches)
 
 
-def _after(workshop: Workshop, replay: Replay, batch: ReplayBatch, batches: Batches) -> Step:
+def _after(services: Services, replay: Replay, batch: ReplayBatch, batches: Batches) -> Step:
     """With a batch that was asked for."""
-    now, fate = replays.read(workshop.database, replay.id), batches.fate(batch)
+    now, fate = replays.read(services.database, replay.id), batches.fate(batch)
     if fate is Fate.GOING or (fate is Fate.UNKNOWN and now.state == "running"):
         return Step(now, LOOK_AGAIN_SECONDS)
-    settle(workshop, now)
-    stopped = kill_switch.killed(workshop.database).get(replay.dataset)
+    settle(services, now)
+    stopped = kill_switch.killed(services.database).get(replay.dataset)
     if now.state != "running":
-        return _last_words(workshop, now, batch, batches)
-    replay_batches.end_batch(workshop.database, batch, blameless=stopped is not None or fate is Fate.CALLED_OFF)
+        return _last_words(services, now, batch, batches)
+    replay_batches.end_batch(services.database, batch, blameless=stopped is not None or fate is Fate.CALLED_OFF)
     if fate is Fate.CALLED_OFF:
-        return _halt(workshop, now, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
+        return _halt(services, now, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
     if stopped:
-        return _halt(workshop, now, "paused", f"{stopped}; resume it when that is over")
-    return _next(workshop, now, batches)
+        return _halt(services, now, "paused", f"{stopped}; resume it when that is over")
+    return _next(services, now, batches)
 
 
-def _last_words(workshop: Workshop, replay: Replay, batch: ReplayBatch | None, batches: Batches) -> Step:
+def _last_words(services: Services, replay: Replay, batch: ReplayBatch | None, batches: Batches) -> Step:
     """Of one that is not carried on: what became of its last batch. One that nobody has heard of is kept for when a
     pause is over."""
     if batch is None:
         return Step(replay)
     fate = batches.fate(batch)
     if fate in (Fate.OVER, Fate.CALLED_OFF) or (fate is Fate.UNKNOWN and replay.is_over):
-        settle(workshop, replay)
-        replay_batches.end_batch(workshop.database, batch, blameless=fate is not Fate.OVER)
-        write_records(workshop, replay)
+        settle(services, replay)
+        replay_batches.end_batch(services.database, batch, blameless=fate is not Fate.OVER)
+        write_records(services, replay)
     return Step(replay)
 
 
-def _next(workshop: Workshop, replay: Replay, batches: Batches) -> Step:
-    database, terms = workshop.database, replay.terms
-    ruling = _ruling(workshop, replay)
+def _next(services: Services, replay: Replay, batches: Batches) -> Step:
+    database, terms = services.database, replay.terms
+    ruling = _ruling(services, replay)
     replay_keys.quarantine(database, replay.id, {one.key: one.reason for one in ruling.quarantined}, ITSELF)
     if ruling.stop:
-        return _halt(workshop, replay, "stopped", ruling.stop)
+        return _halt(services, replay, "stopped", ruling.stop)
     counts = replay_keys.count_states(database, replay.id)
     if not counts.get("waiting"):
-        return _halt(workshop, replay, "done", _summary(counts, replay_keys.count_without_data(database, replay.id)))
-    if note := _why_pause(workshop, replay) or _hindrance(workshop, replay):
-        return _halt(workshop, replay, "paused", note)
-    wait = _wait_for_rate(workshop, replay)
+        return _halt(services, replay, "done", _summary(counts, replay_keys.count_without_data(database, replay.id)))
+    if note := _why_pause(services, replay) or _hindrance(services, replay):
+        return _halt(services, replay, "paused", note)
+    wait = _wait_for_rate(services, replay)
     if wait > 0:
         return Step(replay, wait)
     batch = replay_batches.ask_batch(database, replay.id, _batch_size(terms), ITSELF)
     if batch is None:  # other runs hold all that is left, or somebody has moved it
         return Step(replays.read(database, replay.id), LOOK_AGAIN_SECONDS)
-    _ask(workshop, batch, replay, batches)
+    _ask(services, batch, replay, batches)
     return Step(replays.read(database, replay.id))
 
 
-def _ask(workshop: Workshop, batch: ReplayBatch, replay: Replay, batches: Batches) -> None:
-    batches.ask(workshop.datasets[replay.dataset], batch)
-    if replays.read(workshop.database, replay.id).state == "cancelled":  # after the batch was written down
+def _ask(services: Services, batch: ReplayBatch, replay: Replay, batches: Batches) -> None:
+    batches.ask(services.datasets[replay.dataset], batch)
+    if replays.read(services.database, replay.id).state == "cancelled":  # after the batch was written down
         batches.call_off(batch)
 
 
-def _why_pause(workshop: Workshop, replay: Replay) -> str | None:
+def _why_pause(services: Services, replay: Replay) -> str | None:
     """It has had its time, or nothing comes of asking again."""
     box = replay.terms.time_box_seconds
-    if box is not None and replays.seconds_since_start(workshop.database, replay.id) >= box:
+    if box is not None and replays.seconds_since_start(services.database, replay.id) >= box:
         return f"its time box of {box:g} s is over"
-    if replay_batches.came_to_nothing(workshop.database, replay.id, MOST_FRUITLESS):
-        return _left_alone(workshop, replay)
+    if replay_batches.came_to_nothing(services.database, replay.id, MOST_FRUITLESS):
+        return _left_alone(services, replay)
     return None
 
 
-def _left_alone(workshop: Workshop, replay: Replay) -> str:
-    waiting = [one.key for one in replay_keys.keys_of(workshop.database, replay.id, states=["waiting"])]
-    in_review = keys_in_review(workshop.database, waiting)
+def _left_alone(services: Services, replay: Replay) -> str:
+    waiting = [one.key for one in replay_keys.keys_of(services.database, replay.id, states=["waiting"])]
+    in_review = keys_in_review(services.database, waiting)
     why = next(iter(in_review.values()), f"their runs say why, the first is that of {waiting[0]}")
     return f"its last {MOST_FRUITLESS} batches ended and none of their keys was worked on; {why}"
 
 
-def _hindrance(workshop: Workshop, replay: Replay) -> str | None:
+def _hindrance(services: Services, replay: Replay) -> str | None:
     """What was agreed to is for one configuration, and it has to be that one until the last batch."""
     try:
-        changed = changed_since(workshop, replay)
+        changed = changed_since(services, replay)
     except DatasetUnknown as error:
         return str(error)
     if not changed:
@@ -175,8 +175,8 @@ def _hindrance(workshop: Workshop, replay: Replay) -> str | None:
     return f"{', '.join(changed)} changed since it was planned; change it back and resume it, or plan it again"
 
 
-def _ruling(workshop: Workshop, replay: Replay) -> Ruling:
-    database, terms = workshop.database, replay.terms
+def _ruling(services: Services, replay: Replay) -> Ruling:
+    database, terms = services.database, replay.terms
     counts = replay_keys.count_states(database, replay.id)
     tried = [
         Tried(one.key, one.attempts, one.outcome is not None, "" if one.outcome else one.why)
@@ -187,14 +187,14 @@ def _ruling(workshop: Workshop, replay: Replay) -> Ruling:
     about = {"kfm.replay_id": replay.id, "kfm.dataset": replay.dataset, "kfm.gate": "replay"}
     with (
         joined(replay_id=replay.id, dataset=replay.dataset),
-        workshop.telemetry.spans.span("replay_gate", about) as span,
+        services.telemetry.spans.span("replay_gate", about) as span,
     ):
         ruling = gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
         if ruling.stop:
             mark_failed(span, "red")
         log.info("gate replay is %s; %d keys are set aside", "red" if ruling.stop else "green", len(ruling.quarantined))
-    workshop.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict="red" if ruling.stop else "green")
-    workshop.telemetry.flush()
+    services.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict="red" if ruling.stop else "green")
+    services.telemetry.flush()
     return ruling
 
 
@@ -203,19 +203,19 @@ def _batch_size(terms: Terms) -> int:
     return terms.batch if terms.rate is None else max(1, min(terms.batch, math.ceil(terms.rate)))
 
 
-def _wait_for_rate(workshop: Workshop, replay: Replay) -> float:
-    last = replay_batches.seconds_since_batch(workshop.database, replay.id)
+def _wait_for_rate(services: Services, replay: Replay) -> float:
+    last = replay_batches.seconds_since_batch(services.database, replay.id)
     if replay.terms.rate is None or last is None:
         return 0.0
     keys, seconds = last
     return max(0.0, keys / replay.terms.rate * 60 - seconds)
 
 
-def _halt(workshop: Workshop, replay: Replay, state: str, note: str) -> Step:
+def _halt(services: Services, replay: Replay, state: str, note: str) -> Step:
     """Its end, or a pause; with what it has cost so far written down first, since afterwards nobody comes by."""
-    write_records(workshop, replay)
-    replays.move(workshop.database, replay.id, state, ITSELF, to=state, only_from=["running"], note=note)
-    return Step(replays.read(workshop.database, replay.id))
+    write_records(services, replay)
+    replays.move(services.database, replay.id, state, ITSELF, to=state, only_from=["running"], note=note)
+    return Step(replays.read(services.database, replay.id))
 
 
 def _summary(counts: dict[str, int], without_data: int) -> str:

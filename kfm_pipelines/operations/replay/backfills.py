@@ -24,9 +24,9 @@ from kfm_pipelines.operations.replay.advance import Fate, Step, advance, take_st
 from kfm_pipelines.operations.replay.batches import ReplayBatch
 from kfm_pipelines.operations.replay.keys import keys_of
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG, DATASET_TAG, REPLAY_TAG
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import replays
 from kfm_pipelines.telemetry.logs.configure import of_error
 
@@ -82,9 +82,9 @@ class InThisProcess:
     """Each batch is a few runs of the dataset's job, here and now. One that is a backfill already stays one, as long as
     there is a daemon that would carry it out."""
 
-    def __init__(self, instance: dg.DagsterInstance, workshop: Workshop, definitions: dg.Definitions) -> None:
+    def __init__(self, instance: dg.DagsterInstance, services: Services, definitions: dg.Definitions) -> None:
         self._instance = instance
-        self._workshop = workshop
+        self._services = services
         self._definitions = definitions
         self._done: set[str] = set()  # what this process has carried out
 
@@ -119,8 +119,8 @@ class InThisProcess:
     def _waited_for_room(self, batch: ReplayBatch, run: PlannedRun) -> bool:
         """False when the replay is not carried on any more. A run that nobody carries out would stand in the way for
         ever, so whoever waits for it looks for such."""
-        while replays.read(self._workshop.database, batch.replay).state == "running":
-            reap(self._instance, self._workshop)
+        while replays.read(self._services.database, batch.replay).state == "running":
+            reap(self._instance, self._services)
             if self._room().fits(run):
                 return True
             time.sleep(1.0)
@@ -139,34 +139,34 @@ class InThisProcess:
 
     def _runs(self, dataset: Dataset, batch: ReplayBatch) -> list[PlannedRun]:
         """Over what has no outcome yet: the batch may have been begun before."""
-        asked = keys_of(self._workshop.database, batch.replay, states=("asked",))
+        asked = keys_of(self._services.database, batch.replay, states=("asked",))
         left = [DueKey(one.key, one.attempts, 0, 0, 0) for one in asked if one.batch == batch.batch]
         partitions = register_partitions(self._instance, dataset, [one.key for one in left])
-        return plan_runs(dataset.dataset, left, partitions, self._workshop.settings.batch_size, dataset.concurrency)
+        return plan_runs(dataset.dataset, left, partitions, self._services.settings.batch_size, dataset.concurrency)
 
     def _room(self) -> Room:
-        room = Room(self._workshop.datasets, slots=1)
+        room = Room(self._services.datasets, slots=1)
         for run in self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
             room.notice(run)
         return room
 
 
 def carry_out_here(
-    workshop: Workshop, replay: str, batches: InThisProcess, on_step: Callable[[Step], None] = lambda _: None
+    services: Services, replay: str, batches: InThisProcess, on_step: Callable[[Step], None] = lambda _: None
 ) -> Step:
     """Carry it on in this process until it is over or paused; nobody else does meanwhile."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        with replays.driving(workshop.database, replay) as mine:
+        with replays.driving(services.database, replay) as mine:
             if mine:
-                return _to_the_end(workshop, replay, batches, on_step)
+                return _to_the_end(services, replay, batches, on_step)
         if time.monotonic() > deadline:
             raise ReplayRefused(f"another process carries out replay {replay}; `kfm replay status {replay}` shows it")
         time.sleep(0.5)
 
 
-def _to_the_end(workshop: Workshop, replay: str, batches: InThisProcess, on_step: Callable[[Step], None]) -> Step:
-    while not (step := take_step(workshop, replay, batches)).is_last:
+def _to_the_end(services: Services, replay: str, batches: InThisProcess, on_step: Callable[[Step], None]) -> Step:
+    while not (step := take_step(services, replay, batches)).is_last:
         on_step(step)
         time.sleep(min(step.again_in, LONGEST_NAP_SECONDS))
     on_step(step)
@@ -195,26 +195,26 @@ def replay_sensor() -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Carries on the replays under way: asks for the next batch as a backfill when the last is over.",
     )
-    def kfm_replays(context: dg.SensorEvaluationContext, workshop: WorkshopResource) -> dg.SkipReason:
+    def kfm_replays(context: dg.SensorEvaluationContext, services: ServicesResource) -> dg.SkipReason:
         repository = context.repository_def
         assert repository is not None  # noqa: S101 - the daemon always gives it
-        return dg.SkipReason(tick(ByDaemon(context.instance, lambda: repository.asset_graph), workshop.open()))
+        return dg.SkipReason(tick(ByDaemon(context.instance, lambda: repository.asset_graph), services.open()))
 
     return kfm_replays
 
 
-def tick(batches: ByDaemon, workshop: Workshop) -> str:
+def tick(batches: ByDaemon, services: Services) -> str:
     """One step of every replay under way, and what came of it; what is wrong with one holds up no other."""
     try:
-        going = replays.under_way(workshop.database)
+        going = replays.under_way(services.database)
     except KfmError as error:
         return str(error)
-    return "; ".join(_told(workshop, one.id, batches) for one in going) or "no replay is under way"
+    return "; ".join(_told(services, one.id, batches) for one in going) or "no replay is under way"
 
 
-def _told(workshop: Workshop, replay: str, batches: ByDaemon) -> str:
+def _told(services: Services, replay: str, batches: ByDaemon) -> str:
     try:
-        step = advance(workshop, replay, batches)
+        step = advance(services, replay, batches)
     except KfmError as error:
         return f"replay {replay}: {error}"
     except Exception as error:  # noqa: BLE001 - what it says may quote data

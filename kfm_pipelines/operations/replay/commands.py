@@ -9,103 +9,103 @@ from kfm_pipelines.operations.replay.advance import ITSELF, Batches
 from kfm_pipelines.operations.replay.first_keys import TriedFirst, try_first
 from kfm_pipelines.operations.replay.plan import changed_since
 from kfm_pipelines.operations.replay.records import write_records
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.replays import Replay, Terms
 
 SHOWN = 3
 
 
-def start(workshop: Workshop, replay_id: str, terms: Terms, actor: str) -> list[TriedFirst]:
+def start(services: Services, replay_id: str, terms: Terms, actor: str) -> list[TriedFirst]:
     """Try the first keys; if they are good the replay is running, otherwise it is stopped and its note says why.
     A replay whose start was interrupted is started again."""
-    with replays.driving(workshop.database, replay_id) as mine:
-        replay = replays.read(workshop.database, replay_id)
+    with replays.driving(services.database, replay_id) as mine:
+        replay = replays.read(services.database, replay_id)
         if not mine:
             raise ReplayRefused(f"another process is at replay {replay.id}; `kfm replay status {replay.id}` shows it")
         if terms.canary < 1:
             raise ReplayRefused("at least one key is tried first")
         if replay.state not in ("planned", "canary"):
             raise _not_in_state(replay, "started")
-        _refuse_if_killed(workshop, replay)
-        refuse_if_changed(workshop, replay)
+        _refuse_if_killed(services, replay)
+        refuse_if_changed(services, replay)
         replays.move(
-            workshop.database, replay.id, "started", actor, to="canary", only_from=["planned", "canary"], terms=terms
+            services.database, replay.id, "started", actor, to="canary", only_from=["planned", "canary"], terms=terms
         )
-        tried = try_first(workshop, replays.read(workshop.database, replay.id))
-        _conclude(workshop, replay, tried)
+        tried = try_first(services, replays.read(services.database, replay.id))
+        _conclude(services, replay, tried)
         return tried
 
 
-def resume(workshop: Workshop, replay_id: str, actor: str, *, here: bool) -> Replay:
+def resume(services: Services, replay_id: str, actor: str, *, here: bool) -> Replay:
     """Go on with a paused replay under its own terms; the time box begins anew."""
-    replay = replays.read(workshop.database, replay_id)
-    _refuse_if_killed(workshop, replay)
-    refuse_if_changed(workshop, replay)
+    replay = replays.read(services.database, replay_id)
+    _refuse_if_killed(services, replay)
+    refuse_if_changed(services, replay)
     terms = replace(replay.terms, here=here)
     if not replays.move(
-        workshop.database, replay.id, "resumed", actor, to="running", only_from=["paused", "running"], terms=terms
+        services.database, replay.id, "resumed", actor, to="running", only_from=["paused", "running"], terms=terms
     ):
-        raise _not_in_state(replays.read(workshop.database, replay_id), "resumed")
-    return replays.read(workshop.database, replay_id)
+        raise _not_in_state(replays.read(services.database, replay_id), "resumed")
+    return replays.read(services.database, replay_id)
 
 
-def pause(workshop: Workshop, replay_id: str, actor: str, note: str = "") -> Replay:
+def pause(services: Services, replay_id: str, actor: str, note: str = "") -> Replay:
     """Ask for no more batches. What was asked for goes on to its end."""
-    replay = replays.read(workshop.database, replay_id)
+    replay = replays.read(services.database, replay_id)
     note = note or f"paused by {actor}"
-    if not replays.move(workshop.database, replay.id, "paused", actor, to="paused", only_from=["running"], note=note):
+    if not replays.move(services.database, replay.id, "paused", actor, to="paused", only_from=["running"], note=note):
         raise _not_in_state(replay, "paused")
-    return _settled(workshop, replay_id)
+    return _settled(services, replay_id)
 
 
-def cancel(workshop: Workshop, replay_id: str, actor: str, batches: Batches) -> Replay:
+def cancel(services: Services, replay_id: str, actor: str, batches: Batches) -> Replay:
     """Give it up for good. What is published stays; what is under way ends; nothing more is asked for."""
-    replay = replays.read(workshop.database, replay_id)
+    replay = replays.read(services.database, replay_id)
     only_from = ["planned", "canary", "running", "paused"]
     note = f"cancelled by {actor}"
     if not replays.move(
-        workshop.database, replay.id, "cancelled", actor, to="cancelled", only_from=only_from, note=note
+        services.database, replay.id, "cancelled", actor, to="cancelled", only_from=only_from, note=note
     ):
         raise _not_in_state(replay, "cancelled")
-    if batch := replay_batches.open_batch(workshop.database, replay.id):
+    if batch := replay_batches.open_batch(services.database, replay.id):
         batches.call_off(batch)
-    return _settled(workshop, replay_id)
+    return _settled(services, replay_id)
 
 
-def _settled(workshop: Workshop, replay_id: str) -> Replay:
+def _settled(services: Services, replay_id: str) -> Replay:
     """As far as it has come; what its last batch still does is settled when that is over."""
-    replay = replays.read(workshop.database, replay_id)
-    keys.settle_keys(workshop.database, replay.id)
-    write_records(workshop, replay)
+    replay = replays.read(services.database, replay_id)
+    keys.settle_keys(services.database, replay.id)
+    write_records(services, replay)
     return replay
 
 
-def refuse_if_changed(workshop: Workshop, replay: Replay) -> None:
+def refuse_if_changed(services: Services, replay: Replay) -> None:
     """The plan was read and agreed to for one configuration."""
-    if changed := changed_since(workshop, replay):
+    if changed := changed_since(services, replay):
         raise ReplayRefused(
             f"replay {replay.id} was planned for another configuration: {', '.join(changed)} changed since; plan it "
             "again"
         )
 
 
-def _conclude(workshop: Workshop, replay: Replay, tried: list[TriedFirst]) -> None:
+def _conclude(services: Services, replay: Replay, tried: list[TriedFirst]) -> None:
     bad = [one for one in tried if one.faults]
     if not tried:
         note, what, to = "none of its keys has an object that counts, so nothing speaks for it", "canary-bad", "stopped"
     elif bad:
         shown = "; ".join(f"{one.key}: {one.faults[0]}" for one in bad[:SHOWN])
         note = f"{len(bad)} of the first {len(tried)} keys are not good: {shown}"
-        write_records(workshop, replay)
+        write_records(services, replay)
         what, to = "canary-bad", "stopped"
     else:
         note, what, to = f"the first {len(tried)} keys are good", "canary-good", "running"
-    replays.move(workshop.database, replay.id, what, ITSELF, to=to, only_from=["canary"], note=note)
+    replays.move(services.database, replay.id, what, ITSELF, to=to, only_from=["canary"], note=note)
 
 
-def _refuse_if_killed(workshop: Workshop, replay: Replay) -> None:
-    if stopped := kill_switch.killed(workshop.database).get(replay.dataset):
+def _refuse_if_killed(services: Services, replay: Replay) -> None:
+    if stopped := kill_switch.killed(services.database).get(replay.dataset):
         raise ReplayRefused(f"{stopped}; nothing of it is replayed before that is over")
 
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
-from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.care.governance import governance_of, policy_of
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
@@ -18,7 +18,7 @@ from kfm_pipelines.errors import ObjectMissing, Terminal
 from kfm_pipelines.operations.canary.shadow_run import Trial, Trying
 from kfm_pipelines.operations.replay.eligible import declaration_that_made, take_inputs
 from kfm_pipelines.operations.replay.keys import KeyState
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.config.key_config import KeyTerms, TermsOfKeys
 from kfm_pipelines.stages.config.snapshot import declaration_of_then
 from kfm_pipelines.stages.publish.read_back import published_data
@@ -88,16 +88,16 @@ class TriedFirst:
     report: dict[str, Any]
 
 
-def try_first(workshop: Workshop, replay: Replay) -> list[TriedFirst]:
+def try_first(services: Services, replay: Replay) -> list[TriedFirst]:
     """Try as many keys as the terms say, or as many as have objects; each result is kept with its key."""
-    forget_canary(workshop.database, replay.id)
-    return list(islice(_tried(workshop, replay), replay.terms.canary))
+    forget_canary(services.database, replay.id)
+    return list(islice(_tried(services, replay), replay.terms.canary))
 
 
-def _tried(workshop: Workshop, replay: Replay) -> Iterator[TriedFirst]:
-    canary = FirstKeys(workshop, replay)
-    for one in in_order_of_evidence(workshop.database, replay.id, replay.terms.canary):
-        with _entered(workshop, replay, one.key):
+def _tried(services: Services, replay: Replay) -> Iterator[TriedFirst]:
+    canary = FirstKeys(services, replay)
+    for one in in_order_of_evidence(services.database, replay.id, replay.terms.canary):
+        with _entered(services, replay, one.key):
             try:
                 trial = canary.trial(one)
             except Terminal as error:  # of its inputs, say: it would stop the key in its run as well
@@ -105,12 +105,12 @@ def _tried(workshop: Workshop, replay: Replay) -> Iterator[TriedFirst]:
         if trial is None:
             continue
         report = trial.as_report()
-        record_canary(workshop.database, replay.id, one.key, report)
+        record_canary(services.database, replay.id, one.key, report)
         yield TriedFirst(one.key, trial.faults, report)
 
 
 @contextmanager
-def _entered(workshop: Workshop, replay: Replay, key: str) -> Iterator[None]:
+def _entered(services: Services, replay: Replay, key: str) -> Iterator[None]:
     """What trying the key costs is entered, whatever comes of it. There is no run: the replay stands for it."""
     meter = Meter()
     try:
@@ -118,25 +118,25 @@ def _entered(workshop: Workshop, replay: Replay, key: str) -> Iterator[None]:
     finally:
         used = {Work(STAGE, key): meter.read()}
         run_id = f"replay-{replay.id}"
-        tell_costs(workshop, enter_used(workshop, run_id, used, dataset=replay.dataset, replay=replay.id))
+        tell_costs(services, enter_used(services, run_id, used, dataset=replay.dataset, replay=replay.id))
 
 
 class FirstKeys:
     """Each under the terms that its run would have."""
 
-    def __init__(self, workshop: Workshop, replay: Replay) -> None:
-        self._workshop = workshop
+    def __init__(self, services: Services, replay: Replay) -> None:
+        self._services = services
         self._replay = replay
-        self._now: Dataset = workshop.datasets[replay.dataset]
-        of_then = partial(declaration_of, workshop.database) if replay.mode == "reproduce" else None
-        self._terms = TermsOfKeys(workshop, self._now, of_then)
+        self._now: Dataset = services.datasets[replay.dataset]
+        of_then = partial(declaration_of, services.database) if replay.mode == "reproduce" else None
+        self._terms = TermsOfKeys(services, self._now, of_then)
 
     def trial(self, one: KeyState) -> Trial | None:
         """None when there is no object to try it with."""
-        prepare_trial(self._workshop.database, self._replay.id, one.key)
-        if self._replay.mode == "reproduce" and (changes := what_changed(self._workshop, one.key)):
+        prepare_trial(self._services.database, self._replay.id, one.key)
+        if self._replay.mode == "reproduce" and (changes := what_changed(self._services, one.key)):
             return Trial((f"it cannot be reproduced: {'; '.join(changes)}",))
-        terms, current = self._terms.of(one.key), current_revision(self._workshop.database, one.source or one.key)
+        terms, current = self._terms.of(one.key), current_revision(self._services.database, one.source or one.key)
         trying = self._trying(self._then(current), terms)
         objects = trying.objects(one.key)
         if not objects:
@@ -149,15 +149,15 @@ class FirstKeys:
 
     def _then(self, current: Revision | None) -> Dataset:
         """The declaration that made what is published, or today's where that was not kept."""
-        digest = declaration_that_made(self._workshop.database, current) if current else None
-        return declaration_of_then(self._workshop, digest) if digest else self._now
+        digest = declaration_that_made(self._services.database, current) if current else None
+        return declaration_of_then(self._services, digest) if digest else self._now
 
     def _trying(self, then: Dataset, terms: KeyTerms) -> Trying:
-        is_open = all(self._workshop.policy(one).is_open and one.review == "none" for one in (then, terms.dataset))
+        is_open = all(policy_of(self._services, one).is_open and one.review == "none" for one in (then, terms.dataset))
         return Trying(
-            workshop=self._workshop,
+            services=self._services,
             dataset=then,
-            governance=governance_of(self._workshop, then),
+            governance=governance_of(self._services, then),
             candidate=terms.dataset,
             tolerance=self._tolerance,
             shadow=f"replay-{self._replay.id}",
@@ -176,7 +176,7 @@ class FirstKeys:
     def _published(self, current: Revision) -> bytes | None:
         """None when the store has lost them: then only their digest is left to compare with."""
         try:
-            return published_data(self._workshop.store, Layout(self._now.pipeline), current)
+            return published_data(self._services.store, Layout(self._now.pipeline), current)
         except ObjectMissing:
             return None
 

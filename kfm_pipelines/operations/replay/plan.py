@@ -10,12 +10,12 @@ from kfm_pipelines.care.governance import governance_of, used_policy
 from kfm_pipelines.catalog.trust.environment import environment_facts
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.estimate import energy_of, load_coefficients
+from kfm_pipelines.energy import estimate as energy_estimate
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.gates.expectations import suite_digest
 from kfm_pipelines.operations.replay.choose import EVERY_KEY, Bounds, Where, choose_again, choose_upgrades
 from kfm_pipelines.operations.replay.eligible import KnownKey, known_keys, make_keys, measured
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
 from kfm_pipelines.stages.config.changes import configuration_changes
 from kfm_pipelines.stages.config.policy_continuity import laxer_policies
@@ -25,9 +25,9 @@ from kfm_pipelines.state.replays import Mode, PlannedKey, PlannedReplay, Replay
 from kfm_pipelines.watermarks.checkpoints import closed_until
 
 
-def frozen_config(workshop: Workshop, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:
+def frozen_config(services: Services, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:
     """`declarations` are the digests of those that made what is to be reproduced."""
-    governance = governance_of(workshop, dataset)
+    governance = governance_of(services, dataset)
     policy, suites = governance.policy, (dataset.quality.suite, dataset.quality.deep_suite)
     software = environment_facts()
     return {
@@ -35,7 +35,7 @@ def frozen_config(workshop: Workshop, dataset: Dataset, mode: Mode, declarations
         "declaration": digest_of(dataset.model_dump(mode="json")),
         "declarations": sorted(set(declarations)),
         "transform": source_digest(dataset.transform),
-        "suites": {name: suite_digest(workshop.settings.resources, name) for name in suites if name},
+        "suites": {name: suite_digest(services.settings.resources, name) for name in suites if name},
         "policy": {
             "name": policy.name,
             "digest": policy.digest,
@@ -52,10 +52,10 @@ def frozen_config(workshop: Workshop, dataset: Dataset, mode: Mode, declarations
     }
 
 
-def changed_since(workshop: Workshop, replay: Replay) -> list[str]:
+def changed_since(services: Services, replay: Replay) -> list[str]:
     """Which parts of the configuration are not what the plan was for, by name."""
-    dataset = workshop.datasets[replay.dataset]
-    now = frozen_config(workshop, dataset, replay.mode, replay.config["declarations"])
+    dataset = services.datasets[replay.dataset]
+    now = frozen_config(services, dataset, replay.mode, replay.config["declarations"])
     return differences(dict(replay.config), now)
 
 
@@ -92,11 +92,11 @@ class Estimate:
         }
 
 
-def estimate(workshop: Workshop, dataset: str, keys: int) -> Estimate:
-    coefficients = load_coefficients(workshop.settings.resources)
-    past = measured(workshop.database, dataset)
+def estimate(services: Services, dataset: str, keys: int) -> Estimate:
+    coefficients = energy_estimate.load_coefficients(services.settings.resources)
+    past = measured(services.database, dataset)
     cpu_seconds = _times(past.usage.cpu_seconds, keys)
-    energy = energy_of(coefficients, past.usage)
+    energy = energy_estimate.estimate(coefficients, past.usage)
     return Estimate(
         keys=keys,
         measured_keys=past.keys,
@@ -157,19 +157,19 @@ class Plan:
         return [one for one in self.keys if one.left_out]
 
 
-def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
+def make_plan(services: Services, wish: Wish, actor: str) -> Plan:
     """Plan it and keep the plan; nothing is asked of anybody. ReplayRefused when there is nothing to replay."""
-    dataset = workshop.datasets[wish.dataset]
+    dataset = services.datasets[wish.dataset]
     if wish.start >= wish.end:
         raise ReplayRefused(f"nothing begins from {wish.start.isoformat()} and before {wish.end.isoformat()}")
-    known = known_keys(workshop.database, wish.dataset, wish.start, wish.end)
+    known = known_keys(services.database, wish.dataset, wish.start, wish.end)
     wanted = [one for one in known if wish.where.holds(one)]
-    keys = _chosen(workshop, dataset, wish, known)
+    keys = _chosen(services, dataset, wish, known)
     going = {one.source or one.key for one in keys if not one.left_out}
     if not going:
         raise ReplayRefused(_nothing(wish, known, wanted, keys))
     declarations = [one.declaration for one in wanted if one.declaration and one.key in going]
-    config = frozen_config(workshop, dataset, wish.mode, declarations if wish.mode == "reproduce" else ())
+    config = frozen_config(services, dataset, wish.mode, declarations if wish.mode == "reproduce" else ())
     plan = Plan(
         id=f"r{uuid4().hex[:8]}",
         dataset=wish.dataset,
@@ -177,28 +177,28 @@ def make_plan(workshop: Workshop, wish: Wish, actor: str) -> Plan:
         keys=tuple(keys),
         config=config,
         config_digest=digest_of(config),
-        estimate=estimate(workshop, wish.dataset, len(going)),
+        estimate=estimate(services, wish.dataset, len(going)),
     )
     new = PlannedReplay(plan.id, plan.dataset, plan.mode, wish.as_document(), config, plan.config_digest)
-    replays.create(workshop.database, new, keys, actor)
+    replays.create(services.database, new, keys, actor)
     return plan
 
 
-def _chosen(workshop: Workshop, dataset: Dataset, wish: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
-    stopped = kill_switch.killed(workshop.database).get(wish.dataset)
-    bounds = Bounds(closed_until(workshop.database, wish.dataset), str(stopped) if stopped else None)
+def _chosen(services: Services, dataset: Dataset, wish: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
+    stopped = kill_switch.killed(services.database).get(wish.dataset)
+    bounds = Bounds(closed_until(services.database, wish.dataset), str(stopped) if stopped else None)
     if wish.mode == "reproduce":
         wanted = [one for one in known if wish.where.holds(one)]
-        return _reproducible(workshop, dataset, choose_again(wanted, bounds))
-    laxer = laxer_policies(workshop, dataset, [one.key for one in known])
+        return _reproducible(services, dataset, choose_again(wanted, bounds))
+    laxer = laxer_policies(services, dataset, [one.key for one in known])
     chosen, new = choose_upgrades(dataset, known, wish.where, replace(bounds, laxer=laxer))
-    make_keys(workshop.database, wish.dataset, new)
+    make_keys(services.database, wish.dataset, new)
     return chosen
 
 
-def _reproducible(workshop: Workshop, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
+def _reproducible(services: Services, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
     """Without those whose configuration has changed since: they could not come out the same."""
-    changes = configuration_changes(workshop, dataset, [one.key for one in keys if not one.left_out])
+    changes = configuration_changes(services, dataset, [one.key for one in keys if not one.left_out])
     return [
         replace(one, left_out=True, why=f"cannot be reproduced: {'; '.join(changes[one.key])}")
         if changes.get(one.key)

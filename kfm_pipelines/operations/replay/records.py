@@ -6,7 +6,7 @@ from typing import Any
 
 from kfm_pipelines.energy.ledger import Spent, cpu_seconds_in_all, energy_in_all, spent_by_key
 from kfm_pipelines.operations.replay.keys import KeyState, failures_of, keys_of, record_telemetry, settle_keys
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.stores.layout import replay_records
 
@@ -14,21 +14,21 @@ SHOWN = 3
 TOLD = ("done", "quarantined", "asked", "waiting")
 
 
-def settle(workshop: Workshop, replay: Replay) -> None:
+def settle(services: Services, replay: Replay) -> None:
     """Give the keys what the log has for them. Of a replay that is not carried on nobody else writes it down."""
-    if settle_keys(workshop.database, replay.id) and replay.state != "running":
-        write_records(workshop, replay)
+    if settle_keys(services.database, replay.id) and replay.state != "running":
+        write_records(services, replay)
 
 
-def write_records(workshop: Workshop, replay: Replay) -> None:
+def write_records(services: Services, replay: Replay) -> None:
     """Of every key that was tried; written anew whenever a replay ends or pauses."""
-    spent = spent_by_key(workshop.database, replay.id)
-    failures = failures_of(workshop.database, replay.id)
-    tried = [one for one in keys_of(workshop.database, replay.id, states=TOLD) if one.batch is not None or one.canary]
+    spent = spent_by_key(services.database, replay.id)
+    failures = failures_of(services.database, replay.id)
+    tried = [one for one in keys_of(services.database, replay.id, states=TOLD) if one.batch is not None or one.canary]
     records = {one.key: _record(replay, one, failures.get(one.key), spent.get(one.key, ())) for one in tried}
-    record_telemetry(workshop.database, replay.id, records)
+    record_telemetry(services.database, replay.id, records)
     lines = [json.dumps(record, sort_keys=True) + "\n" for record in records.values()]
-    workshop.store.write(replay_records(replay.id), "".join(lines).encode())
+    services.store.write(replay_records(replay.id), "".join(lines).encode())
 
 
 def _record(replay: Replay, one: KeyState, failure: str | None, spent: Sequence[Spent]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kfm_pipelines.events import IngestEvent, fold, key_of, window_of
 from kfm_pipelines.inbox.register import register
 from kfm_pipelines.operations.replay.bucket_listing import listed_objects
 from kfm_pipelines.operations.replay.eligible import NewKey, make_keys
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
 
@@ -29,23 +29,23 @@ class Registered:
     new_keys: int
 
 
-def register_windows(workshop: Workshop, dataset: Dataset, start: datetime, end: datetime, actor: str) -> Registered:
+def register_windows(services: Services, dataset: Dataset, start: datetime, end: datetime, actor: str) -> Registered:
     """Every window that begins in [start, end) gets a key, also one without an object. The bucket is listed once. Who
     did this is in the audit before it is done, whatever becomes of the plan."""
     windows = list(_windows(dataset, start, end))
-    _note(workshop, dataset, windows, actor)
-    found = [one for one in _listed(workshop, dataset) if start <= one[0].window_start < end]
-    new_keys = make_keys(workshop.database, dataset.dataset, windows)
-    events = register(workshop.database, workshop.datasets, found, actor) if found else 0
+    _note(services, dataset, windows, actor)
+    found = [one for one in _listed(services, dataset) if start <= one[0].window_start < end]
+    new_keys = make_keys(services.database, dataset.dataset, windows)
+    events = register(services.database, services.datasets, found, actor) if found else 0
     return Registered(len(found), events, tuple(sorted(one.key for one in windows)), new_keys)
 
 
-def _note(workshop: Workshop, dataset: Dataset, windows: Sequence[NewKey], actor: str) -> None:
+def _note(services: Services, dataset: Dataset, windows: Sequence[NewKey], actor: str) -> None:
     detail: dict[str, object] = {"windows": len(windows)}
     if windows:
         detail |= {"from": windows[0].window_start.isoformat(), "to": windows[-1].window_end.isoformat()}
     entry = AuditEntry(Action.WINDOWS_REGISTERED, actor, dataset.dataset, dataset.policy, detail=detail)
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         audit.record(connection, entry)
 
 
@@ -69,11 +69,11 @@ def _windows_between(dataset: Dataset, start: datetime, end: datetime) -> Iterat
         window = window_of(window.end, dataset.key.window)
 
 
-def _listed(workshop: Workshop, dataset: Dataset) -> Iterator[tuple[IngestEvent, str]]:
+def _listed(services: Services, dataset: Dataset) -> Iterator[tuple[IngestEvent, str]]:
     """The objects that a notification would make events of, each with what is archived in its place."""
     for notice in listed_objects(dataset.input.bucket, dataset.input.prefix):
         try:
-            event = fold(notice, workshop.datasets)
+            event = fold(notice, services.datasets)
         except MessageRefused:  # as its notification would be, but nobody has sent one
             continue
         said = {

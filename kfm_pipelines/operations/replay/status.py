@@ -8,7 +8,7 @@ from kfm_pipelines.energy.ledger import cpu_seconds_in_all, spent_in_replay
 from kfm_pipelines.operations.replay import batches
 from kfm_pipelines.operations.replay import keys as replay_keys
 from kfm_pipelines.operations.replay.records import settle
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Replay
 
@@ -51,27 +51,27 @@ class Standing:
         }
 
 
-def standing_of(workshop: Workshop, replay_id: str) -> Standing:
+def standing_of(services: Services, replay_id: str) -> Standing:
     """As it is now: what the log says of its keys counts, also when nobody carries it on."""
-    replay = replays.read(workshop.database, replay_id)
-    if not replay.is_over or batches.open_batch(workshop.database, replay_id):
-        settle(workshop, replay)
+    replay = replays.read(services.database, replay_id)
+    if not replay.is_over or batches.open_batch(services.database, replay_id):
+        settle(services, replay)
     return Standing(
         replay,
-        replay_keys.count_states(workshop.database, replay_id),
-        replay_keys.count_outcomes(workshop.database, replay_id),
-        replay_keys.count_without_data(workshop.database, replay_id),
+        replay_keys.count_states(services.database, replay_id),
+        replay_keys.count_outcomes(services.database, replay_id),
+        replay_keys.count_without_data(services.database, replay_id),
     )
 
 
-def details_of(workshop: Workshop, replay_id: str) -> dict[str, Any]:
+def details_of(services: Services, replay_id: str) -> dict[str, Any]:
     """Its batches, its log, what is in quarantine, what the first keys came to, and what it has cost."""
-    keys = replay_keys.keys_of(workshop.database, replay_id)
-    spent = spent_in_replay(workshop.database, replay_id)
+    keys = replay_keys.keys_of(services.database, replay_id)
+    spent = spent_in_replay(services.database, replay_id)
     estimated = next((one.energy for one in spent if one.energy.method == "estimated"), UNKNOWN)
     return {
         "canary": [{"key": one.key, **(one.comparison or {})} for one in keys if one.canary],
-        "batches": batches.batches_of(workshop.database, replay_id),
+        "batches": batches.batches_of(services.database, replay_id),
         "quarantined": [
             {"key": one.key, "attempts": one.attempts, "reason": one.why} for one in keys if one.state == "quarantined"
         ],
@@ -79,5 +79,5 @@ def details_of(workshop: Workshop, replay_id: str) -> dict[str, Any]:
         "energy_ws_estimated": estimated.watt_seconds,
         "carbon_grams_estimated": estimated.carbon_grams,
         "energy": [asdict(one.energy) for one in spent],
-        "moves": replays.moves_of(workshop.database, replay_id),
+        "moves": replays.moves_of(services.database, replay_id),
     }

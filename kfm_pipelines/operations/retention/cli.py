@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.operations.retention.gc import Collected, Garbage, find_garbage, sweep
 
 
@@ -18,9 +18,9 @@ def gc(dry_run: bool, as_json: bool) -> None:
     An object goes when no Item, current or older, names it and no publication under way owns it. Publications may go
     on meanwhile. Exits with 1 when a document of the catalog cannot be read: then no object is removed.
     """
-    with opened_workshop() as workshop:
-        found = find_garbage(workshop)
-        outcome = found if dry_run else sweep(workshop, found)
+    with opened_services() as services:
+        found = find_garbage(services)
+        outcome = found if dry_run else sweep(services, found)
     if as_json:
         print_json(_document(outcome))
     else:

@@ -21,7 +21,7 @@ from kfm_pipelines.catalog.facts import MANIFEST
 from kfm_pipelines.catalog.trust.environment import environment_facts
 from kfm_pipelines.declarations.dataset import pipeline_of
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.gc_roots import (
     Holding,
     collecting,
@@ -60,31 +60,31 @@ class Collected:
     refused: str | None
 
 
-def collect_garbage(workshop: Workshop) -> Collected:
-    return sweep(workshop, find_garbage(workshop))
+def collect_garbage(services: Services) -> Collected:
+    return sweep(services, find_garbage(services))
 
 
-def find_garbage(workshop: Workshop) -> Garbage:
-    with workshop.database.transaction() as connection:
+def find_garbage(services: Services) -> Garbage:
+    with services.database.transaction() as connection:
         since = margin_before_now(connection)
         held = holdings(connection)
-    folders = tuple(sorted(folder.path for folder in _idle_folders(workshop)))
+    folders = tuple(sorted(folder.path for folder in _idle_folders(services)))
     try:
-        objects = _unreferenced(workshop.store, held)
+        objects = _unreferenced(services.store, held)
     except IntegrityBroken as error:
         return Garbage((), folders, str(error), since)
     return Garbage(objects, folders, None, since)
 
 
-def sweep(workshop: Workshop, garbage: Garbage) -> Collected:
+def sweep(services: Services, garbage: Garbage) -> Collected:
     # Their transactions are over, and what is over does not begin again: nobody has to be held off.
     for folder in garbage.folders:
-        workshop.store.remove(folder)
+        services.store.remove(folder)
     waiting = deque(garbage.objects)
     removed: list[str] = []
     refusals = 0
     while waiting and refusals < REFUSALS_IN_A_ROW:
-        gone = _sweep_some(workshop, waiting, garbage.since)
+        gone = _sweep_some(services, waiting, garbage.since)
         refusals = refusals + 1 if gone is None else 0
         removed += gone or []
         if waiting:
@@ -92,10 +92,10 @@ def sweep(workshop: Workshop, garbage: Garbage) -> Collected:
     return Collected(tuple(removed), garbage.folders, len(waiting), garbage.refused)
 
 
-def _sweep_some(workshop: Workshop, waiting: deque[str], since: datetime) -> list[str] | None:
+def _sweep_some(services: Services, waiting: deque[str], since: datetime) -> list[str] | None:
     """Remove as many as there is time for; None when publications go on all the time."""
     removed: list[str] = []
-    with collecting(workshop.database) as connection:
+    with collecting(services.database) as connection:
         if connection is None:
             return None
         kept = {digest for one in holdings(connection, since=since) for digest in one.digests}
@@ -104,7 +104,7 @@ def _sweep_some(workshop: Workshop, waiting: deque[str], since: datetime) -> lis
             path = waiting.popleft()
             if digest_of(path) not in kept:
                 connection.execute("SELECT")  # as long as the database answers, nobody publishes
-                workshop.store.discard(path)
+                services.store.discard(path)
                 removed.append(path)
     return removed
 
@@ -160,13 +160,13 @@ def _sbom_of(data: bytes) -> set[str]:
     return {manifest["environment"]["sbom"]["sha256"]}
 
 
-def _idle_folders(workshop: Workshop) -> set[WorkFolder]:
+def _idle_folders(services: Services) -> set[WorkFolder]:
     """Work folders of transactions that are over. Of a key or an epoch that the database has never heard of nobody can
     say so."""
-    paths = [path for tier in TIERS for path in workshop.store.paths(tier)]
+    paths = [path for tier in TIERS for path in services.store.paths(tier)]
     found = {folder for folder in map(work_folder, paths) if folder is not None}
     # Asked after the folders were found: one that is there was begun before this.
-    alive, epochs = _work_going_on(workshop.database)
+    alive, epochs = _work_going_on(services.database)
     return {one for one in found if one.txn <= epochs.get(one.key, 0) and (one.key, one.txn) not in alive}
 
 

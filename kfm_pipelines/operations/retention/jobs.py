@@ -4,7 +4,7 @@ import dagster as dg
 
 from kfm_pipelines.operations.retention.gc import collect_garbage
 from kfm_pipelines.operations.retention.purge import purge
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.schedule import schedule
 
 
@@ -13,8 +13,8 @@ from kfm_pipelines.orchestration.schedule import schedule
     "tables that were kept long enough, shadow files that nobody compares any more, old findings and reports.",
     out=dg.Out(dg.Nothing),
 )
-def purge_what_is_past(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
-    purged = purge(workshop.open())
+def purge_what_is_past(context: dg.OpExecutionContext, services: ServicesResource) -> None:
+    purged = purge(services.open())
     context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
     context.log.info("%d refused tables and %d shadow files removed", purged.red, purged.shadows)
     context.log.info("%d findings and %d validation reports forgotten", purged.findings, purged.reports)
@@ -25,8 +25,8 @@ def purge_what_is_past(context: dg.OpExecutionContext, workshop: WorkshopResourc
     description="Removes objects that no Item refers to and no publication owns, and work folders of transactions that "
     "are over. Fails when a document of the catalog cannot be read: then nobody knows what it refers to.",
 )
-def collect_what_is_nobodys(context: dg.OpExecutionContext, workshop: WorkshopResource) -> None:
-    collected = collect_garbage(workshop.open())
+def collect_what_is_nobodys(context: dg.OpExecutionContext, services: ServicesResource) -> None:
+    collected = collect_garbage(services.open())
     context.log.info("%d objects and %d work folders removed", len(collected.objects), len(collected.folders))
     if collected.left:
         context.log.warning("%d objects left: publications went on all the time", collected.left)

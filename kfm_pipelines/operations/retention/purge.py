@@ -14,7 +14,7 @@ from kfm_pipelines.declarations.dataset import pipeline_of
 from kfm_pipelines.events import replaceable
 from kfm_pipelines.operations.canary.shadow_store import purge_shadows
 from kfm_pipelines.operations.retention.tables import forget_findings, note_reports_purged, past_verdicts
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.validate.quarantine import remove_outdated
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
@@ -36,73 +36,73 @@ class Purged:
     reports: int
 
 
-def purge(workshop: Workshop) -> Purged:
+def purge(services: Services) -> Purged:
     return Purged(
-        events=_purge_events(workshop),
-        payloads=_purge_payloads(workshop),
-        red=remove_outdated(workshop),
-        shadows=purge_shadows(workshop),
-        findings=forget_findings(workshop.database, days=workshop.settings.findings_days, limit=FINDINGS_AT_ONCE),
-        reports=purge_reports(workshop),
+        events=_purge_events(services),
+        payloads=_purge_payloads(services),
+        red=remove_outdated(services),
+        shadows=purge_shadows(services),
+        findings=forget_findings(services.database, days=services.settings.findings_days, limit=FINDINGS_AT_ONCE),
+        reports=purge_reports(services),
     )
 
 
-def _purge_events(workshop: Workshop) -> int:
-    return sum(_purge_key(workshop, key) for key in _keys(workshop))
+def _purge_events(services: Services) -> int:
+    return sum(_purge_key(services, key) for key in _keys(services))
 
 
-def _keys(workshop: Workshop) -> Iterator[str]:
+def _keys(services: Services) -> Iterator[str]:
     """Every key with an old event and with two about one object, page by page in the order of keys."""
     page = [""]
     while page:
-        rows = workshop.database.fetch(
+        rows = services.database.fetch(
             """
             SELECT key FROM kfm.inbox WHERE key > %(after)s GROUP BY key
             HAVING count(*) > count(DISTINCT asset_uri)
                AND min(received_at) < clock_timestamp() - make_interval(days => %(days)s)
             ORDER BY key LIMIT %(limit)s
             """,
-            {"after": page[-1], "days": workshop.settings.inbox_days, "limit": KEYS_AT_ONCE},
+            {"after": page[-1], "days": services.settings.inbox_days, "limit": KEYS_AT_ONCE},
         )
         page = [row["key"] for row in rows]
         yield from page
 
 
-def _purge_key(workshop: Workshop, key: str) -> int:
-    with workshop.database.transaction() as connection:
+def _purge_key(services: Services, key: str) -> int:
+    with services.database.transaction() as connection:
         connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": key})
         own = [event for event in events_of(connection, key) if event.key == key]
-        held_one_day = may_be_held(connection, workshop.datasets, key)
+        held_one_day = may_be_held(connection, services.datasets, key)
         past = connection.execute(
             """
             SELECT identity FROM kfm.inbox WHERE identity = ANY(%(replaceable)s) AND state = 'succeeded'
               AND archived_at IS NOT NULL AND received_at < clock_timestamp() - make_interval(days => %(days)s)
             """,
-            {"replaceable": list(replaceable(own, held_one_day)), "days": workshop.settings.inbox_days},
+            {"replaceable": list(replaceable(own, held_one_day)), "days": services.settings.inbox_days},
         ).fetchall()
         identities = {"identities": [row["identity"] for row in past]}
         connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s)", identities)
         return connection.execute("DELETE FROM kfm.inbox WHERE identity = ANY(%(identities)s)", identities).rowcount
 
 
-def _purge_payloads(workshop: Workshop) -> int:
+def _purge_payloads(services: Services) -> int:
     """The last so many closed letters keep their message; of older ones the record stays. Quarantine keeps all."""
-    return workshop.database.execute(
+    return services.database.execute(
         """
         UPDATE kfm.dead_letters SET body = '' WHERE body <> '' AND id IN (
             SELECT id FROM kfm.dead_letters WHERE state = 'closed' AND body <> '' ORDER BY id DESC OFFSET %(kept)s)
         """,
-        {"kept": workshop.settings.payloads_kept},
+        {"kept": services.settings.payloads_kept},
     )
 
 
-def purge_reports(workshop: Workshop) -> int:
+def purge_reports(services: Services) -> int:
     """Remove the reports of transactions that were judged long ago, also of datasets that are declared no more; how
     many. The verdicts themselves stay on record."""
-    past = past_verdicts(workshop.database, days=workshop.settings.findings_days, limit=VERDICTS_AT_ONCE)
+    past = past_verdicts(services.database, days=services.settings.findings_days, limit=VERDICTS_AT_ONCE)
     reports = {Layout(pipeline_of(one.dataset)).validation_report(one.key, one.txn) for one in past}
     for path in sorted(reports):
-        workshop.store.discard(path)
+        services.store.discard(path)
     if past:
-        note_reports_purged(workshop.database, past[-1].at)
+        note_reports_purged(services.database, past[-1].at)
     return len(reports)

@@ -6,17 +6,17 @@ from uuid import uuid4
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.findings import show_finding
 from kfm_pipelines.console.options import Words
 from kfm_pipelines.console.output import console, json_option, print_json, progress, shown_time
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.operations.scans import tables
 from kfm_pipelines.operations.scans.nightly import KEYS_AT_ONCE, Scanned, nightly_scan
 from kfm_pipelines.operations.scans.weekly import deep_scan
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.verdicts import latest_findings
 
 SHOWN = 200
@@ -47,12 +47,12 @@ def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) 
     if deep and full:
         raise click.UsageError("--full is about single keys; --deep takes the newest of them anyway")
     run_id = f"cli-{uuid4()}"
-    with opened_workshop() as workshop:
-        chosen = [workshop.datasets[dataset]] if dataset else list(workshop.datasets.values())
+    with opened_services() as services:
+        chosen = [services.datasets[dataset]] if dataset else list(services.datasets.values())
         if deep:
-            scanned = [_deep(workshop, one, run_id, quiet=as_json) for one in chosen]
+            scanned = [_deep(services, one, run_id, quiet=as_json) for one in chosen]
         else:
-            scanned = [_nightly(workshop, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
+            scanned = [_nightly(services, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
     if as_json:
         print_json({"run": run_id, "datasets": [_document(one) for one in scanned]})
     else:
@@ -75,11 +75,11 @@ def findings(
     """List what gates and scans found, the newest first: of one DATASET, of one key, or of all."""
     if key is not None:
         CanonicalKey.parse(key)
-    with opened_workshop() as workshop:
+    with opened_services() as services:
         if dataset is not None:
-            dataset = workshop.datasets[dataset].dataset
+            dataset = services.datasets[dataset].dataset
         found = latest_findings(
-            workshop.database, dataset=dataset, key=key, run_id=run_id, severity=severity, limit=limit
+            services.database, dataset=dataset, key=key, run_id=run_id, severity=severity, limit=limit
         )
     rows = [{**asdict(one), "fix": remedy_of(one.gate, one.rule)} for one in found]
     if as_json:
@@ -90,15 +90,15 @@ def findings(
     console.print(f"{len(rows)} findings")
 
 
-def _nightly(workshop: Workshop, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool) -> Scanned:
-    due = tables.due(workshop.database, dataset.dataset, full=full, limit=limit)
+def _nightly(services: Services, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool) -> Scanned:
+    due = tables.due(services.database, dataset.dataset, full=full, limit=limit)
     with progress(f"{dataset.dataset}: keys looked at", len(due.keys), quiet=quiet) as tell:
-        return nightly_scan(workshop, dataset, run_id, full=full, limit=limit, tell=tell)
+        return nightly_scan(services, dataset, run_id, full=full, limit=limit, tell=tell)
 
 
-def _deep(workshop: Workshop, dataset: Dataset, run_id: str, *, quiet: bool) -> Scanned:
+def _deep(services: Services, dataset: Dataset, run_id: str, *, quiet: bool) -> Scanned:
     with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as tell:
-        return deep_scan(workshop, dataset, run_id, tell=tell)
+        return deep_scan(services, dataset, run_id, tell=tell)
 
 
 def _document(one: Scanned) -> dict[str, Any]:

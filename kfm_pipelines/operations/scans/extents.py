@@ -21,7 +21,7 @@ from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.scans import tables
 from kfm_pipelines.operations.scans.nightly import Found, Scanned, record, under_way
 from kfm_pipelines.operations.scans.tables import Kind
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import verdicts
 from kfm_pipelines.state.revisions import count_change, published_keys
 from kfm_pipelines.stores import Layout
@@ -34,38 +34,38 @@ LONGEST = 200
 Read = Mapping[str, Member | Finding]  # by path: what an Item says, or that it says nothing of use
 
 
-def recompute_extent(workshop: Workshop, dataset: Dataset, run_id: str) -> Scanned:
+def recompute_extent(services: Services, dataset: Dataset, run_id: str) -> Scanned:
     """Compare Items, collection and database; if they differ, tell it and have the collection written anew."""
-    with tables.scanning(workshop.database, Kind.EXTENTS, dataset.dataset) as started_at:
+    with tables.scanning(services.database, Kind.EXTENTS, dataset.dataset) as started_at:
         if started_at is None:
             return under_way(dataset, Kind.EXTENTS)
-        refresh_collection(workshop, dataset)
-        items, wrong = _compared(workshop, dataset, {})
+        refresh_collection(services, dataset)
+        items, wrong = _compared(services, dataset, {})
         if wrong:
             # Something may have been published while we read: then it is in all three now.
-            refresh_collection(workshop, dataset)
-            items, wrong = _compared(workshop, dataset, items)
+            refresh_collection(services, dataset)
+            items, wrong = _compared(services, dataset, items)
         found = tuple(Found(None, GATE, finding) for finding in wrong)
         scanned = Scanned(dataset.dataset, Kind.EXTENTS, len(items), found=found)
-        with workshop.database.transaction() as connection:
+        with services.database.transaction() as connection:
             verdicts.record(connection, run_id, dataset.dataset, None, None, GATE, [asdict(one) for one in wrong])
             record(connection, scanned, run_id, started_at, {})
             if any(finding.rule == DRIFT for finding in wrong):
                 count_every_page(connection, dataset.dataset)
                 count_change(connection, dataset.dataset)
-        refresh_collection(workshop, dataset)
+        refresh_collection(services, dataset)
     return scanned
 
 
-def _compared(workshop: Workshop, dataset: Dataset, before: Read) -> tuple[Read, list[Finding]]:
+def _compared(services: Services, dataset: Dataset, before: Read) -> tuple[Read, list[Finding]]:
     """What the Items say, and what is wrong; `before` is what they said a moment ago."""
     layout = Layout(dataset.pipeline)
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         keys = published_keys(connection, dataset.dataset)
     recorded = {layout.item(k.key): Member(k.key, k.window_start, k.window_end, k.bbox) for k in keys}
     # An Item that says what is recorded has not changed since.
     unchanged = {path: said for path, said in before.items() if said == recorded.get(path)}
-    items = _items(workshop, layout, unchanged)
+    items = _items(services, layout, unchanged)
     members = [said for said in items.values() if isinstance(said, Member)]
     unreadable = [said for said in items.values() if isinstance(said, Finding)]
     if not recorded and not members:
@@ -74,7 +74,7 @@ def _compared(workshop: Workshop, dataset: Dataset, before: Read) -> tuple[Read,
     drift = [
         _drift(subject, true, measured)
         for subject, measured in (
-            ("collection", _collection_extent(workshop, dataset)),
+            ("collection", _collection_extent(services, dataset)),
             ("database", extent_of(dataset, list(recorded.values())) if recorded else None),
         )
         if measured != true
@@ -82,12 +82,12 @@ def _compared(workshop: Workshop, dataset: Dataset, before: Read) -> tuple[Read,
     return items, [*unreadable, *drift]
 
 
-def _items(workshop: Workshop, layout: Layout, known: Read) -> Read:
+def _items(services: Services, layout: Layout, known: Read) -> Read:
     items: dict[str, Member | Finding] = {}
-    for path in workshop.store.paths(layout.items()):
+    for path in services.store.paths(layout.items()):
         if path.endswith(".json"):
             try:
-                items[path] = known.get(path) or _member(json.loads(workshop.store.read(path)))
+                items[path] = known.get(path) or _member(json.loads(services.store.read(path)))
             except ObjectMissing:
                 continue  # it was there a moment ago
             except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
@@ -112,9 +112,9 @@ def _time(text: str) -> datetime:
     return time
 
 
-def _collection_extent(workshop: Workshop, dataset: Dataset) -> object:
+def _collection_extent(services: Services, dataset: Dataset) -> object:
     try:
-        document = json.loads(workshop.store.read(Layout(dataset.pipeline).collection()))
+        document = json.loads(services.store.read(Layout(dataset.pipeline).collection()))
     except (ObjectMissing, ValueError):
         return None
     return document.get("extent") if isinstance(document, dict) else None

@@ -15,9 +15,9 @@ from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.scans.extents import recompute_extent
 from kfm_pipelines.operations.scans.nightly import KEYS_AT_ONCE, Scanned, nightly_scan
 from kfm_pipelines.operations.scans.weekly import WHOLE_REACH, Reach, deep_scan
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.schedule import WhichDatasets, schedule
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.telemetry.logs.frames import trace_of
 
 SHOWN = 50
@@ -38,27 +38,27 @@ class DeepScanConfig(WhichDatasets):
 
 
 @dg.op(description="Whether what is published is still what was published, and would still pass its gates.")
-def scan_published(context: dg.OpExecutionContext, config: QaScanConfig, workshop: WorkshopResource) -> None:
-    def scan(opened: Workshop, dataset: Dataset) -> Scanned:
+def scan_published(context: dg.OpExecutionContext, config: QaScanConfig, services: ServicesResource) -> None:
+    def scan(opened: Services, dataset: Dataset) -> Scanned:
         return nightly_scan(opened, dataset, context.run_id, full=config.full, limit=config.keys)
 
-    _scan_all(context, workshop.open(), config.dataset, scan)
+    _scan_all(context, services.open(), config.dataset, scan)
 
 
 @dg.op(description="The suites of each dataset over many published keys at once; writes the Data Docs.")
-def scan_deeply(context: dg.OpExecutionContext, config: DeepScanConfig, workshop: WorkshopResource) -> None:
-    def scan(opened: Workshop, dataset: Dataset) -> Scanned:
+def scan_deeply(context: dg.OpExecutionContext, config: DeepScanConfig, services: ServicesResource) -> None:
+    def scan(opened: Services, dataset: Dataset) -> Scanned:
         return deep_scan(opened, dataset, context.run_id, Reach(config.days, config.rows))
 
-    _scan_all(context, workshop.open(), config.dataset, scan)
+    _scan_all(context, services.open(), config.dataset, scan)
 
 
 @dg.op(description="Whether each collection says where and when its Items are; one that does not is written anew.")
-def recompute_extents(context: dg.OpExecutionContext, config: WhichDatasets, workshop: WorkshopResource) -> None:
-    def scan(opened: Workshop, dataset: Dataset) -> Scanned:
+def recompute_extents(context: dg.OpExecutionContext, config: WhichDatasets, services: ServicesResource) -> None:
+    def scan(opened: Services, dataset: Dataset) -> Scanned:
         return recompute_extent(opened, dataset, context.run_id)
 
-    _scan_all(context, workshop.open(), config.dataset, scan)
+    _scan_all(context, services.open(), config.dataset, scan)
 
 
 @dg.job(name="kfm_qa_scan", description="Looks at what is published and writes down what is wrong; changes nothing.")
@@ -85,15 +85,15 @@ scan_schedules = (
 
 
 def _scan_all(
-    context: dg.OpExecutionContext, workshop: Workshop, name: str, scan: Callable[[Workshop, Dataset], Scanned]
+    context: dg.OpExecutionContext, services: Services, name: str, scan: Callable[[Services, Dataset], Scanned]
 ) -> None:
     """One dataset after the other; what cannot be scanned is told at the end, after the others."""
-    chosen = [workshop.datasets[name]] if name else list(workshop.datasets.values())
+    chosen = [services.datasets[name]] if name else list(services.datasets.values())
     scanned: list[Scanned] = []
     problems: list[str] = []
     for dataset in chosen:
         try:
-            scanned.append(scan(workshop, dataset))
+            scanned.append(scan(services, dataset))
             context.log.info(str(scanned[-1]))
         except KfmError as error:
             problems.append(f"{dataset.dataset}: {error}")

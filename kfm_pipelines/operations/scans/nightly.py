@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.catalog.collections.refresh import refresh_stale
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import InputUnreadable, KfmError
@@ -22,7 +23,7 @@ from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.scans import tables
 from kfm_pipelines.operations.scans.tables import Kind, Scan
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.publish.read_back import read_published, table_then
 from kfm_pipelines.state import verdicts as findings
@@ -88,7 +89,7 @@ class Scanned:
 
 
 def nightly_scan(
-    workshop: Workshop,
+    services: Services,
     dataset: Dataset,
     run_id: str,
     *,
@@ -98,45 +99,45 @@ def nightly_scan(
 ) -> Scanned:
     """Look at every key that was published since it was looked at last, then at those not looked at for longest, up to
     so many. With `full` all are alike."""
-    with tables.scanning(workshop.database, Kind.NIGHTLY, dataset.dataset) as started_at:
+    with tables.scanning(services.database, Kind.NIGHTLY, dataset.dataset) as started_at:
         if started_at is None:
             return under_way(dataset, Kind.NIGHTLY)
-        due = tables.due(workshop.database, dataset.dataset, full=full, limit=limit)
+        due = tables.due(services.database, dataset.dataset, full=full, limit=limit)
         found: list[Found] = []
         put_off = 0
         for number, key in enumerate(due.keys, start=1):
-            verdicts = look_at(workshop, dataset, run_id, key)
+            verdicts = look_at(services, dataset, run_id, key)
             put_off += verdicts is None
             found += found_in(key, verdicts or ())
             tell(number)
         keys = len(due.keys) - put_off
         scanned = Scanned(dataset.dataset, Kind.NIGHTLY, keys, due.left + put_off, found=tuple(found))
-        with workshop.database.transaction() as connection:
+        with services.database.transaction() as connection:
             record(connection, scanned, run_id, started_at, {"full": full})
             if due.keys:
                 count_change(connection, dataset.dataset)  # the collection says what scans find
-    for problem in refresh_stale(workshop):
+    for problem in refresh_stale(services):
         log.warning("%s; a later run or tick writes it", problem)
     return scanned
 
 
-def look_at(workshop: Workshop, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
+def look_at(services: Services, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
     """Judge what is published of the key and write it down; None when it is just being published, and so for the next
     time. What looks wrong is looked at again: it may have been published while it was read."""
-    revision = current_revision(workshop.database, key)
-    verdicts = _verdicts(workshop, dataset, revision) if revision else ()
+    revision = current_revision(services.database, key)
+    verdicts = _verdicts(services, dataset, revision) if revision else ()
     if not all(verdict.passed for verdict in verdicts):
-        with workshop.database.transaction() as connection:
+        with services.database.transaction() as connection:
             revision = settled_revision(connection, key)
-        verdicts = _verdicts(workshop, dataset, revision) if revision else ()
-        if not all(verdict.passed for verdict in verdicts) and _moves(workshop, key, revision):
+        verdicts = _verdicts(services, dataset, revision) if revision else ()
+        if not all(verdict.passed for verdict in verdicts) and _moves(services, key, revision):
             return None
     if revision is None:
         return None
     found = [(verdict.gate, [asdict(finding) for finding in verdict.findings]) for verdict in verdicts]
     digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
     errors = sum(one.finding.severity is Severity.ERROR for one in found_in(key, verdicts))
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         if tables.looked_at(connection, key, revision.revision, errors, digest):
             for gate, several in found:
                 findings.record(connection, run_id, dataset.dataset, key, None, gate, several)
@@ -180,24 +181,24 @@ def record(
     )
 
 
-def _moves(workshop: Workshop, key: str, revision: Revision | None) -> bool:
+def _moves(services: Services, key: str, revision: Revision | None) -> bool:
     """Whether somebody is publishing the key, or has to finish doing so, or has just done it."""
-    return publish_intent(workshop.database, key) or current_revision(workshop.database, key) != revision
+    return publish_intent(services.database, key) or current_revision(services.database, key) != revision
 
 
-def _verdicts(workshop: Workshop, dataset: Dataset, revision: Revision) -> tuple[Verdict, ...]:
-    subject = read_published(workshop.store, Layout(dataset.pipeline), revision)
+def _verdicts(services: Services, dataset: Dataset, revision: Revision) -> tuple[Verdict, ...]:
+    subject = read_published(services.store, Layout(dataset.pipeline), revision)
     verdict = judge_published_bytes(subject)
     if not subject.is_as_recorded:
         return (verdict,)  # the gates judged other bytes
-    return (verdict, *_table_verdicts(workshop, dataset, subject))
+    return (verdict, *_table_verdicts(services, dataset, subject))
 
 
-def _table_verdicts(workshop: Workshop, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
+def _table_verdicts(services: Services, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
     """A gate that cannot judge is red; the other keys are looked at all the same."""
     key = subject.recorded.key
     try:
-        judged = _table_subject(workshop, dataset, subject)
+        judged = _table_subject(services, dataset, subject)
         return judge_published(judged) if judged else ()
     except InputUnreadable:
         measured = "bytes that cannot be read"
@@ -209,9 +210,9 @@ def _table_verdicts(workshop: Workshop, dataset: Dataset, subject: PublishedSubj
     return (Verdict("published", (error("published-judged", "table", "a verdict of every gate", measured),)),)
 
 
-def _table_subject(workshop: Workshop, dataset: Dataset, subject: PublishedSubject) -> TableSubject | None:
+def _table_subject(services: Services, dataset: Dataset, subject: PublishedSubject) -> TableSubject | None:
     """Without precedents: how much a table may differ from what came before was judged when it was published."""
-    policy = workshop.policy(dataset)
+    policy = policy_of(services, dataset)
     published = table_then(dataset, policy, subject.described)
     if published is None or subject.content is None:
         return None
@@ -222,6 +223,6 @@ def _table_subject(workshop: Workshop, dataset: Dataset, subject: PublishedSubje
         table=read_parquet(subject.content, key),
         data=subject.content,
         content_hash=subject.recorded.content_hash,
-        window=window_of_key(workshop.database, key),
+        window=window_of_key(services.database, key),
         may_show=policy.is_open,
     )

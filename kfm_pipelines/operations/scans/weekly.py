@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
@@ -20,7 +21,7 @@ from kfm_pipelines.operations.scans.data_docs import write_data_docs
 from kfm_pipelines.operations.scans.nightly import Found, Scanned, Tell, found_in, look_at, record, under_way
 from kfm_pipelines.operations.scans.tables import Kind
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.publish.read_back import read_published, table_then
 from kfm_pipelines.state import verdicts
@@ -45,23 +46,23 @@ WHOLE_REACH = Reach()
 
 
 def deep_scan(
-    workshop: Workshop,
+    services: Services,
     dataset: Dataset,
     run_id: str,
     reach: Reach = WHOLE_REACH,
     tell: Tell = lambda _: None,
 ) -> Scanned:
     """Judge the dataset's suites over what is published of it. A dataset without one has nothing to be judged by."""
-    published = published_table(dataset, workshop.policy(dataset))
-    suites = suites_of(workshop.settings.resources, dataset, published)
+    published = published_table(dataset, policy_of(services, dataset))
+    suites = suites_of(services.settings.resources, dataset, published)
     if not suites:
         return Scanned(dataset.dataset, Kind.DEEP, note=f"{dataset.dataset} declares no suite")
-    with scans.scanning(workshop.database, Kind.DEEP, dataset.dataset) as started_at:
+    with scans.scanning(services.database, Kind.DEEP, dataset.dataset) as started_at:
         if started_at is None:
             return under_way(dataset, Kind.DEEP)
-        gathered = _gathered(workshop, dataset, run_id, reach, tell)
-        scanned = _judged(workshop, dataset, suites, gathered, run_id, started_at)
-        with workshop.database.transaction() as connection:
+        gathered = _gathered(services, dataset, run_id, reach, tell)
+        scanned = _judged(services, dataset, suites, gathered, run_id, started_at)
+        with services.database.transaction() as connection:
             found = [asdict(one.finding) for one in scanned.found if one.key is None]
             verdicts.record(connection, run_id, dataset.dataset, None, None, GATE, found)
             rows = gathered.subject.table.num_rows if gathered.subject else 0
@@ -81,10 +82,10 @@ class _Gathered:
     found: tuple[Found, ...]  # about single keys, and written down already
 
 
-def _gathered(workshop: Workshop, dataset: Dataset, run_id: str, reach: Reach, tell: Tell) -> _Gathered:
+def _gathered(services: Services, dataset: Dataset, run_id: str, reach: Reach, tell: Tell) -> _Gathered:
     import pyarrow as pa
 
-    revisions = newest_revisions(workshop.database, dataset.dataset, days=reach.days)
+    revisions = newest_revisions(services.database, dataset.dataset, days=reach.days)
     taken: list[Revision] = []
     tables: list[pa.Table] = []
     found: list[Found] = []
@@ -93,10 +94,10 @@ def _gathered(workshop: Workshop, dataset: Dataset, run_id: str, reach: Reach, t
     for revision in revisions:
         if rows >= reach.rows:
             break
-        published = read_published(workshop.store, Layout(dataset.pipeline), revision)
-        declared = table_then(dataset, workshop.policy(dataset), published.described)
+        published = read_published(services.store, Layout(dataset.pipeline), revision)
+        declared = table_then(dataset, policy_of(services, dataset), published.described)
         if published.content is None or not published.is_as_recorded:
-            found += found_in(revision.key, look_at(workshop, dataset, run_id, revision.key) or ())
+            found += found_in(revision.key, look_at(services, dataset, run_id, revision.key) or ())
         # Masked and exempted keys of one dataset have different columns; the newest key says which are looked at.
         elif declared is not None and shape in (None, declared):
             shape = declared
@@ -105,7 +106,7 @@ def _gathered(workshop: Workshop, dataset: Dataset, run_id: str, reach: Reach, t
             rows += tables[-1].num_rows
         read += 1
         tell(read)
-    subject = None if shape is None else _subject(workshop, dataset, shape, _as_one(tables), taken)
+    subject = None if shape is None else _subject(services, dataset, shape, _as_one(tables), taken)
     return _Gathered(subject, len(taken), len(revisions) - read, read - len(taken), tuple(found))
 
 
@@ -117,9 +118,9 @@ def _as_one(tables: "list[pa.Table]") -> "pa.Table":
 
 
 def _subject(
-    workshop: Workshop, dataset: Dataset, shape: Table, table: "pa.Table", taken: list[Revision]
+    services: Services, dataset: Dataset, shape: Table, table: "pa.Table", taken: list[Revision]
 ) -> TableSubject:
-    windows = [window_of_key(workshop.database, revision.key) for revision in (taken[0], taken[-1])]
+    windows = [window_of_key(services.database, revision.key) for revision in (taken[0], taken[-1])]
     digests = "".join(revision.content_hash for revision in taken)
     return TableSubject(
         dataset=dataset,
@@ -128,12 +129,12 @@ def _subject(
         data=b"",  # there is no one file
         content_hash=hashlib.sha256(digests.encode()).hexdigest(),
         window=(min(start for start, _ in windows), max(end for _, end in windows)),
-        may_show=workshop.policy(dataset).is_open,
+        may_show=policy_of(services, dataset).is_open,
     )
 
 
 def _judged(
-    workshop: Workshop,
+    services: Services,
     dataset: Dataset,
     suites: Mapping[str, Suite],
     gathered: _Gathered,
@@ -154,5 +155,5 @@ def _judged(
     judged = [judge_suite(suite, subject, values=subject.may_show) for suite in suites.values()]
     found = [Found(None, GATE, finding) for one in judged for finding in one.findings]
     results = [one.gx for one in judged if one.gx is not None]
-    first_page = write_data_docs(workshop.store, dataset, results, run_id=run_id, at=started_at)
-    return replace(scanned, found=(*gathered.found, *found), pages=f"{workshop.store.url}/{first_page}")
+    first_page = write_data_docs(services.store, dataset, results, run_id=run_id, at=started_at)
+    return replace(scanned, found=(*gathered.found, *found), pages=f"{services.store.url}/{first_page}")

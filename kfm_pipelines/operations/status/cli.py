@@ -8,9 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.aws.queue import Queue
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.findings import show_findings
 from kfm_pipelines.console.output import console, json_option, print_json, shown_time
+from kfm_pipelines.console.session import opened_services
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.dead_letters.redrives import running_redrives
@@ -25,7 +25,7 @@ from kfm_pipelines.operations.status.tables import (
     queue_totals,
     refused_messages,
 )
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.validate.quarantine import where_kept
 from kfm_pipelines.text import printable
 
@@ -39,8 +39,8 @@ def status(key: str | None, as_json: bool) -> None:
     """Show datasets, queue, inbox, watermarks and dead letters; or the history of one KEY."""
     if key is not None:
         CanonicalKey.parse(key)
-    with opened_workshop() as workshop:
-        document = _whole(workshop) if key is None else _one(workshop, key)
+    with opened_services() as services:
+        document = _whole(services) if key is None else _one(services, key)
     if as_json:
         print_json(document)
     elif key is None:
@@ -49,23 +49,23 @@ def status(key: str | None, as_json: bool) -> None:
         _show_key(document)
 
 
-def _whole(workshop: Workshop) -> dict[str, Any]:
-    known = datasets_overview(workshop.database)
+def _whole(services: Services) -> dict[str, Any]:
+    known = datasets_overview(services.database)
     return {
-        "datasets": {name: known.get(name, nothing_known()) for name in sorted({*workshop.datasets, *known})},
-        "queue": _queue(workshop, workshop.queue),
-        "queues": [_queue(workshop, intake.queue) for intake in workshop.intakes],
-        "refused_messages": refused_messages(workshop.database),
-        "letters": letters_by_class(workshop.database),
-        "redrives": running_redrives(workshop.database),
-        "dead_letter_queues": [_depth(queue) for queue in workshop.dead_letter_queues],
-        "dead_letters": latest_dead_letters(workshop.database, LETTERS_SHOWN),
-        "telemetry": last_hour(workshop.settings.telemetry_folder, datetime.now(UTC)),
+        "datasets": {name: known.get(name, nothing_known()) for name in sorted({*services.datasets, *known})},
+        "queue": _queue(services, services.queue),
+        "queues": [_queue(services, intake.queue) for intake in services.intakes],
+        "refused_messages": refused_messages(services.database),
+        "letters": letters_by_class(services.database),
+        "redrives": running_redrives(services.database),
+        "dead_letter_queues": [_depth(queue) for queue in services.dead_letter_queues],
+        "dead_letters": latest_dead_letters(services.database, LETTERS_SHOWN),
+        "telemetry": last_hour(services.settings.telemetry_folder, datetime.now(UTC)),
     }
 
 
-def _queue(workshop: Workshop, queue: Queue) -> dict[str, Any]:
-    return {**_depth(queue), **queue_totals(workshop.database, queue.name)}
+def _queue(services: Services, queue: Queue) -> dict[str, Any]:
+    return {**_depth(queue), **queue_totals(services.database, queue.name)}
 
 
 def _depth(queue: Queue) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def _depth(queue: Queue) -> dict[str, Any]:
     return {"name": queue.name, "waiting": depth.waiting, "in_flight": depth.in_flight}
 
 
-def _one(workshop: Workshop, key: str) -> dict[str, Any]:
-    history = key_history(workshop.database, key)
+def _one(services: Services, key: str) -> dict[str, Any]:
+    history = key_history(services.database, key)
     if history is None:
         raise KeyInvalid(f"{key}: no event has named this key")
     last = max((transition["txn"] for transition in history["transitions"]), default=0)
-    history["findings"] = what_to_fix(workshop, key, last)
-    history["red_bytes"] = where_kept(workshop, key)
+    history["findings"] = what_to_fix(services, key, last)
+    history["red_bytes"] = where_kept(services, key)
     return history
 
 

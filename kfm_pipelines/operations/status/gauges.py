@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.status import indicators
 from kfm_pipelines.operations.status.objectives import Objectives, lag_target, load_objectives
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.telemetry.best_effort import excused
@@ -25,41 +25,41 @@ LATENCY_WINDOW = timedelta(hours=1)
 DOUBLE_APPLY_WINDOW = timedelta(days=1)
 
 
-def take_vital_signs(workshop: Workshop, *, at_once: bool = False) -> list[str]:
+def take_vital_signs(services: Services, *, at_once: bool = False) -> list[str]:
     """Tell them if it is time again, and have everything written; what could not be read, one sentence each. To be
     called now and then by whoever lives long: a sensor's process, a worker."""
     problems: list[str] = []
-    with excused(workshop.telemetry, "how things stand", "metric"):
-        now, taken = time.monotonic(), workshop.moments.get(MOMENT)
+    with excused(services.telemetry, "how things stand", "metric"):
+        now, taken = time.monotonic(), services.cache.get(MOMENT)
         if taken is None:
-            _begin(workshop)
+            _begin(services)
         if at_once or taken is None or now - taken >= SECONDS_BETWEEN:
-            workshop.moments[MOMENT] = now
-            problems = [*_told(workshop, _of_the_database), *_told(workshop, _of_the_queues)]
-    workshop.telemetry.flush()
+            services.cache[MOMENT] = now
+            problems = [*_told(services, _of_the_database), *_told(services, _of_the_queues)]
+    services.telemetry.flush()
     return problems
 
 
-def _told(workshop: Workshop, part: Callable[[Workshop, Instruments], None]) -> list[str]:
+def _told(services: Services, part: Callable[[Services, Instruments], None]) -> list[str]:
     try:
-        part(workshop, workshop.telemetry.metrics)
+        part(services, services.telemetry.metrics)
     except KfmError as error:
         return [str(error)]
     return []
 
 
-def _begin(workshop: Workshop) -> None:
+def _begin(services: Services) -> None:
     """Every counter is there from the beginning: whoever watches it grow has to see where it began."""
-    metrics = workshop.telemetry.metrics
+    metrics = services.telemetry.metrics
     for name in (
         "event_dedup_hits", "event_dlq_count", "event_success_total", "sqs_fifo.dedupe.collisions_detected",
         "sqs_fifo.producer.violations", "sqs_fifo.dedupe_window_hits",
     ):  # fmt: skip
         metrics.count(name, 0)
-    for intake in workshop.intakes:
+    for intake in services.intakes:
         metrics.count("messages_received_total", 0, queue=intake.queue.name)
         metrics.count("messages_duplicate_total", 0, queue=intake.queue.name)
-    for dataset in workshop.datasets:
+    for dataset in services.datasets:
         metrics.count("retry_exhausted_total", 0, dataset=dataset)
         metrics.count("masking_failures_total", 0, dataset=dataset)
         for outcome in ("APPLIED", "SKIPPED", "FAILED"):
@@ -69,41 +69,41 @@ def _begin(workshop: Workshop) -> None:
         metrics.count("telemetry_dropped_total", 0, signal=signal)
 
 
-def _of_the_queues(workshop: Workshop, metrics: Instruments) -> None:
-    for queue in (*(intake.queue for intake in workshop.intakes), *workshop.dead_letter_queues):
+def _of_the_queues(services: Services, metrics: Instruments) -> None:
+    for queue in (*(intake.queue for intake in services.intakes), *services.dead_letter_queues):
         depth = queue.depth()
         metrics.set("queue_depth_messages", depth.waiting + depth.in_flight, queue=queue.name)
 
 
-def _of_the_database(workshop: Workshop, metrics: Instruments) -> None:
-    database, now = workshop.database, datetime.now(UTC)
-    _tell_letters(workshop, metrics)
-    _tell_time(workshop, metrics, now)
+def _of_the_database(services: Services, metrics: Instruments) -> None:
+    database, now = services.database, datetime.now(UTC)
+    _tell_letters(services, metrics)
+    _tell_time(services, metrics, now)
     doubled = indicators.double_applies(database, DOUBLE_APPLY_WINDOW)
-    for name in workshop.datasets:
+    for name in services.datasets:
         metrics.set("double_applies", doubled.get(name, 0), dataset=name)
     _tell_latency(database, metrics)
-    _tell_burn(database, metrics, load_objectives(workshop.settings.resources))
+    _tell_burn(database, metrics, load_objectives(services.settings.resources))
     metrics.set("telemetry_timestamp_seconds", now.timestamp())
 
 
-def _tell_letters(workshop: Workshop, metrics: Instruments) -> None:
+def _tell_letters(services: Services, metrics: Instruments) -> None:
     """Where their messages came from; what became of a key came by the ordinary queue or by any other."""
-    waiting = indicators.letters_by_queue(workshop.database)
+    waiting = indicators.letters_by_queue(services.database)
     of_keys = waiting.pop(None, 0)
-    for intake in workshop.intakes:
+    for intake in services.intakes:
         name = intake.queue.name
-        count = waiting.get(name, 0) + (of_keys if name == workshop.queue.name else 0)
+        count = waiting.get(name, 0) + (of_keys if name == services.queue.name else 0)
         metrics.set("dead_letter_count", count, queue=name)
 
 
-def _tell_time(workshop: Workshop, metrics: Instruments, now: datetime) -> None:
-    marks, held = checkpoints(workshop.database), late_lane.held_late(workshop.database)
+def _tell_time(services: Services, metrics: Instruments, now: datetime) -> None:
+    marks, held = checkpoints(services.database), late_lane.held_late(services.database)
     stopped, published = (
-        kill_switch.killed(workshop.database),
-        indicators.last_published(workshop.database, workshop.datasets),
+        kill_switch.killed(services.database),
+        indicators.last_published(services.database, services.datasets),
     )
-    for name, dataset in workshop.datasets.items():
+    for name, dataset in services.datasets.items():
         if name in marks:
             metrics.set("watermark_event_time_seconds", marks[name].timestamp(), stream=name)
             metrics.set("watermark_lag_seconds", max(0.0, (now - marks[name]).total_seconds()), stream=name)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.cli.session import stop_on_signal
 from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.session import stop_on_signal
 from kfm_pipelines.settings import TELEMETRY_FOLDER, home_directory, metrics_port
 
 

@@ -11,7 +11,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.orchestration.metadata import column_schema
 from kfm_pipelines.orchestration.names import asset_key, group_of, partitions_of, pool_of
-from kfm_pipelines.orchestration.resource import WorkshopResource
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.stages.assets import run_metadata
 from kfm_pipelines.stages.assets.hooks import run_hooks, tell_start
 from kfm_pipelines.stages.assets.io_manager import Handoffs
@@ -35,9 +35,9 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         kinds={"s3", "parquet"},
         hands_on=True,
     )
-    def compute(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Handoffs:
-        tell_start(workshop.open(), dataset, context.run.run_id)
-        batch = _batch(context, workshop, dataset)
+    def compute(context: dg.AssetExecutionContext, services: ServicesResource) -> Handoffs:
+        tell_start(services.open(), dataset, context.run.run_id)
+        batch = _batch(context, services, dataset)
         return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
 
     return compute
@@ -52,8 +52,8 @@ def _mask(dataset: Dataset) -> dg.AssetsDefinition:
         ins={"computed": dg.AssetIn(asset_key(dataset, "compute"))},
         hands_on=True,
     )
-    def mask(context: dg.AssetExecutionContext, workshop: WorkshopResource, computed: Handoffs) -> Handoffs:
-        batch = _batch(context, workshop, dataset)
+    def mask(context: dg.AssetExecutionContext, services: ServicesResource, computed: Handoffs) -> Handoffs:
+        batch = _batch(context, services, dataset)
         return Handoffs(_reported(context, batch, batch.mask(computed)))
 
     return mask
@@ -69,9 +69,9 @@ def _validate(dataset: Dataset) -> dg.AssetsDefinition:
         check_specs=_checks(dataset, "validate", TABLE_GATES),
     )
     def validate(
-        context: dg.AssetExecutionContext, workshop: WorkshopResource, masked: Handoffs
+        context: dg.AssetExecutionContext, services: ServicesResource, masked: Handoffs
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        batch = _batch(context, workshop, dataset)
+        batch = _batch(context, services, dataset)
         judgements = batch.validate(masked)
         run_metadata.log_notes(context, batch)
         return dg.MaterializeResult(
@@ -92,8 +92,8 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
         deps=[asset_key(dataset, "mask"), asset_key(dataset, "validate")],
         check_specs=_checks(dataset, "stage", RELEASE_GATES),
     )
-    def stage(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        batch = _batch(context, workshop, dataset)
+    def stage(context: dg.AssetExecutionContext, services: ServicesResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        batch = _batch(context, services, dataset)
         judgements = batch.stage(context.partition_keys)
         run_metadata.log_notes(context, batch)
         run_metadata.show_care(context, batch, judgements)
@@ -117,10 +117,10 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
         metadata={"dagster/column_schema": column_schema(published)} if published else {},
         freshness_policy=_freshness(dataset),
     )
-    def publish(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-        batch = _batch(context, workshop, dataset)
+    def publish(context: dg.AssetExecutionContext, services: ServicesResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+        batch = _batch(context, services, dataset)
         releases = batch.publish(context.partition_keys)
-        for problem in refresh_stale(workshop.open()):
+        for problem in refresh_stale(services.open()):
             context.log.warning("%s; a later run or tick writes it", problem)
         run_metadata.log_notes(context, batch)
         if run_metadata.settle_run(context, batch, dataset, releases):
@@ -148,8 +148,8 @@ def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: Handoff
     run_metadata.stop_if_all_failed(context, batch)
 
 
-def _batch(context: dg.AssetExecutionContext, workshop: WorkshopResource, dataset: Dataset) -> Batch:
-    return Batch(workshop.open(), dataset, context.run.run_id, Purpose.of(context.run.tags))
+def _batch(context: dg.AssetExecutionContext, services: ServicesResource, dataset: Dataset) -> Batch:
+    return Batch(services.open(), dataset, context.run.run_id, Purpose.of(context.run.tags))
 
 
 def stage_asset(

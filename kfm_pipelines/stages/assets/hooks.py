@@ -9,24 +9,24 @@ import dagster as dg
 from kfm_pipelines.catalog.lineage.send import tell
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.orchestration.names import STAGES, group_of
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.runs import run_begun, run_ended, run_lost
 from kfm_pipelines.stages.trigger import Purpose
 
 
-def tell_start(workshop: Workshop, dataset: Dataset, run_id: str) -> None:
-    run_begun(workshop, run_id, own_process=_is_of_one_run())
-    tell(workshop, dataset, run_id, "START")
+def tell_start(services: Services, dataset: Dataset, run_id: str) -> None:
+    run_begun(services, run_id, own_process=_is_of_one_run())
+    tell(services, dataset, run_id, "START")
 
 
 def run_hooks(dataset: Dataset, stage: str) -> set[dg.HookDefinition]:
     """On the assets, so that a run is told of whoever asked for it. A canary publishes nothing and is not told of."""
 
-    @dg.success_hook(name=f"{group_of(dataset)}_run_complete", required_resource_keys={"workshop"})
+    @dg.success_hook(name=f"{group_of(dataset)}_run_complete", required_resource_keys={"services"})
     def complete(context: dg.HookContext) -> None:
         _tell_end(context, dataset, well=True)
 
-    @dg.failure_hook(name=f"{group_of(dataset)}_run_fail", required_resource_keys={"workshop"})
+    @dg.failure_hook(name=f"{group_of(dataset)}_run_fail", required_resource_keys={"services"})
     def fail(context: dg.HookContext) -> None:
         _tell_end(context, dataset, well=False)
 
@@ -35,20 +35,20 @@ def run_hooks(dataset: Dataset, stage: str) -> set[dg.HookDefinition]:
     return {complete, fail} if stage == STAGES[-1] else {fail}
 
 
-def tell_if_aborted(instance: dg.DagsterInstance, workshop: Workshop, dataset: Dataset, run: dg.DagsterRun) -> None:
+def tell_if_aborted(instance: dg.DagsterInstance, services: Services, dataset: Dataset, run: dg.DagsterRun) -> None:
     """A run that ended badly without a stage that failed was stopped, or died: it could not tell so itself."""
     failures = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1)
     if not failures.records:
-        tell(workshop, dataset, run.run_id, "ABORT")
-        run_lost(workshop, dataset, run.run_id, Purpose.of(run.tags).replay)
+        tell(services, dataset, run.run_id, "ABORT")
+        run_lost(services, dataset, run.run_id, Purpose.of(run.tags).replay)
 
 
 def _tell_end(context: dg.HookContext, dataset: Dataset, *, well: bool) -> None:
-    workshop: Workshop = context.resources.workshop.open()
-    tell(workshop, dataset, context.run_id, "COMPLETE" if well else "FAIL")
+    services: Services = context.resources.services.open()
+    tell(services, dataset, context.run_id, "COMPLETE" if well else "FAIL")
     run = context.instance.get_run_by_id(context.run_id)
     replay = Purpose.of(run.tags).replay if run else None
-    run_ended(workshop, dataset, context.run_id, replay, well=well)
+    run_ended(services, dataset, context.run_id, replay, well=well)
 
 
 def _is_of_one_run() -> bool:

@@ -5,8 +5,8 @@ from functools import partial
 import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.orchestration.resource import WorkshopResource
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.orchestration.resource import ServicesResource
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import Handoff, HandoffStream
 from kfm_pipelines.stages.trigger import Purpose
@@ -27,22 +27,22 @@ class Handoffs:
 class ParquetHandoffs(dg.ConfigurableIOManager):
     """Writes what an asset hands on for each of its keys; reads it for the keys that are still in the run."""
 
-    workshop: dg.ResourceDependency[WorkshopResource]
+    services: dg.ResourceDependency[ServicesResource]
 
     def handle_output(self, context: dg.OutputContext, obj: Handoffs) -> None:
-        workshop = self.workshop.open()
+        services = self.services.open()
         handoffs = iter(obj)
         handoff = next(handoffs, None)
         while handoff is not None:
             try:
-                workshop.store.write(_path(workshop, context.asset_key, handoff.claim), handoff.data)
+                services.store.write(_path(services, context.asset_key, handoff.claim), handoff.data)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure, and the others go on
                 handoff = _thrown(handoffs, error)
             else:
                 handoff = next(handoffs, None)
 
     def load_input(self, context: dg.InputContext) -> Handoffs:
-        return Handoffs(_read(self.workshop.open(), context))
+        return Handoffs(_read(self.services.open(), context))
 
 
 def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
@@ -53,20 +53,20 @@ def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
         return None
 
 
-def _read(workshop: Workshop, context: dg.InputContext) -> HandoffStream:
+def _read(services: Services, context: dg.InputContext) -> HandoffStream:
     step = context.step_context
-    batch = Batch(workshop, _dataset(workshop, context.asset_key), step.run_id, Purpose.of(step.run_tags))
+    batch = Batch(services, _dataset(services, context.asset_key), step.run_id, Purpose.of(step.run_tags))
     for claim in batch.held(context.asset_partition_keys):
-        path = _path(workshop, context.asset_key, claim)
-        yield Handoff(claim, partial(workshop.store.read, path))
+        path = _path(services, context.asset_key, claim)
+        yield Handoff(claim, partial(services.store.read, path))
 
 
-def _dataset(workshop: Workshop, asset_key: dg.AssetKey) -> Dataset:
-    return workshop.datasets["/".join(asset_key.path[:-1])]
+def _dataset(services: Services, asset_key: dg.AssetKey) -> Dataset:
+    return services.datasets["/".join(asset_key.path[:-1])]
 
 
-def _path(workshop: Workshop, asset_key: dg.AssetKey, claim: Claim) -> str:
-    layout = Layout(_dataset(workshop, asset_key).pipeline)
+def _path(services: Services, asset_key: dg.AssetKey, claim: Claim) -> str:
+    layout = Layout(_dataset(services, asset_key).pipeline)
     # Before masking a table is restricted; every other hand-off is masked.
     unmasked = asset_key.path[-1] == "compute"
     return layout.computed(claim.key, claim.epoch) if unmasked else layout.masked(claim.key, claim.epoch)

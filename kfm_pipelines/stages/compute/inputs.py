@@ -14,7 +14,7 @@ from kfm_pipelines.energy.metered_span import part
 from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.inbox.archive import archive_events
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.fetch import Fetched, fetch, is_unchanged
 from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
 from kfm_pipelines.state import transactions, wal
@@ -62,36 +62,36 @@ class Settled:
     fetches: Fetches
 
 
-def prepare(workshop: Workshop, dataset: Dataset, claim: Claim, config: str) -> Prepared | Settled:
+def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> Prepared | Settled:
     """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
-    current = current_revision(workshop.database, claim.key)
-    known = transactions.begin(workshop.database, claim, lambda events: _intent(events, current))
-    archive_events(workshop, claim.key)
-    if claim.attempts > workshop.settings.max_attempts:
+    current = current_revision(services.database, claim.key)
+    known = transactions.begin(services.database, claim, lambda events: _intent(events, current))
+    archive_events(services, claim.key)
+    if claim.attempts > services.settings.max_attempts:
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
     if CanonicalKey.parse(claim.key).transform_version != dataset.key.transform_version:
-        return _of_another_version(workshop, dataset, claim, current)
+        return _of_another_version(services, dataset, claim, current)
     events = newest_per_object(known)
     promised = fingerprint(events, config)
-    intact = current is not None and _is_intact(workshop, dataset, current)
+    intact = current is not None and _is_intact(services, dataset, current)
     if current is None and not events:
-        return _nothing_left(workshop, claim)
+        return _nothing_left(services, claim)
     if current and intact and current.fingerprint == promised:
-        return _skip(workshop, claim, current, Fetches(hits=len(events)))
-    if current and intact and _unchanged_at_source(workshop, claim, config, current, events):
-        return _skip(workshop, claim, current, Fetches(hits=len(events)))
-    fetched = {event.asset_uri: _fetched(workshop, dataset, claim, event) for event in events}
+        return _skip(services, claim, current, Fetches(hits=len(events)))
+    if current and intact and _unchanged_at_source(services, claim, config, current, events):
+        return _skip(services, claim, current, Fetches(hits=len(events)))
+    fetched = {event.asset_uri: _fetched(services, dataset, claim, event) for event in events}
     prepared = prepared_from(config, events, fetched)
     if current and intact and current.inputs_hash == prepared.inputs_hash:
-        return _skip(workshop, claim, current, Fetches(misses=len(events)))
+        return _skip(services, claim, current, Fetches(misses=len(events)))
     return prepared
 
 
-def _fetched(workshop: Workshop, dataset: Dataset, claim: Claim, event: IngestEvent) -> Fetched:
+def _fetched(services: Services, dataset: Dataset, claim: Claim, event: IngestEvent) -> Fetched:
     try:
-        return fetched_object(workshop, event, dataset.input.max_bytes)
+        return fetched_object(services, event, dataset.input.max_bytes)
     except IntegrityBroken as error:
-        held = late_lane.held_of_key(workshop.database, claim.key).get(event.asset_uri)
+        held = late_lane.held_of_key(services.database, claim.key).get(event.asset_uri)
         if held is None:
             raise
         raise IntegrityBroken(
@@ -99,8 +99,8 @@ def _fetched(workshop: Workshop, dataset: Dataset, claim: Claim, event: IngestEv
         ) from error
 
 
-def fetched_object(workshop: Workshop, event: IngestEvent, max_bytes: int) -> Fetched:
-    with part(workshop, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
+def fetched_object(services: Services, event: IngestEvent, max_bytes: int) -> Fetched:
+    with part(services, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
         return fetch(event, max_bytes)
 
 
@@ -156,9 +156,9 @@ def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str
     }
 
 
-def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
+def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
     """Whether readers still find what was applied. If not, the same inputs are worth doing again."""
-    layout, store = Layout(dataset.pipeline), workshop.store
+    layout, store = Layout(dataset.pipeline), services.store
     return (
         store.digest(layout.item(current.key)) == current.item_hash
         and store.exists(layout.content(current.content_hash))
@@ -169,14 +169,14 @@ def _is_intact(workshop: Workshop, dataset: Dataset, current: Revision) -> bool:
 
 
 def _unchanged_at_source(
-    workshop: Workshop, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
+    services: Services, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
 ) -> bool:
     """Whether events that promise no content speak of objects that are still what they were: S3 is asked for their
     ETags, so nothing is downloaded to find out that nothing is new."""
-    known = processed_objects(workshop.database, claim.key)
+    known = processed_objects(services.database, claim.key)
     if {event.asset_uri for event in events} != set(known):
         return False
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         begun = wal.entry_of(connection, claim.key, current.txn, Step.BEGIN)
         computed = wal.entry_of(connection, claim.key, current.txn, Step.COMPUTE)
     if begun is None or computed is None or computed.detail["config"] != config:
@@ -191,13 +191,13 @@ def _unchanged_at_source(
     )
 
 
-def _skip(workshop: Workshop, claim: Claim, current: Revision, fetches: Fetches) -> Settled:
+def _skip(services: Services, claim: Claim, current: Revision, fetches: Fetches) -> Settled:
     note = f"nothing changed since revision {current.revision}"
-    transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
+    transactions.skip(services.database, claim, {"revision": current.revision, "reason": note})
     return Settled(note, fetches)
 
 
-def _of_another_version(workshop: Workshop, dataset: Dataset, claim: Claim, current: Revision | None) -> Settled:
+def _of_another_version(services: Services, dataset: Dataset, claim: Claim, current: Revision | None) -> Settled:
     """A key says which version made it. What is declared now is another, and must not pass for it."""
     now = dataset.key.transform_version
     if current is None:
@@ -205,23 +205,23 @@ def _of_another_version(workshop: Workshop, dataset: Dataset, claim: Claim, curr
             f"{claim.key}: {dataset.dataset} is declared with version {now} now; upload its objects again, which makes "
             "a key of that version"
         )
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         exempted = was_exempted(connection, claim.key, current.content_hash)
-    if exempted and governance_of(workshop, dataset).of(claim.key).exemption is None:
+    if exempted and governance_of(services, dataset).of(claim.key).exemption is None:
         raise PolicyRefused(
             f"{claim.key}: revision {current.revision} is public unmasked and no exemption covers it any more, but "
             f"{dataset.dataset} is declared with version {now} now, so it cannot be masked; declare "
             f"{CanonicalKey.parse(claim.key).transform_version} again until this key is published masked"
         )
     note = f"revision {current.revision} stays as it is: {dataset.dataset} is declared with version {now} now"
-    transactions.skip(workshop.database, claim, {"revision": current.revision, "reason": note})
+    transactions.skip(services.database, claim, {"revision": current.revision, "reason": note})
     return Settled(note, Fetches())
 
 
-def _nothing_left(workshop: Workshop, claim: Claim) -> Settled:
-    held = late_lane.held_of_key(workshop.database, claim.key)
+def _nothing_left(services: Services, claim: Claim) -> Settled:
+    held = late_lane.held_of_key(services.database, claim.key)
     note = "every object of this key is gone, and nothing of it is published"
     if held:
         note = f"nothing of this key counts yet: late events about {len(held)} objects are held; see kfm late list"
-    transactions.skip(workshop.database, claim, {"reason": note})
+    transactions.skip(services.database, claim, {"reason": note})
     return Settled(note, Fetches())

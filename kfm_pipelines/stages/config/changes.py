@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from kfm_pipelines.care.governance import Governance, governance_of
+from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.config.snapshot import (
     DECLARATION,
     ENVIRONMENT,
@@ -24,19 +25,19 @@ UNPUBLISHED = "nothing of it is published, so there is nothing to reproduce"
 UNKEPT = "it was published before configurations were kept"
 
 
-def configuration_changes(workshop: Workshop, dataset: Dataset, keys: Sequence[str]) -> dict[str, list[str]]:
+def configuration_changes(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, list[str]]:
     """For each of the keys why it cannot be reproduced now, one phrase each; none when its configuration is as it was.
     `dataset` is as declared now."""
-    known = configured_of(workshop.database, keys)
-    comparison = _Comparison(workshop, dataset)
+    known = configured_of(services.database, keys)
+    comparison = _Comparison(services, dataset)
     return {key: comparison.of(known[key]) if key in known else [UNPUBLISHED] for key in keys}
 
 
 class _Comparison:
     """Then and now."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset) -> None:
-        self._workshop = workshop
+    def __init__(self, services: Services, dataset: Dataset) -> None:
+        self._services = services
         self._dataset = dataset
         self._known: dict[str, list[str]] = {}  # by digest of the document of then
 
@@ -52,14 +53,14 @@ class _Comparison:
 
     def _declaration(self, digest: str) -> list[str]:
         if digest not in self._known:
-            then = declaration_of_then(self._workshop, digest)
+            then = declaration_of_then(self._services, digest)
             self._known[digest] = declaration_changes(then, self._dataset)
         return self._known[digest]
 
     def _environment(self, digest: str) -> list[str]:
         if digest not in self._known:
-            now = environment_document(self._workshop.settings.store_url)
-            self._known[digest] = environment_changes(thawed(self._workshop.database, digest), now)
+            now = environment_document(self._services.settings.store_url)
+            self._known[digest] = environment_changes(thawed(self._services.database, digest), now)
         return self._known[digest]
 
     def _governed(self, key: str, then: Mapping[str, str], exempted: str | None) -> Iterator[str]:
@@ -72,13 +73,13 @@ class _Comparison:
             yield f"it was made under {_named(exempted)} and is under {_named(exemption.id if exemption else None)}"
 
     def _signed(self, then: str) -> Iterator[str]:
-        now = self._workshop.signer.public.key_id
+        now = signer_of(self._services).public.key_id
         if then != now:
             yield f"it was signed with key {then[:12]}, and releases are signed with {now[:12]} now"
 
     @cached_property
     def _governance(self) -> Governance:
-        return governance_of(self._workshop, self._dataset)
+        return governance_of(self._services, self._dataset)
 
 
 def _named(exemption: str | None) -> str:

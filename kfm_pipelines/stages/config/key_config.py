@@ -12,7 +12,7 @@ from kfm_pipelines.care.governance import Governance, Rules, governance_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.schema_approval import approved_schema
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.config.snapshot import (
     DECLARATION,
     ENVIRONMENT,
@@ -25,18 +25,18 @@ from kfm_pipelines.stages.config.snapshot import (
 class KeyTerms:
     """Read when a stage first needs them, so that what is amiss with them is each key's failure."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset, declaration: str | None = None) -> None:
-        self._workshop = workshop
+    def __init__(self, services: Services, dataset: Dataset, declaration: str | None = None) -> None:
+        self._services = services
         self.dataset = dataset
         self._declaration = declaration  # digest of what is kept already
 
     @cached_property
     def governance(self) -> Governance:
-        return governance_of(self._workshop, self.dataset)
+        return governance_of(self._services, self.dataset)
 
     @cached_property
     def approved(self) -> ApprovedSchema:
-        return approved_schema(self._workshop, self.dataset)
+        return approved_schema(self._services, self.dataset)
 
     def rules(self, key: str) -> Rules:
         return self.governance.of(key)
@@ -52,16 +52,16 @@ class KeyTerms:
 
     @cached_property
     def _frozen(self) -> Mapping[str, str]:
-        declaration = self._declaration or freeze_declaration(self._workshop, self.dataset)
-        return {DECLARATION: declaration, ENVIRONMENT: freeze_environment(self._workshop)}
+        declaration = self._declaration or freeze_declaration(self._services, self.dataset)
+        return {DECLARATION: declaration, ENVIRONMENT: freeze_environment(self._services)}
 
 
 class TermsOfKeys:
     """The terms of each key of a run: all the same, or by the digest of the declaration that made what is published."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset, declaration_of: Callable[[str], str] | None) -> None:
-        self._workshop = workshop
-        self._today = KeyTerms(workshop, dataset)
+    def __init__(self, services: Services, dataset: Dataset, declaration_of: Callable[[str], str] | None) -> None:
+        self._services = services
+        self._today = KeyTerms(services, dataset)
         self._declaration_of = declaration_of
         self._of_then: dict[str, KeyTerms] = {}
 
@@ -70,12 +70,12 @@ class TermsOfKeys:
             return self._today
         digest = self._declaration_of(key)
         if digest not in self._of_then:
-            self._of_then[digest] = KeyTerms(self._workshop, self._judged_as_today(digest), digest)
+            self._of_then[digest] = KeyTerms(self._services, self._judged_as_today(digest), digest)
         return self._of_then[digest]
 
     def _judged_as_today(self, digest: str) -> Dataset:
         """Who has to see a release first, and how good it has to be, is no part of what made it. Thresholds name
         columns, so those of another version would be about another table."""
-        then, now = declaration_of_then(self._workshop, digest), self._today.dataset
+        then, now = declaration_of_then(self._services, digest), self._today.dataset
         same = then.key.transform_version == now.key.transform_version
         return then.model_copy(update={"review": now.review} | ({"quality": now.quality} if same else {}))

@@ -12,7 +12,7 @@ from kfm_pipelines.catalog.trust import environment
 from kfm_pipelines.catalog.trust.sbom import names_in
 from kfm_pipelines.declarations.dataset import Dataset, describe
 from kfm_pipelines.errors import ReplayRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.config_snapshots import freeze, thawed
 
 DECLARATION = "declaration"
@@ -22,12 +22,12 @@ SHOWN = 5
 Document = Mapping[str, Any]
 
 
-def freeze_declaration(workshop: Workshop, dataset: Dataset) -> str:
-    return freeze(workshop.database, DECLARATION, dataset.model_dump(mode="json"))
+def freeze_declaration(services: Services, dataset: Dataset) -> str:
+    return freeze(services.database, DECLARATION, dataset.model_dump(mode="json"))
 
 
-def freeze_environment(workshop: Workshop) -> str:
-    return freeze(workshop.database, ENVIRONMENT, environment_document(workshop.settings.store_url))
+def freeze_environment(services: Services) -> str:
+    return freeze(services.database, ENVIRONMENT, environment_document(services.settings.store_url))
 
 
 def environment_document(store_url: str) -> dict[str, Any]:
@@ -38,10 +38,10 @@ def environment_document(store_url: str) -> dict[str, Any]:
     return {**facts, "storage": storage, "libraries": names_in(environment.sbom())}
 
 
-def declaration_of_then(workshop: Workshop, digest: str) -> Dataset:
+def declaration_of_then(services: Services, digest: str) -> Dataset:
     """ReplayRefused when this version of the software does not understand it any more."""
     try:
-        return Dataset.model_validate(thawed(workshop.database, digest))
+        return Dataset.model_validate(thawed(services.database, digest))
     except ValidationError as error:
         raise ReplayRefused(f"the declaration of then cannot be read any more: {describe(error)}") from None
 

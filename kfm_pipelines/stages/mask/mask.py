@@ -12,7 +12,7 @@ from kfm_pipelines.declarations.arrow import declared_schema
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.handoff import Handoff
 from kfm_pipelines.stages.validate.table_gates import judge_before_masking
 from kfm_pipelines.state.audit import Action, AuditEntry
@@ -76,13 +76,13 @@ def asking_entry(dataset: Dataset, claim: Claim, policy: Policy, release_digest:
     )
 
 
-def masked(workshop: Workshop, dataset: Dataset, rules: Rules, handoff: Handoff) -> Outcome:
+def masked(services: Services, dataset: Dataset, rules: Rules, handoff: Handoff) -> Outcome:
     table = read_parquet(handoff.data, handoff.claim.key)
     if not rules.masks:
         return Outcome(table)
-    judge_before_masking(workshop, dataset, handoff, table)
+    judge_before_masking(services, dataset, handoff, table)
     outcome = mask(table, dataset, rules.policy, rules.secret)
     if outcome.crosswalk is not None:
         path = Layout(dataset.pipeline).crosswalk(handoff.claim.key, handoff.claim.epoch)
-        workshop.store.write(path, write_parquet(outcome.crosswalk))
+        services.store.write(path, write_parquet(outcome.crosswalk))
     return outcome

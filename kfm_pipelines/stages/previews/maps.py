@@ -9,12 +9,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review.page.outlines import load_outline
 from kfm_pipelines.care.review.page.places import MapPlaces
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.configure import of_error
 
@@ -32,7 +33,7 @@ LARGEST = 4 * 1024 * 1024  # bytes of a file that is read again only to be drawn
 _kept: dict[object, bytes] = {}  # by all that a picture shows; used last, comes last
 
 
-def published_maps(workshop: Workshop, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     """PNG by key. None for a key whose rows have no place, that is too large or comes after too many others, or that
     cannot be drawn: a picture is no reason to stop."""
     pictures: dict[bytes, bytes] = {}
@@ -41,10 +42,10 @@ def published_maps(workshop: Workshop, dataset: Dataset, releases: Mapping[str, 
         if release["bbox"] is None or release["bytes"] > LARGEST:
             continue
         try:
-            places = _places(workshop, dataset, key, release["content_hash"])
+            places = _places(services, dataset, key, release["content_hash"])
             sight = _sight(places)
             if sight not in pictures and len(pictures) < DRAWN:
-                pictures[sight] = _drawn(workshop, dataset, sight, places)
+                pictures[sight] = _drawn(services, dataset, sight, places)
             if sight in pictures:
                 maps[key] = pictures[sight]
         except Exception as error:  # noqa: BLE001 - what it is may quote the data
@@ -52,11 +53,11 @@ def published_maps(workshop: Workshop, dataset: Dataset, releases: Mapping[str, 
     return maps
 
 
-def _places(workshop: Workshop, dataset: Dataset, key: str, content_hash: str) -> MapPlaces:
+def _places(services: Services, dataset: Dataset, key: str, content_hash: str) -> MapPlaces:
     from kfm_pipelines.care.review.page.view import places_after
 
-    table = read_parquet(workshop.store.read(Layout(dataset.pipeline).content(content_hash)), key)
-    name = workshop.policy(dataset).class_column
+    table = read_parquet(services.store.read(Layout(dataset.pipeline).content(content_hash)), key)
+    name = policy_of(services, dataset).class_column
     return places_after(table, dataset, name if name in table.column_names else None)
 
 
@@ -70,10 +71,10 @@ def _sight(places: MapPlaces) -> bytes:
     return digest.digest()
 
 
-def _drawn(workshop: Workshop, dataset: Dataset, sight: bytes, places: MapPlaces) -> bytes:
+def _drawn(services: Services, dataset: Dataset, sight: bytes, places: MapPlaces) -> bytes:
     from kfm_pipelines.care.review.page.maps import draw_map
 
-    outline = load_outline(workshop.settings.resources, dataset.key.aoi)
+    outline = load_outline(services.settings.resources, dataset.key.aoi)
     frame = dataset.extent or _around(outline, places)
     shown = (sight, frame, dataset.title, outline)
     picture = _kept.pop(shown, None) or draw_map(places, frame, title=dataset.title, outline=outline, width_px=WIDTH)

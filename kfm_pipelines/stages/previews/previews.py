@@ -10,7 +10,7 @@ from kfm_pipelines.care.review.maps import DIALOG_WIDTH, map_of_release
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.config.key_config import TermsOfKeys
 from kfm_pipelines.stages.previews.maps import published_maps
 from kfm_pipelines.stages.publish.release import detail_of
@@ -27,11 +27,11 @@ class CareShown:
     png: bytes
 
 
-def care_shown(workshop: Workshop, dataset: Dataset, claim: Claim, rules: Rules) -> CareShown:
-    measures = detail_of(workshop.database, claim, Step.MASK)["measures"]
-    data = workshop.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
+def care_shown(services: Services, dataset: Dataset, claim: Claim, rules: Rules) -> CareShown:
+    measures = detail_of(services.database, claim, Step.MASK)["measures"]
+    data = services.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
     table = read_parquet(data, claim.key)
-    picture = map_of_release(workshop, dataset, claim.key, table, DIALOG_WIDTH)
+    picture = map_of_release(services, dataset, claim.key, table, DIALOG_WIDTH)
     return CareShown(rules.policy.name, _numbers(measures), picture)
 
 
@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 
 
 class BatchShown:
-    def __init__(self, workshop: Workshop, dataset: Dataset, terms: TermsOfKeys) -> None:
-        self._workshop = workshop
+    def __init__(self, services: Services, dataset: Dataset, terms: TermsOfKeys) -> None:
+        self._services = services
         self._dataset = dataset
         self._terms = terms
 
@@ -63,7 +63,7 @@ class BatchShown:
             try:
                 terms = self._terms.of(claim.key)
                 if terms.rules(claim.key).masks:
-                    shown[claim.key] = care_shown(self._workshop, terms.dataset, claim, terms.rules(claim.key))
+                    shown[claim.key] = care_shown(self._services, terms.dataset, claim, terms.rules(claim.key))
             except Exception as error:  # noqa: BLE001 - what it is may quote the data
                 log.warning("no picture of %s: %s\n%s", claim.key, type(error).__name__, trace_of(error))
         return shown
@@ -71,7 +71,7 @@ class BatchShown:
     def maps(self, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
         """None of what an exemption lets out: that can be withdrawn, a picture in the log of a run cannot."""
         lasting = {key: one for key, one in releases.items() if self._terms.of(key).rules(key).came_to != "exempted"}
-        return published_maps(self._workshop, self._dataset, lasting)
+        return published_maps(self._services, self._dataset, lasting)
 
     def table(self, key: str) -> Table:
         terms = self._terms.of(key)
@@ -79,4 +79,4 @@ class BatchShown:
 
     @property
     def store_url(self) -> str:
-        return self._workshop.store.url
+        return self._services.store.url

@@ -18,7 +18,7 @@ from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.catalog.trust.trust_root import trust_from
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.commit import Publishing
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stores import Layout, Store, read_if_there
@@ -28,48 +28,48 @@ log = logging.getLogger(__name__)
 
 
 def write_history(
-    workshop: Workshop, dataset: Dataset, release: Release, txn: int, locked: Publishing, withdrawn: Sequence[str]
+    services: Services, dataset: Dataset, release: Release, txn: int, locked: Publishing, withdrawn: Sequence[str]
 ) -> list[int]:
     """`withdrawn` are the contents that were taken back with this publication. Which earlier revisions are not there,
     though nobody took them back: each was made under a configuration of its own, so they are not made again here."""
-    store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
+    store, layout, key = services.store, Layout(dataset.pipeline), release.key
     _take_back(store, layout, key, locked, withdrawn)
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
-    before, replaced = _last_genuine(workshop, layout, key, earlier)
+    before, replaced = _last_genuine(services, layout, key, earlier)
     published = locked.intended_at(release.revision, txn)
-    document = _document(workshop, layout, release, published, before)
-    write_sealed(workshop, layout.revision(key, release.revision), document)
+    document = _document(services, layout, release, published, before)
+    write_sealed(services, layout.revision(key, release.revision), document)
     if before is not None and replaced is not None:
-        write_sealed(workshop, layout.revision(key, before), superseded(replaced, release.revision))
-    write_sealed(workshop, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
+        write_sealed(services, layout.revision(key, before), superseded(replaced, release.revision))
+    write_sealed(services, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
     known = locked.earlier_revisions(release.revision, withdrawn) if release.revision > 1 else []
     return [revision for revision in known if revision not in earlier]
 
 
-def keep_current(workshop: Workshop, dataset: Dataset, release: Release, locked: Publishing) -> None:
+def keep_current(services: Services, dataset: Dataset, release: Release, locked: Publishing) -> None:
     """Before the swap: what is current now may be from before there was a history, and nobody could write it after."""
-    store, layout, key = workshop.store, Layout(dataset.pipeline), release.key
+    store, layout, key = services.store, Layout(dataset.pipeline), release.key
     current = locked.current_release()
     if current is None or current.detail["revision"] >= release.revision:
         return
     old = Release.from_detail(dict(current.detail))
     if store.exists(layout.revision(key, old.revision)) or store.digest(layout.item(key)) != old.item_hash:
         return
-    write_sealed(workshop, layout.revision(key, old.revision), _document(workshop, layout, old, current.at, None))
+    write_sealed(services, layout.revision(key, old.revision), _document(services, layout, old, current.at, None))
 
 
 def _last_genuine(
-    workshop: Workshop, layout: Layout, key: str, earlier: list[int]
+    services: Services, layout: Layout, key: str, earlier: list[int]
 ) -> tuple[int, Mapping[str, Any]] | tuple[None, None]:
     """The last of the earlier revisions, and its document. One that is not as it was sealed is left out and not sealed
     again, and nothing about it may stop a publication that readers see already; `kfm verify` names it."""
     if not earlier:
         return None, None
-    trust = trust_from(workshop.store, workshop.settings.signing_key, None)
+    trust = trust_from(services.store, services.settings.signing_key, None)
     while earlier:
         path = layout.revision(key, earlier[-1])
         try:
-            document, _ = unsealed(path, workshop.store.read(path), trust.keys)
+            document, _ = unsealed(path, services.store.read(path), trust.keys)
         except (IntegrityBroken, SignatureRefused, ObjectMissing) as error:
             log.warning("left out of the history: %s", error)
             earlier.pop()
@@ -102,11 +102,11 @@ def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withd
         locked.forget_graph()
 
 
-def _document(workshop: Workshop, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:
-    item = json.loads(workshop.store.read(layout.item(release.key)))
-    epoch = workshop.settings.source_date_epoch
+def _document(services: Services, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:
+    item = json.loads(services.store.read(layout.item(release.key)))
+    epoch = services.settings.source_date_epoch
     told = published if epoch is None else datetime.fromtimestamp(epoch, UTC)
-    records = _records(workshop.store, layout, release.records)
+    records = _records(services.store, layout, release.records)
     return revision_document(item, release.revision, told, records, before)
 
 

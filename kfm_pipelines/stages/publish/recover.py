@@ -6,7 +6,7 @@ from uuid import uuid4
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError, OwnershipLost
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.keys import Claims
@@ -15,15 +15,15 @@ from kfm_pipelines.state.wal import Step
 COMPLETED_AT_ONCE = 50
 
 
-def complete_seen(workshop: Workshop) -> list[str]:
+def complete_seen(services: Services) -> list[str]:
     """Complete the publications of killed datasets that were interrupted after their swap: readers see them, so the log
     has to say so. One that was interrupted before it stays as it is until the dataset is released. Return what could
     not be completed and why."""
     problems = []
-    for name, key in kill_switch.interrupted(workshop.database, COMPLETED_AT_ONCE):
+    for name, key in kill_switch.interrupted(services.database, COMPLETED_AT_ONCE):
         try:
-            if name in workshop.datasets:
-                _complete_if_seen(workshop, workshop.datasets[name], key)
+            if name in services.datasets:
+                _complete_if_seen(services, services.datasets[name], key)
         except OwnershipLost:
             continue  # somebody else is at it
         except KfmError as error:
@@ -31,23 +31,23 @@ def complete_seen(workshop: Workshop) -> list[str]:
     return problems
 
 
-def _complete_if_seen(workshop: Workshop, dataset: Dataset, key: str) -> None:
-    with workshop.database.transaction() as connection:
+def _complete_if_seen(services: Services, dataset: Dataset, key: str) -> None:
+    with services.database.transaction() as connection:
         intent = wal.last_entry(connection, key)
-    if intent is None or intent.step is not Step.PUBLISH or not release.is_seen(workshop, dataset, intent):
+    if intent is None or intent.step is not Step.PUBLISH or not release.is_seen(services, dataset, intent):
         return
     owner = f"completion-{uuid4()}"
-    claims = Claims(workshop.database, owner, workshop.settings.lease_seconds, dataset=dataset.dataset)
+    claims = Claims(services.database, owner, services.settings.lease_seconds, dataset=dataset.dataset)
     claim = claims.take(key)
     done = False
     try:
         with claims.kept_alive():
             # Read again now that the key is ours: somebody may have been quicker.
-            intent = transactions.close_abandoned(workshop.database, claim)
-            governance = partial(governance_of, workshop, dataset)
-            done = intent is not None and release.finish(workshop, dataset, claim, intent, governance)
+            intent = transactions.close_abandoned(services.database, claim)
+            governance = partial(governance_of, services, dataset)
+            done = intent is not None and release.finish(services, dataset, claim, intent, governance)
     finally:
         if not done:
-            delay = workshop.retries.delay(claim.attempts, workshop.random)
+            delay = services.retries.delay(claim.attempts, services.random)
             reason = "its publication could not be completed"
-            transactions.hand_back(workshop.database, claim, delay=delay, reason=reason, count_attempt=False)
+            transactions.hand_back(services.database, claim, delay=delay, reason=reason, count_attempt=False)

@@ -9,6 +9,7 @@ from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.care.secrets import keyed
 from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, InputFacts
 from kfm_pipelines.catalog.trust.environment import environment_facts, sbom, storage_facts
+from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import (
     CareRefused,
@@ -21,7 +22,7 @@ from kfm_pipelines.errors import (
     SignatureRefused,
 )
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.publish.care_facts import care_facts
 from kfm_pipelines.stages.publish.commit import publishing
@@ -40,18 +41,18 @@ from kfm_pipelines.stores import Layout
 log = logging.getLogger(__name__)
 
 
-def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
+def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
     rules = governance.of(claim.key)
-    begun = detail_of(workshop.database, claim, Step.BEGIN)
-    computed = detail_of(workshop.database, claim, Step.COMPUTE)
-    masked = detail_of(workshop.database, claim, Step.MASK)
-    judged = detail_of(workshop.database, claim, Step.VALIDATE)
+    begun = detail_of(services.database, claim, Step.BEGIN)
+    computed = detail_of(services.database, claim, Step.COMPUTE)
+    masked = detail_of(services.database, claim, Step.MASK)
+    judged = detail_of(services.database, claim, Step.VALIDATE)
     inputs_hash = computed["inputs_hash"]
-    start, end = window_of_key(workshop.database, claim.key)
+    start, end = window_of_key(services.database, claim.key)
     candidate = Candidate(
         key=claim.key,
         epoch=claim.epoch,
-        revision=_next_revision(workshop.database, claim.key, inputs_hash, judged["content_hash"]),
+        revision=_next_revision(services.database, claim.key, inputs_hash, judged["content_hash"]),
         window_start=start,
         window_end=end,
         inputs=tuple(_input_facts(one, computed, rules) for one in begun["inputs"]),
@@ -63,52 +64,52 @@ def stage_candidate(workshop: Workshop, dataset: Dataset, claim: Claim, governan
         table=rules.published(dataset),
         gates=GATES,
         environment=environment_facts(),
-        storage=storage_facts(workshop.settings.store_url),
+        storage=storage_facts(services.settings.store_url),
     )
-    return stage(workshop.store, dataset, candidate, judged["content_hash"], Notary(workshop.signer, sbom()))
+    return stage(services.store, dataset, candidate, judged["content_hash"], Notary(signer_of(services), sbom()))
 
 
 def staged_release(database: Database, claim: Claim) -> Release:
     return Release.from_detail(dict(detail_of(database, claim, Step.STAGE_ATOMIC)))
 
 
-def publish(workshop: Workshop, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
+def publish(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
     """Trust nobody: verdicts and reviews must be there, and about exactly the bytes that are staged."""
-    release = staged_release(workshop.database, claim)
-    _refuse_unless_allowed(workshop.database, claim, governance, release, claim.epoch)
-    verify_staged(workshop.store, Layout(dataset.pipeline), release, claim.epoch)
+    release = staged_release(services.database, claim)
+    _refuse_unless_allowed(services.database, claim, governance, release, claim.epoch)
+    verify_staged(services.store, Layout(dataset.pipeline), release, claim.epoch)
     # Asked again under the lock; here it only keeps an intent from being written that nobody may carry out.
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         kill_switch.refuse_if_killed(connection, dataset.dataset)
-    transactions.advance(workshop.database, claim, Step.PUBLISH, release.as_detail())
-    _complete(workshop, dataset, claim, release, claim.epoch, seen=False)
+    transactions.advance(services.database, claim, Step.PUBLISH, release.as_detail())
+    _complete(services, dataset, claim, release, claim.epoch, seen=False)
     return release
 
 
 def finish(
-    workshop: Workshop, dataset: Dataset, claim: Claim, intent: Entry, governance: Callable[[], Governance]
+    services: Services, dataset: Dataset, claim: Claim, intent: Entry, governance: Callable[[], Governance]
 ) -> bool:
     """Roll a predecessor's publication forward: its intent is in the log, so it must become true. False when readers
     have seen nothing of it and it must not, or cannot: what allowed it does not any more, or was never there, or
     somebody changed the staged files or the Item by hand."""
     release = Release.from_detail(dict(intent.detail))
     try:
-        seen = is_seen(workshop, dataset, intent)
+        seen = is_seen(services, dataset, intent)
         if not seen:
-            _refuse_unless_allowed(workshop.database, claim, governance(), release, intent.txn)
-        _complete(workshop, dataset, claim, release, intent.txn, seen=seen)
+            _refuse_unless_allowed(services.database, claim, governance(), release, intent.txn)
+        _complete(services, dataset, claim, release, intent.txn, seen=seen)
     except (IntegrityBroken, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused) as error:
-        if is_seen(workshop, dataset, intent):
+        if is_seen(services, dataset, intent):
             raise
-        transactions.give_up_intent(workshop.database, claim, intent, str(error))
+        transactions.give_up_intent(services.database, claim, intent, str(error))
         return False
     return True
 
 
-def is_seen(workshop: Workshop, dataset: Dataset, intent: Entry) -> bool:
+def is_seen(services: Services, dataset: Dataset, intent: Entry) -> bool:
     """Whether readers see the intended release already."""
     item = Layout(dataset.pipeline).item(intent.key)
-    return workshop.store.digest(item) == Release.from_detail(dict(intent.detail)).item_hash
+    return services.store.digest(item) == Release.from_detail(dict(intent.detail)).item_hash
 
 
 def _refuse_unless_allowed(
@@ -125,18 +126,18 @@ def _refuse_unless_allowed(
         raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
 
 
-def _complete(workshop: Workshop, dataset: Dataset, claim: Claim, release: Release, txn: int, *, seen: bool) -> None:
-    with publishing(workshop.database, claim, dataset.dataset, seen=seen) as locked:
-        keep_current(workshop, dataset, release, locked)
-        promote(workshop.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
+def _complete(services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, *, seen: bool) -> None:
+    with publishing(services.database, claim, dataset.dataset, seen=seen) as locked:
+        keep_current(services, dataset, release, locked)
+        promote(services.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
         withdrawn = locked.withdrawn(release.content_hash)
         for content_hash in withdrawn:
-            workshop.store.discard(Layout(dataset.pipeline).content(content_hash))
-        lost = write_history(workshop, dataset, release, txn, locked, withdrawn)
+            services.store.discard(Layout(dataset.pipeline).content(content_hash))
+        lost = write_history(services, dataset, release, txn, locked, withdrawn)
         records = Records(release.records.get(MANIFEST), release.records.get(ATTESTATION))
         locked.commit(_revision(release, claim, txn), records, txn=txn, note=_without(release.revision, lost))
     try:
-        remove_replaced(workshop, claim.key, txn)
+        remove_replaced(services, claim.key, txn)
     except KfmError as error:  # it is published, and the nightly purge removes what is left
         log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from kfm_pipelines.gates import Verdict
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.telemetry.traces.spans import mark_failed, said_by_open_span
 
 # What the span around it says that its own has to say too: a gate is looked for by these.
@@ -14,9 +14,9 @@ ABOUT = ("kfm.key", "kfm.run_id", "kfm.event_id", "kfm.replay_id", TRIAL)
 log = logging.getLogger(__name__)
 
 
-def told(workshop: Workshop, gate: str, judge: Callable[[], Verdict]) -> Verdict:
+def told(services: Services, gate: str, judge: Callable[[], Verdict]) -> Verdict:
     """The gate's verdict. Which rules were broken is told, by name; what they found may quote the data."""
-    telemetry = workshop.telemetry
+    telemetry = services.telemetry
     about = said_by_open_span(ABOUT)
     with telemetry.spans.span(f"{gate}_gate", {**about, "kfm.gate": gate}) as span:
         verdict = judge()

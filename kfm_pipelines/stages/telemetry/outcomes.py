@@ -12,7 +12,7 @@ from kfm_pipelines.energy.estimate import Energy
 from kfm_pipelines.energy.ledger import energy_in_all, spent_by_key_of_run
 from kfm_pipelines.errors import AttemptsExhausted, CareRefused, KfmError, PolicyRefused
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.key_origin import Answered, Origin, answered_by, rows_before
 from kfm_pipelines.stages.telemetry.spans import WorkTold
 from kfm_pipelines.state.ingest_state import Fetches
@@ -50,8 +50,8 @@ class _Facts:
 class OutcomesTold:
     """Of the keys of one run."""
 
-    def __init__(self, workshop: Workshop, dataset: Dataset, run_id: str, replay: str | None, work: WorkTold) -> None:
-        self._workshop = workshop
+    def __init__(self, services: Services, dataset: Dataset, run_id: str, replay: str | None, work: WorkTold) -> None:
+        self._services = services
         self._dataset = dataset
         self._run_id = run_id
         self._replay = replay
@@ -63,7 +63,7 @@ class OutcomesTold:
         with self._excused():
             now = datetime.now(UTC)
             self._note(_Settled(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
-            metrics, dataset = self._workshop.telemetry.metrics, self._dataset.dataset
+            metrics, dataset = self._services.telemetry.metrics, self._dataset.dataset
             metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
             fresh = _freshness(self._work.origin(claim.key), now)
             if fresh is not None:
@@ -82,12 +82,12 @@ class OutcomesTold:
         """It is tried again, which is no outcome."""
         with self._excused():
             reason = type(error).__name__
-            self._workshop.telemetry.metrics.count("retry_attempts_total", reason=reason)
+            self._services.telemetry.metrics.count("retry_attempts_total", reason=reason)
             log.warning("tried again: %s", reason)
 
     def failed(self, claim: Claim, stage: str, error: KfmError) -> None:
         with self._excused():
-            metrics, dataset, reason = self._workshop.telemetry.metrics, self._dataset.dataset, type(error).__name__
+            metrics, dataset, reason = self._services.telemetry.metrics, self._dataset.dataset, type(error).__name__
             self._note(_Settled(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
             metrics.count("event_dlq_count")
             if isinstance(error, AttemptsExhausted):  # which says nothing of the data
@@ -99,7 +99,7 @@ class OutcomesTold:
     def fetched(self, fetches: Fetches) -> None:
         """How many objects S3 did not have to be asked for, of all keys."""
         with self._excused():
-            dataset, metrics = self._dataset.dataset, self._workshop.telemetry.metrics
+            dataset, metrics = self._dataset.dataset, self._services.telemetry.metrics
             log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
             metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
             metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
@@ -110,7 +110,7 @@ class OutcomesTold:
         if not settled:
             return
         with self._excused():
-            database = self._workshop.database
+            database = self._services.database
             costs = spent_by_key_of_run(database, self._run_id)
             gates = passed_of_keys(database, {one.claim.key: one.txn for one in settled})
             ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
@@ -130,24 +130,24 @@ class OutcomesTold:
                 self._tell(one, facts)
 
     def _excused(self) -> AbstractContextManager[None]:
-        return excused(self._workshop.telemetry, "what came of a key")
+        return excused(self._services.telemetry, "what came of a key")
 
     def _note(self, one: _Settled) -> None:
         self._settled.append(one)
-        self._workshop.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
+        self._services.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
 
     def _tell_answered(self, answered: Answered) -> None:
-        metrics = self._workshop.telemetry.metrics
+        metrics = self._services.telemetry.metrics
         metrics.count("event_success_total", answered.events)
         for seconds in answered.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
 
     def _tell_rows(self, percent: float | None) -> None:
         if percent is not None:
-            self._workshop.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
+            self._services.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
 
     def _tell(self, one: _Settled, facts: _Facts) -> None:
-        records, origin = self._workshop.telemetry.records, self._work.origin(one.claim.key)
+        records, origin = self._services.telemetry.records, self._work.origin(one.claim.key)
         longest = max(facts.answered.seconds, default=None)
         common = {
             "at": one.at.isoformat(),

@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.coefficients import energy_of
 from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
 from kfm_pipelines.energy.meter import Meter, Usage
 from kfm_pipelines.energy.metered_span import INPUTS, OUTPUTS, say_cost
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.key_origin import Origin, origins_of
+from kfm_pipelines.stages.telemetry.runs import runs_of
 from kfm_pipelines.stages.trigger import Purpose
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
@@ -33,14 +35,14 @@ class WorkTold:
 
     def __init__(
         self,
-        workshop: Workshop,
+        services: Services,
         dataset: Dataset,
         run_id: str,
         purpose: Purpose,
         held: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`held` are the keys that the run has now: asked for one, all of them are looked up."""
-        self._workshop = workshop
+        self._services = services
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
         self._run_id = run_id
@@ -52,8 +54,8 @@ class WorkTold:
 
     def know(self, keys: Sequence[str]) -> None:
         """Read where all these keys come from at once, as it is now."""
-        with excused(self._workshop.telemetry, "where keys come from", "span"):
-            self._origins |= origins_of(self._workshop.database, keys)
+        with excused(self._services.telemetry, "where keys come from", "span"):
+            self._origins |= origins_of(self._services.database, keys)
 
     def begin_traces(self, keys: Sequence[str]) -> None:
         """Where nobody has sent anything in the trace that a key is told in, this is its beginning."""
@@ -65,7 +67,7 @@ class WorkTold:
                 about: dict[str, Value] = {"kfm.dataset": self._dataset.dataset, "kfm.key": key}
                 about |= {"kfm.run_id": self._run_id, "kfm.event_id": list(origin.events)}
                 about |= {"kfm.replay_id": self._purpose.replay} if self._purpose.replay else {}
-                self._workshop.telemetry.spans.origin(name, self.trace_of(key), now, now, about)
+                self._services.telemetry.spans.origin(name, self.trace_of(key), now, now, about)
 
     def origin(self, key: str) -> Origin:
         if key not in self._origins:
@@ -95,7 +97,7 @@ class WorkTold:
                 replay_id=self._purpose.replay,
                 stage=stage,
             ),
-            self._workshop.telemetry.spans.span(
+            self._services.telemetry.spans.span(
                 span or stage, self._attributes(claim, stage, origin), under=trace, links=self._links(origin)
             ) as opened,
         ):
@@ -106,7 +108,7 @@ class WorkTold:
                 self._end(opened, claim, stage, usage)
 
     def _end(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
-        say_cost(span, self._workshop.energy_of(usage))
+        say_cost(span, energy_of(self._services, usage))
         if span is not None and not self._is_fruitless:
             span.set_attribute(OUTPUTS, self._outputs(claim, stage))
         work = Work(stage, claim.key, claim.epoch)
@@ -123,19 +125,19 @@ class WorkTold:
 
     def end_stage(self) -> None:
         """Enter into the ledger what was used since the last time."""
-        with excused(self._workshop.telemetry, "what a stage cost", "energy"):
+        with excused(self._services.telemetry, "what a stage cost", "energy"):
             self._end_stage()
 
     def _end_stage(self) -> None:
         used, self._used = self._used, {}
-        run = self._workshop.runs.get(self._run_id)
+        run = runs_of(self._services).get(self._run_id)
         for work, usage in used.items():
             if run is not None:
                 run.add(usage)
             seconds = usage.wall_seconds or 0.0
-            self._workshop.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
+            self._services.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
         dataset, replay = self._dataset.dataset, self._purpose.replay
-        tell_costs(self._workshop, enter_used(self._workshop, self._run_id, used, dataset=dataset, replay=replay))
+        tell_costs(self._services, enter_used(self._services, self._run_id, used, dataset=dataset, replay=replay))
 
     def _attributes(self, claim: Claim, stage: str, origin: Origin) -> dict[str, Value]:
         attributes: dict[str, Value] = {

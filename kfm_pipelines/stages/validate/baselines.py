@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import Precedents
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import wal
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import Revision, current_revision, neighbour_rows
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def precedents_of(
-    workshop: Workshop, dataset: Dataset, claim: Claim, table: "pa.Table", *, unmasked: bool
+    services: Services, dataset: Dataset, claim: Claim, table: "pa.Table", *, unmasked: bool
 ) -> Precedents:
     """Numbers of rows say something only of tables that were made under the same policy: what an exemption let out must
     not stop what replaces it. How many rows masking leaves depends on more than the window."""
-    current = current_revision(workshop.database, claim.key)
+    current = current_revision(services.database, claim.key)
     around = dataset.quality.rows.neighbours
-    neighbours = neighbour_rows(workshop.database, claim.key, around.windows) if around and unmasked else []
-    if current is None or not _same(workshop, claim, current, Step.MASK, "policy", "exemption"):
+    neighbours = neighbour_rows(services.database, claim.key, around.windows) if around and unmasked else []
+    if current is None or not _same(services, claim, current, Step.MASK, "policy", "exemption"):
         return Precedents(neighbour_rows=tuple(neighbours))
-    drifted = _same(workshop, claim, current, Step.COMPUTE, "etags") and _differs(workshop, dataset, current, table)
+    drifted = _same(services, claim, current, Step.COMPUTE, "etags") and _differs(services, dataset, current, table)
     return Precedents(
         previous_rows=current.rows,
         neighbour_rows=tuple(neighbours),
@@ -34,9 +34,9 @@ def precedents_of(
     )
 
 
-def _same(workshop: Workshop, claim: Claim, current: Revision, step: Step, *facts: str) -> bool:
+def _same(services: Services, claim: Claim, current: Revision, step: Step, *facts: str) -> bool:
     """Whether this transaction and the one that made the current revision have these in common."""
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         now = wal.entry_of(connection, claim.key, claim.epoch, step)
         then = wal.entry_of(connection, claim.key, current.txn, step)
     return now is not None and then is not None and _facts(now, facts) == _facts(then, facts)
@@ -46,12 +46,12 @@ def _facts(entry: Entry, names: tuple[str, ...]) -> list[object]:
     return [entry.detail.get(name) for name in names]
 
 
-def _differs(workshop: Workshop, dataset: Dataset, current: Revision, table: "pa.Table") -> bool:
+def _differs(services: Services, dataset: Dataset, current: Revision, table: "pa.Table") -> bool:
     """Whether the columns that both have hold other values. What a declaration says about a column is written into the
     file as well, and may be said better without anything having drifted."""
     path = Layout(dataset.pipeline).content(current.content_hash)
-    if not workshop.store.exists(path):
+    if not services.store.exists(path):
         return False
-    published = read_parquet(workshop.store.read(path), current.key)
+    published = read_parquet(services.store.read(path), current.key)
     shared = [name for name in published.column_names if name in table.column_names]
     return not published.select(shared).equals(table.select(shared))

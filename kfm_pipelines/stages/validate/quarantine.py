@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
@@ -62,39 +62,39 @@ def _found(database: Database, which: str, key: str = "") -> list[Inspection]:
     return [Inspection(**row) for row in rows]
 
 
-def keep_red(workshop: Workshop, dataset: Dataset, claim: Claim) -> None:
+def keep_red(services: Services, dataset: Dataset, claim: Claim) -> None:
     """Set aside what this claim has masked and staged. What it was made from is not kept: that is where it came from.
     Noted before it is written, so that nothing is left that nobody knows of."""
-    store, folder = workshop.store, Layout(dataset.pipeline).red(claim.key, claim.epoch)
-    note_kept(workshop.database, claim, folder, workshop.settings.red_days)
+    store, folder = services.store, Layout(dataset.pipeline).red(claim.key, claim.epoch)
+    note_kept(services.database, claim, folder, services.settings.red_days)
     place = f"{dataset.pipeline}/{claim.key}/{claim.epoch}"
     # What is staged holds what is masked, so that alone is enough once it is there.
     for path in store.paths(f"{STAGED}/{place}") or store.paths(f"{MASKED}/{place}"):
         store.write(f"{folder}/{path.rsplit('/', 1)[1]}", store.read(path))
 
 
-def where_kept(workshop: Workshop, key: str) -> list[dict[str, object]]:
+def where_kept(services: Services, key: str) -> list[dict[str, object]]:
     """For whoever wants to look: where, and until when."""
     return [
-        {"txn": kept.txn, "folder": f"{workshop.store.url}/{kept.folder}", "until": kept.until}
-        for kept in kept_of(workshop.database, key)
+        {"txn": kept.txn, "folder": f"{services.store.url}/{kept.folder}", "until": kept.until}
+        for kept in kept_of(services.database, key)
     ]
 
 
-def remove_outdated(workshop: Workshop) -> int:
-    return _remove(workshop, outdated(workshop.database))
+def remove_outdated(services: Services) -> int:
+    return _remove(services, outdated(services.database))
 
 
-def remove_replaced(workshop: Workshop, key: str, published: int) -> int:
+def remove_replaced(services: Services, key: str, published: int) -> int:
     """The key is published by this transaction: nobody has to look at what came before it."""
-    kept = kept_of(workshop.database, key)
-    return _remove(workshop, (one for one in kept if one.txn < published))
+    kept = kept_of(services.database, key)
+    return _remove(services, (one for one in kept if one.txn < published))
 
 
-def _remove(workshop: Workshop, kept: Iterable[Inspection]) -> int:
+def _remove(services: Services, kept: Iterable[Inspection]) -> int:
     removed = 0
     for one in kept:
-        workshop.store.remove(one.folder)
-        note_removed(workshop.database, one)
+        services.store.remove(one.folder)
+        note_removed(services.database, one)
         removed += 1
     return removed

@@ -20,7 +20,7 @@ from kfm_pipelines.gates import (
 )
 from kfm_pipelines.gates.integrity import DATA, ITEM
 from kfm_pipelines.parquet.parquet import rewrite_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stages.telemetry.gates import told
 from kfm_pipelines.state import wal
@@ -31,16 +31,16 @@ from kfm_pipelines.stores import Layout
 
 
 def judge_release(
-    workshop: Workshop, dataset: Dataset, claim: Claim, rules: Rules, release: Release
+    services: Services, dataset: Dataset, claim: Claim, rules: Rules, release: Release
 ) -> Iterator[Verdict]:
     """Verdicts that name the digest they are about, one after the other; the last one to come is the first red one. A
     gate that cannot finish is a refusal."""
-    evidence = _evidence(workshop, Layout(dataset.pipeline), claim, rules, release)
+    evidence = _evidence(services, Layout(dataset.pipeline), claim, rules, release)
     digest = digest_of(evidence)
     subject = ReleaseSubject(
         dataset=dataset,
         key=claim.key,
-        inputs=_inputs(workshop, claim),
+        inputs=_inputs(services, claim),
         judged=release.content_hash,
         digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents, **release.records},
         staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents, **evidence.records},
@@ -52,21 +52,21 @@ def judge_release(
     gates: dict[str, Callable[[], Verdict]] = {
         "integrity": lambda: judge_integrity(subject),
         "care": lambda: _exempted(rules) or judge_care(rules.policy, dataset, evidence),
-        "governance": lambda: judge_governance(replace(subject, verified=_verified(workshop, claim))),
+        "governance": lambda: judge_governance(replace(subject, verified=_verified(services, claim))),
     }
     for name, gate in gates.items():
-        verdict = told(workshop, name, partial(_given, claim, name, gate))
+        verdict = told(services, name, partial(_given, claim, name, gate))
         findings = tuple(asdict(finding) for finding in verdict.findings)
         judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules)
-        record_verdict(workshop.database, claim, dataset.dataset, judged)
+        record_verdict(services.database, claim, dataset.dataset, judged)
         yield verdict
         if not verdict.passed:
             return
 
 
-def _verified(workshop: Workshop, claim: Claim) -> str | None:
+def _verified(services: Services, claim: Claim) -> str | None:
     """What the care gate is on record to have passed in this transaction; `publish` will go by the same record."""
-    judged = verdicts_of(workshop.database, claim.key, claim.epoch)
+    judged = verdicts_of(services.database, claim.key, claim.epoch)
     return next((one.digest for one in judged if one.gate == "care" and one.passed), None)
 
 
@@ -81,8 +81,8 @@ def _given(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Verdict:
         ) from None
 
 
-def _evidence(workshop: Workshop, layout: Layout, claim: Claim, rules: Rules, release: Release) -> Evidence:
-    store, place = workshop.store, (claim.key, claim.epoch)
+def _evidence(services: Services, layout: Layout, claim: Claim, rules: Rules, release: Release) -> Evidence:
+    store, place = services.store, (claim.key, claim.epoch)
     data = store.read(layout.staged_data(*place))
     return Evidence(
         data=data,
@@ -95,9 +95,9 @@ def _evidence(workshop: Workshop, layout: Layout, claim: Claim, rules: Rules, re
     )
 
 
-def _inputs(workshop: Workshop, claim: Claim) -> tuple[Promised, ...]:
+def _inputs(services: Services, claim: Claim) -> tuple[Promised, ...]:
     """What the log says was promised, and what it says was found."""
-    with workshop.database.transaction() as connection:
+    with services.database.transaction() as connection:
         begun = wal.entry_of(connection, claim.key, claim.epoch, Step.BEGIN)
         computed = wal.entry_of(connection, claim.key, claim.epoch, Step.COMPUTE)
     promised = begun.detail["inputs"] if begun else []

@@ -3,15 +3,15 @@
 from kfm_pipelines.catalog.documents import document_bytes
 from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.verdicts import Judged, verdicts_of
 from kfm_pipelines.stores import Layout
 
 
-def write_validation_report(workshop: Workshop, dataset: Dataset, claim: Claim) -> None:
+def write_validation_report(services: Services, dataset: Dataset, claim: Claim) -> None:
     """Written when the last gate has spoken, from what the gates have put on record."""
-    verdicts = verdicts_of(workshop.database, claim.key, claim.epoch)
+    verdicts = verdicts_of(services.database, claim.key, claim.epoch)
     document = {
         "key": claim.key,
         "dataset": dataset.dataset,
@@ -21,7 +21,7 @@ def write_validation_report(workshop: Workshop, dataset: Dataset, claim: Claim) 
         "gates": [_described(judged) for judged in verdicts],
     }
     path = Layout(dataset.pipeline).validation_report(claim.key, claim.epoch)
-    write_sealed(workshop, path, document_bytes(document))
+    write_sealed(services, path, document_bytes(document))
 
 
 def _described(judged: Judged) -> dict[str, object]:

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.governance import Rules
+from kfm_pipelines.care.governance import Rules, policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
 from kfm_pipelines.gates import ApprovedSchema, Finding, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.expectations import judge_suite
 from kfm_pipelines.gates.quality.rows import PRIMARY_KEY_UNIQUE
+from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.handoff import Handoff
 from kfm_pipelines.stages.telemetry.gates import told
@@ -41,7 +42,7 @@ REFUSALS: dict[str, type[GateRefused]] = {
 
 
 def judge_table(
-    workshop: Workshop, dataset: Dataset, rules: Rules, approved: ApprovedSchema, handoff: Handoff
+    services: Services, dataset: Dataset, rules: Rules, approved: ApprovedSchema, handoff: Handoff
 ) -> list[Verdict]:
     """Every verdict is kept with the digest of what it is about."""
     claim = handoff.claim
@@ -52,29 +53,29 @@ def judge_table(
         table=table,
         data=handoff.data,
         content_hash=handoff.content_hash,
-        window=window_of_key(workshop.database, claim.key),
+        window=window_of_key(services.database, claim.key),
         # What somebody has to see first, nobody else sees before.
         may_show=rules.policy.is_open and dataset.review == "none",
-        precedents=precedents_of(workshop, dataset, claim, table, unmasked=rules.policy.is_open),
+        precedents=precedents_of(services, dataset, claim, table, unmasked=rules.policy.is_open),
         approved=approved,
     )
     verdicts = []
-    for verdict, report in table_verdicts(workshop, subject):
-        _record(workshop, dataset, claim, subject.content_hash, verdict, report)
+    for verdict, report in table_verdicts(services, subject):
+        _record(services, dataset, claim, subject.content_hash, verdict, report)
         verdicts.append(verdict)
     return verdicts
 
 
-def table_verdicts(workshop: Workshop, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
+def table_verdicts(services: Services, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
     """What is in a table is looked at only when its schema is right. A gate that cannot judge refuses."""
-    schema = told(workshop, "schema", lambda: _given("schema", judge_schema, subject))
+    schema = told(services, "schema", lambda: _given("schema", judge_schema, subject))
     yield schema, None
     if schema.passed:
         reports: list[Report] = []
-        yield told(workshop, "qa", lambda: _quality(workshop, subject, reports)), reports[0]
+        yield told(services, "qa", lambda: _quality(services, subject, reports)), reports[0]
 
 
-def _quality(workshop: Workshop, subject: TableSubject, reports: list[Report]) -> Verdict:
+def _quality(services: Services, subject: TableSubject, reports: list[Report]) -> Verdict:
     """By the declared thresholds, and by the suite of Great Expectations where the dataset has one; its report is left
     in `reports`, or None."""
     verdict = _given("qa", judge_quality, subject)
@@ -82,7 +83,7 @@ def _quality(workshop: Workshop, subject: TableSubject, reports: list[Report]) -
     if name is None:
         reports.append(None)
         return verdict
-    suite = workshop.suite(name, published_table(dataset, workshop.policy(dataset)))
+    suite = suite_of(services, name, published_table(dataset, policy_of(services, dataset)))
     try:
         judged = judge_suite(suite, subject)
     except MemoryError:
@@ -109,21 +110,21 @@ def _failed(gate: str, failure: Exception) -> Finding:
     return error("judged", "table", "a verdict", f"{type(failure).__name__} while judging")
 
 
-def fitness_to_mask(workshop: Workshop, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> Verdict:
+def fitness_to_mask(services: Services, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> Verdict:
     """Masking counts on the schema: what is not as declared is refused before anything is made of it."""
-    window = window_of_key(workshop.database, key)
+    window = window_of_key(services.database, key)
     subject = TableSubject(dataset, dataset.table, table, data, hashlib.sha256(data).hexdigest(), window)
     schema = _given("schema", judge_schema, subject)
     return judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema
 
 
-def judge_before_masking(workshop: Workshop, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
+def judge_before_masking(services: Services, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
     """A refusal is on record like any other; the bytes are not masked, so neither they nor their digest are kept."""
     key, data = handoff.claim.key, handoff.data
-    verdict = told(workshop, "schema", lambda: fitness_to_mask(workshop, dataset, key, table, data))
+    verdict = told(services, "schema", lambda: fitness_to_mask(services, dataset, key, table, data))
     if not verdict.passed:
-        _record(workshop, dataset, handoff.claim, BEFORE_MASKING, verdict)
-        write_validation_report(workshop, dataset, handoff.claim)
+        _record(services, dataset, handoff.claim, BEFORE_MASKING, verdict)
+        write_validation_report(services, dataset, handoff.claim)
         raise unfit_to_mask(handoff.claim.key, verdict)
 
 
@@ -136,7 +137,7 @@ def refusal_of(key: str, verdict: Verdict) -> GateRefused:
 
 
 def _record(
-    workshop: Workshop,
+    services: Services,
     dataset: Dataset,
     claim: Claim,
     digest: str,
@@ -145,4 +146,4 @@ def _record(
 ) -> None:
     findings = tuple(asdict(finding) for finding in verdict.findings)
     judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules, report)
-    record_verdict(workshop.database, claim, dataset.dataset, judged)
+    record_verdict(services.database, claim, dataset.dataset, judged)

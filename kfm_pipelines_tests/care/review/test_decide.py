@@ -68,7 +68,7 @@ def test_a_release_that_is_refused_fails_with_the_reason_and_leaves_nothing(regi
         {"step": "fail", "outcome": "FAILED"}
     ]
     # The same bytes once more are the same answer, without anybody being asked again.
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert site.work()["failed"] == 1
     assert "refused by A reviewer" in register.reason()
 
@@ -85,7 +85,7 @@ def test_a_changed_byte_has_to_be_asked_about_again(register: Register) -> None:
     second = register.waiting().release_digest
     assert second != first
     with pytest.raises(ReviewRefused, match="awaits review, not"):
-        decide.approve(site.workshop, KEY, first, register.private_key, "as before")
+        decide.approve(site.services, KEY, first, register.private_key, "as before")
     register.approve()
     assert site.work()["published"] == 1
     assert set(register.published().column("condition").to_pylist()) <= {"poor", None}
@@ -108,7 +108,7 @@ def test_who_approves_has_to_name_what_they_saw(register: Register, digest: str)
     register.put(sites(register.dataset))
     register.site.work()
     with pytest.raises(ReviewRefused, match="look at it first"):
-        decide.approve(register.site.workshop, KEY, digest, register.private_key, "yes")
+        decide.approve(register.site.services, KEY, digest, register.private_key, "yes")
 
 
 def test_nobody_else_can_approve_or_see_the_true_places(register: Register) -> None:
@@ -119,9 +119,9 @@ def test_nobody_else_can_approve_or_see_the_true_places(register: Register) -> N
     digest = register.waiting().release_digest
     for act in (decide.approve, decide.reject):
         with pytest.raises(SignatureRefused, match="is none of heritage-review-board's"):
-            act(register.site.workshop, KEY, digest, stranger, "let me")
+            act(register.site.services, KEY, digest, stranger, "let me")
     with pytest.raises(SignatureRefused, match="is none of heritage-review-board's"):
-        review_page(register.site.workshop, KEY, stranger)
+        review_page(register.site.services, KEY, stranger)
     assert register.site.fetch("SELECT * FROM kfm.review_decisions") == []
     assert register.site.fetch("SELECT * FROM kfm.audit WHERE action = 'restricted-read'") == []
     assert register.waiting().release_digest == digest
@@ -132,7 +132,7 @@ def test_a_decision_written_into_the_database_is_no_decision(register: Register)
     register.put(sites(register.dataset))
     register.site.work()
     digest = register.waiting().release_digest
-    register.site.workshop.database.execute(
+    register.site.services.database.execute(
         """
         INSERT INTO kfm.review_decisions
             (key, release_digest, decision, statement, authority, holder, key_id, signature)
@@ -147,7 +147,7 @@ def test_a_decision_written_into_the_database_is_no_decision(register: Register)
             "id": "0" * 16,
         },
     )
-    register.site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    register.site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert register.site.work()["failed"] == 1
     assert "is none of heritage-review-board's" in register.reason()
     assert register.site.tree() == {}
@@ -159,8 +159,8 @@ def test_a_no_is_final_for_these_bytes_also_when_an_old_yes_is_written_again(reg
     site.work()
     digest = register.waiting().release_digest
     register.approve()
-    decide.reject(site.workshop, KEY, digest, register.private_key, "we have thought again")
-    site.workshop.database.execute(
+    decide.reject(site.services, KEY, digest, register.private_key, "we have thought again")
+    site.services.database.execute(
         """
         INSERT INTO kfm.review_decisions
             (key, release_digest, decision, statement, authority, holder, key_id, signature)
@@ -168,7 +168,7 @@ def test_a_no_is_final_for_these_bytes_also_when_an_old_yes_is_written_again(reg
         FROM kfm.review_decisions WHERE decision = 'approved'
         """
     )
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     site.work()
     assert register.reason() == f"care: {KEY}: refused by A reviewer of the tests: we have thought again"
     assert site.tree() == {}
@@ -183,7 +183,7 @@ def test_a_release_that_was_replaced_cannot_be_refused(register: Register) -> No
     site.work()
     newer = register.waiting().release_digest
     with pytest.raises(ReviewRefused, match="look at it first"):
-        decide.reject(site.workshop, KEY, seen, register.private_key, "no")
+        decide.reject(site.services, KEY, seen, register.private_key, "no")
     assert register.waiting().release_digest == newer
 
 
@@ -191,12 +191,12 @@ def test_a_no_can_be_said_when_the_policy_is_overdue_and_its_secret_gone(registe
     site = register.site
     register.put(sites(register.dataset))
     site.work()
-    site.workshop._secrets.clear()
-    object.__setattr__(site.workshop, "today", lambda: date(2027, 8, 1))
+    site.services.cache.clear()
+    object.__setattr__(site.services, "today", lambda: date(2027, 8, 1))
     digest = register.waiting().release_digest
     with pytest.raises(PolicyRefused, match="was due for review"):
-        decide.approve(site.workshop, KEY, digest, register.private_key, "yes")
-    decide.reject(site.workshop, KEY, digest, register.private_key, "not under this policy")
+        decide.approve(site.services, KEY, digest, register.private_key, "yes")
+    decide.reject(site.services, KEY, digest, register.private_key, "not under this policy")
     assert site.tree() == {}
 
 
@@ -211,7 +211,7 @@ def test_a_reason_that_tells_a_place_is_not_kept(register: Register) -> None:
 def test_the_audit_tells_the_whole_story(register: Register) -> None:
     register.put(sites(register.dataset))
     register.site.work()
-    review_page(register.site.workshop, KEY, register.private_key)
+    review_page(register.site.services, KEY, register.private_key)
     register.approve()
     register.site.work()
     rows = register.site.fetch(
@@ -248,8 +248,8 @@ def test_what_is_published_is_masked_labelled_and_explained(register: Register) 
 def test_before_and_after_are_there_for_who_may_see_them(register: Register) -> None:
     register.put(sites(register.dataset))
     register.site.work()
-    restricted = review_page(register.site.workshop, KEY, register.private_key)
-    public = review_page(register.site.workshop, KEY, None)
+    restricted = review_page(register.site.services, KEY, register.private_key)
+    public = review_page(register.site.services, KEY, None)
     assert restricted.count("data:image/png;base64") == 2
     assert public.count("data:image/png;base64") == 1
     assert register.waiting().release_digest in public
@@ -274,5 +274,5 @@ def test_the_difference_to_the_last_release_is_on_the_page(register: Register) -
     register.put(sites(register.dataset, 100))
     register.site.work()
     assert register.waiting().release["revision"] == 2
-    page = review_page(register.site.workshop, KEY, None)
+    page = review_page(register.site.services, KEY, None)
     assert "first release" not in page.lower()

@@ -57,22 +57,22 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
         return "assets" in json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())
 
     path = site.data / "catalog/usgs-streamflow/items.parquet"
-    assert take_snapshot(site.workshop, site.dataset).note == "nothing is published"
+    assert take_snapshot(site.services, site.dataset).note == "nothing is published"
     assert site.tree("catalog") == {}
     site.put(0)
     site.work()
     assert not linked()
 
-    taken = take_snapshot(site.workshop, site.dataset)
+    taken = take_snapshot(site.services, site.dataset)
     assert (taken.items, taken.bytes, linked()) == (1, path.stat().st_size, True)
     before = path.read_bytes()
-    assert take_snapshot(site.workshop, site.dataset).note == "nothing has changed since the last one"
+    assert take_snapshot(site.services, site.dataset).note == "nothing has changed since the last one"
     path.unlink()
-    assert take_snapshot(site.workshop, site.dataset).items == 1
+    assert take_snapshot(site.services, site.dataset).items == 1
     assert path.read_bytes() == before
     site.put(1)
     site.work()
-    assert take_snapshot(site.workshop, site.dataset).items == 2
+    assert take_snapshot(site.services, site.dataset).items == 2
     assert geopandas.read_parquet(path)["id"].tolist() == [site.key(0), site.key(1)]
 
     said = CliRunner().invoke(kfm, ["catalog", "snapshot", "usgs/streamflow", "--anyway", "--json"])
@@ -82,17 +82,17 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
 
     # An older one does not replace a newer one.
     before = path.read_bytes()
-    with site.workshop.database.transaction() as connection:
+    with site.services.database.transaction() as connection:
         snapshot_marks.record(connection, snapshot_marks.ITEMS, {"usgs/streamflow": 3})
     with pytest.raises(ServiceUnavailable, match="changed each time before it was written"):
-        take_snapshot(site.workshop, site.dataset, anyway=True)
+        take_snapshot(site.services, site.dataset, anyway=True)
     assert path.read_bytes() == before
-    with site.workshop.database.transaction() as connection:
+    with site.services.database.transaction() as connection:
         snapshot_marks.record(connection, snapshot_marks.ITEMS, {"usgs/streamflow": 2})
 
     # What somebody else wrote does not get under our seal.
     item = site.data / f"catalog/usgs-streamflow/items/{site.key(1)}.json"
     item.write_text(item.read_text().replace("Feature", "Feature "))
     with pytest.raises(IntegrityBroken, match="is not what was published"):
-        take_snapshot(site.workshop, site.dataset, anyway=True)
+        take_snapshot(site.services, site.dataset, anyway=True)
     assert path.read_bytes() == before

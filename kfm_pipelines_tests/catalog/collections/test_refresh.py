@@ -30,7 +30,7 @@ def hour_key(start: datetime) -> str:
 
 def publish(site: Site, starts: Sequence[datetime]) -> None:
     """As far as the collection can see."""
-    with site.workshop.database.transaction() as connection, connection.cursor() as cursor:
+    with site.services.database.transaction() as connection, connection.cursor() as cursor:
         facts = [{"key": hour_key(start), "start": start, "dataset": DATASET} for start in starts]
         cursor.executemany(
             """
@@ -65,7 +65,7 @@ def written(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     with monkeypatch.context() as patch:
         patch.setattr(FileStore, "write", counting)
-        assert refresh_collection(site.workshop, site.dataset)
+        assert refresh_collection(site.services, site.dataset)
     return paths
 
 
@@ -103,7 +103,7 @@ def test_one_more_key_costs_the_same_however_many_there_are(site: Site, monkeypa
         "catalog/usgs-streamflow/collection.json",
         "catalog/dcat.jsonld",
     ]
-    assert not refresh_collection(site.workshop, site.dataset)
+    assert not refresh_collection(site.services, site.dataset)
 
     collection = json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())
     assert collection["kfm:totals"] == {"items": 2004, "rows": 20_040, "bytes": 200_400}
@@ -117,20 +117,20 @@ def test_the_order_of_publication_makes_no_difference(site: Site) -> None:
     for order in (HOURS, HOURS[::-1]):
         for start in order:
             publish(site, [start])
-            assert refresh_stale(site.workshop) == []
+            assert refresh_stale(site.services) == []
         trees.append(site.tree("catalog"))
         for table in ("collection_pages", "collections", "revisions", "keys"):
-            site.workshop.database.execute(f"DELETE FROM kfm.{table}")
+            site.services.database.execute(f"DELETE FROM kfm.{table}")
         shutil.rmtree(site.data / "catalog")
-        site.workshop.announced.clear()
+        site.services.cache.clear()
     publish(site, HOURS)
-    assert refresh_stale(site.workshop) == []
+    assert refresh_stale(site.services) == []
     assert site.tree("catalog") == trees[0] == trees[1]
 
 
 def test_windows_of_several_lengths_are_on_pages_of_their_own(site: Site) -> None:
     labels = ["2025-12-04T00Z", "2025-12-04", "2025-12", "0999-01-31"]
-    rows = site.workshop.database.fetch(
+    rows = site.services.database.fetch(
         "SELECT key, kfm.page_of(key) AS page FROM unnest(%(keys)s::text[]) AS key", {"keys": list(map(key_of, labels))}
     )
     assert [row["page"] for row in rows] == ["2025/12/04", "2025/12", "2025", "0999/01"]
@@ -139,23 +139,23 @@ def test_windows_of_several_lengths_are_on_pages_of_their_own(site: Site) -> Non
 
 def test_what_scans_find_comes_into_the_collection_and_goes(site: Site) -> None:
     def status() -> object:
-        with site.workshop.database.transaction() as connection:
+        with site.services.database.transaction() as connection:
             count_change(connection, DATASET)
-        assert refresh_stale(site.workshop) == []
+        assert refresh_stale(site.services) == []
         return json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())["kfm:qa"]
 
     publish(site, HOURS[:2])
     for key in map(hour_key, HOURS[:2]):
-        site.workshop.database.execute(
+        site.services.database.execute(
             "INSERT INTO kfm.scanned (key, revision, errors, found) VALUES (%(key)s, 1, 1, 'x')", {"key": key}
         )
     assert status() == {"status": "red", "keys_with_errors": 2}
-    site.workshop.database.execute("UPDATE kfm.scanned SET errors = 0")
+    site.services.database.execute("UPDATE kfm.scanned SET errors = 0")
     assert status() == {"status": "green", "keys_with_errors": 0}
 
 
 def test_nothing_published_is_no_collection(site: Site) -> None:
-    with site.workshop.database.transaction() as connection:
+    with site.services.database.transaction() as connection:
         count_change(connection, DATASET)
-    assert refresh_stale(site.workshop) == []
+    assert refresh_stale(site.services) == []
     assert site.tree("catalog") == {}

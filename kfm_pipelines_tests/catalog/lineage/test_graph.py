@@ -118,13 +118,13 @@ def test_the_graph_of_everything_published(site: Site, environment: None, monkey
     put = [site.put(hour) for hour in range(2)]
     site.work()
 
-    assert (write_graph(site.workshop).releases, write_graph(site.workshop).written) == (2, False)
+    assert (write_graph(site.services).releases, write_graph(site.services).written) == (2, False)
     path = site.data / PROVENANCE_GRAPH
     first = path.read_bytes()
     path.unlink()
     with monkeypatch.context() as patch:
         patch.setattr(provenance_graph, "packed", lambda lines: packed(_with_nothing_idle(site, lines)))
-        assert write_graph(site.workshop).written
+        assert write_graph(site.services).written
     assert path.read_bytes() == first
 
     graph = RdfDataset(default_union=True)

@@ -190,10 +190,10 @@ def _stopped(site: Site) -> None:
     """A run that was stopped tells nothing; one that failed has told so itself."""
     with dg.DagsterInstance.get() as instance:
         [failed] = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
-        tell_if_aborted(instance, site.workshop, site.dataset, failed)
+        tell_if_aborted(instance, site.services, site.dataset, failed)
         stopped = dg.DagsterRun(job_name="usgs_streamflow", status=dg.DagsterRunStatus.CANCELED)
         instance.add_run(stopped)
-        tell_if_aborted(instance, site.workshop, site.dataset, stopped)
+        tell_if_aborted(instance, site.services, site.dataset, stopped)
 
 
 def _tells_over_http(site: Site) -> None:
@@ -225,7 +225,7 @@ def _waits_for_nobody(site: Site, caplog: pytest.LogCaptureFixture) -> None:
 def _tell(site: Site, url: str, run_id: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kfm_pipelines.catalog.lineage.send.transport_to", lambda _: transport_to(url))
-        tell(site.workshop, site.dataset, run_id, "COMPLETE")
+        tell(site.services, site.dataset, run_id, "COMPLETE")
 
 
 @contextmanager

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.inbox import drain
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines_tests.fixtures.sites.site import work_once
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,7 +116,7 @@ def _watched_transaction(point: Point, transaction: Callable[[Database], Any]) -
 
 def main(name: str, moment: str, place: str, key: str, nth: str) -> None:
     install(Point(signal.Signals[name], moment, place, key, int(nth)))
-    work(Workshop(load_settings()), once=True)
+    work_once(Services(load_settings()))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.operations.replay import advance, batches, commands, first_keys, records
 from kfm_pipelines.operations.replay.backfills import InThisProcess, carry_out_here
 from kfm_pipelines.orchestration.instance import opened_instance
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Terms
@@ -33,12 +33,12 @@ def main(name: str, moment: str, place: str, key: str, nth: str, replay: str) ->
     for step, owner, function in STEPS:
         setattr(owner, function, killer._watched_call(point, step, getattr(owner, function)))
     killer.install(point)
-    workshop = Workshop(load_settings())
-    if replays.read(workshop.database, replay).state != "running":
-        commands.start(workshop, replay, Terms(here=True, batch=2, canary=1), "ana")
+    services = Services(load_settings())
+    if replays.read(services.database, replay).state != "running":
+        commands.start(services, replay, Terms(here=True, batch=2, canary=1), "ana")
     with opened_instance() as instance:
-        hands = InThisProcess(instance, workshop, build_definitions(workshop.settings.resources))
-        carry_out_here(workshop, replay, hands)
+        hands = InThisProcess(instance, services, build_definitions(services.settings.resources))
+        carry_out_here(services, replay, hands)
 
 
 if __name__ == "__main__":

@@ -24,16 +24,16 @@ from kfm_pipelines_tests.fixtures.stores.s3_faults import FAULTS, Fault, conflic
 
 
 def versions(site: Site, path: str) -> int:
-    bucket, _, prefix = site.workshop.store.url.removeprefix("s3://").partition("/")
+    bucket, _, prefix = site.services.store.url.removeprefix("s3://").partition("/")
     found = s3_client().list_object_versions(Bucket=bucket, Prefix=f"{prefix}/{path}")
     return len(found.get("Versions", []))
 
 
 def published_once(site: Site, key: str) -> None:
     """The Item was swapped once, each of its objects put once, and the log has it once."""
-    layout, store = Layout(site.dataset.pipeline), site.workshop.store
-    assert applied(site.workshop)[key] == 1
-    [row] = site.workshop.database.fetch(
+    layout, store = Layout(site.dataset.pipeline), site.services.store
+    assert applied(site.services)[key] == 1
+    [row] = site.services.database.fetch(
         "SELECT detail FROM kfm.wal WHERE key = %(key)s AND step = 'publish'", {"key": key}
     )
     release = Release.from_detail(row["detail"])
@@ -52,10 +52,10 @@ def test_every_fault_has_one_effect(stack: Stack, site_template: str, tmp_path: 
     with opened_site(tmp_path / "site", postgres_url, site_template, KFM_STORE_URL=store_url) as site:
         for hour, (name, fault) in enumerate({**FAULTS, "409": conflict}.items()):
             turn = told(site, hour=hour, turn=hour)
-            hear(site.workshop, turn)
-            batch = stage(site.workshop, site.dataset, [turn.key], f"run-{name}")
+            hear(site.services, turn)
+            batch = stage(site.services, site.dataset, [turn.key], f"run-{name}")
             with (
-                reader_of(site.workshop.store, Layout(site.dataset.pipeline).item(turn.key)) as seen,
+                reader_of(site.services.store, Layout(site.dataset.pipeline).item(turn.key)) as seen,
                 meeting(fault, "PutObject", lambda call: call % 2 == 1) as calls,
             ):
                 batch.publish([turn.key])
@@ -68,12 +68,12 @@ def test_every_fault_has_one_effect(stack: Stack, site_template: str, tmp_path: 
 def unreachable_for_a_while(site: Site, hour: int, fault: Fault) -> None:
     """Every answer is lost until the run gives up; another one finds what it did, and finishes it."""
     turn = told(site, hour=hour, turn=hour)
-    hear(site.workshop, turn)
-    batch = stage(site.workshop, site.dataset, [turn.key], "run-given-up")
+    hear(site.services, turn)
+    batch = stage(site.services, site.dataset, [turn.key], "run-given-up")
     with meeting(fault, "PutObject", lambda _: True):
         batch.publish([turn.key])
-    assert turn.key not in applied(site.workshop)
+    assert turn.key not in applied(site.services)
     assert "cannot be reached" in batch.notes[turn.key]
-    forget_leases(site.workshop)
-    publish(site.workshop, site.dataset, [turn.key], "run-after")
+    forget_leases(site.services)
+    publish(site.services, site.dataset, [turn.key], "run-after")
     published_once(site, turn.key)

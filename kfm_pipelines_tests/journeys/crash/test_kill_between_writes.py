@@ -55,7 +55,7 @@ def test_killed_at_the_catalog(site: Site, three_keys: Undisturbed, moment: str,
 
 
 def test_killed_between_record_and_delete(site: Site) -> None:
-    url = sqs_client().get_queue_url(QueueName=site.workshop.queue.name)["QueueUrl"]
+    url = sqs_client().get_queue_url(QueueName=site.services.queue.name)["QueueUrl"]
     sqs_client().set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "1"})
     kill_worker(site, "after", "record", "", 1)
     recorded = site.fetch("SELECT identity, changed_at FROM kfm.inbox ORDER BY identity")

@@ -22,18 +22,18 @@ DATASET = "usgs/streamflow"
 
 
 def kill(site: Site) -> None:
-    kill_switch.kill(site.workshop.database, DATASET, "ada", "wrong datum")
+    kill_switch.kill(site.services.database, DATASET, "ada", "wrong datum")
 
 
 def work_after_the_leases(site: Site) -> None:
     """What a dead worker held can be taken up from now on."""
-    time.sleep(site.workshop.settings.lease_seconds + 0.1)
+    time.sleep(site.services.settings.lease_seconds + 0.1)
     site.work()
 
 
 def assert_released_as_if_undisturbed(site: Site, three_keys: Undisturbed) -> None:
     assert site.fetch("SELECT * FROM kfm.dead_letters") == []
-    assert kill_switch.unkill(site.workshop.database, DATASET, "ada", "mended")
+    assert kill_switch.unkill(site.services.database, DATASET, "ada", "mended")
     work_after_the_leases(site)
     assert_as_if_undisturbed(site, three_keys.tree, [site.key(hour) for hour in range(3)])
 
@@ -78,7 +78,7 @@ def test_a_worker_that_is_under_way_stops_before_its_next_swap(site: Site, three
 def test_a_kill_waits_for_a_worker_that_stands_still_at_its_swap(site: Site, three_keys: Undisturbed) -> None:
     with stopped_worker(site, "before", "swap", site.key(1), 1) as worker:
         with pytest.raises(StillPublishing, match="1 publications"):
-            kill_switch.kill(site.workshop.database, DATASET, "ada", "wrong datum", wait_seconds=0.5)
+            kill_switch.kill(site.services.database, DATASET, "ada", "wrong datum", wait_seconds=0.5)
         worker.kill()
     kill(site)
     assert len(items(site)) == 1

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.runs.batches import (
@@ -36,17 +36,17 @@ def site(request: pytest.FixtureRequest, stack: Stack, site_template: str, tmp_p
         yield opened
 
 
-def all_at_once(site: Site, count: int, work: Callable[[Workshop, int], None]) -> None:
-    """Each with a workshop of its own, as a process has it."""
+def all_at_once(site: Site, count: int, work: Callable[[Services, int], None]) -> None:
+    """Each with a services of its own, as a process has it."""
     together = threading.Barrier(count)
 
     def begin(number: int) -> None:
-        workshop = Workshop(load_settings(site.environment))
+        services = Services(load_settings(site.environment))
         try:
             together.wait()
-            work(workshop, number)
+            work(services, number)
         finally:
-            workshop.close()
+            services.close()
 
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(begin, range(count)))
@@ -57,35 +57,35 @@ def test_no_update_is_lost(site: Site) -> None:
     turns = [told(site, hour=hour, turn=hour) for hour in range(PUBLISHERS)]
     rivalled = Told(site.key(0), told(site, turn=99).message)
     for turn in turns:
-        hear(site.workshop, turn)
-    layout, store = Layout(site.dataset.pipeline), site.workshop.store
+        hear(site.services, turn)
+    layout, store = Layout(site.dataset.pipeline), site.services.store
 
-    def publish_own(workshop: Workshop, number: int) -> None:
-        publish(workshop, site.dataset, [turns[number].key], f"run-{number}")
+    def publish_own(services: Services, number: int) -> None:
+        publish(services, site.dataset, [turns[number].key], f"run-{number}")
 
-    def publish_same(workshop: Workshop, number: int) -> None:
-        publish(workshop, site.dataset, [rivalled.key], f"rival-{number}")
+    def publish_same(services: Services, number: int) -> None:
+        publish(services, site.dataset, [rivalled.key], f"rival-{number}")
 
     all_at_once(site, PUBLISHERS, publish_own)
 
     keys = sorted(turn.key for turn in turns)
-    assert applied(site.workshop) == dict.fromkeys(keys, 1)
+    assert applied(site.services) == dict.fromkeys(keys, 1)
     assert_collection_has(site, keys)
     assert all(followed(store, layout.item(key)) for key in keys)
 
-    hear(site.workshop, rivalled)
+    hear(site.services, rivalled)
     before = followed(store, layout.item(rivalled.key))
     with reader_of(store, layout.item(rivalled.key)) as seen:
         all_at_once(site, RIVALS, publish_same)
     after = followed(store, layout.item(rivalled.key))
     assert after != before
     assert (seen.problems, seen.contents) == ([], {before, after})
-    assert applied(site.workshop)[rivalled.key] == 2
+    assert applied(site.services)[rivalled.key] == 2
     assert_collection_has(site, keys)
 
 
 def assert_collection_has(site: Site, keys: list[str]) -> None:
-    found = [document for _, document in found_from_the_root(site.workshop.store)]
+    found = [document for _, document in found_from_the_root(site.services.store)]
     assert sorted(document["id"] for document in found if document["type"] == "Feature") == keys
     [collection] = [document for document in found if document["type"] == "Collection"]
     [interval] = collection["extent"]["temporal"]["interval"]

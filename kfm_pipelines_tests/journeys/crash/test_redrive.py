@@ -49,7 +49,7 @@ def interrupted(site: Site, how: signal.Signals) -> Said:
 
 def assert_all_went_once(site: Site) -> None:
     [totals] = site.fetch(
-        f"SELECT received, recorded, duplicates FROM kfm.queue_totals WHERE queue = '{site.workshop.queue.name}'"
+        f"SELECT received, recorded, duplicates FROM kfm.queue_totals WHERE queue = '{site.services.queue.name}'"
     )
     assert totals == {"received": 2 * LETTERS, "recorded": LETTERS, "duplicates": 0}
     assert site.fetch("SELECT state, count(*)::int AS n FROM kfm.dead_letters GROUP BY state") == [

@@ -66,14 +66,14 @@ def undisturbed(postgres_url: str, site_template: str, tmp_path_factory: pytest.
     with opened_site(root, postgres_url, site_template, **SETTINGS) as site:
         turns = [one_turn(site, told(site))]
         # The second revision makes every write that a later one makes.
-        counting = StoppingStore(site.workshop.store)
-        with storing_in(site.workshop, counting):
+        counting = StoppingStore(site.services.store)
+        with storing_in(site.services, counting):
             turns.append(one_turn(site, told(site, turn=1)))
         intent = next(place for place, change in enumerate(counting.changes) if change.does == "keep")
         before, after = counting.changes[:intent], counting.changes[intent:]
         for turn in range(2, 2 + len(after)):
-            counting = StoppingStore(site.workshop.store)
-            with storing_in(site.workshop, counting):
+            counting = StoppingStore(site.services.store)
+            with storing_in(site.services, counting):
                 turns.append(one_turn(site, told(site, turn=turn)))
             # A document of the whole collection is written only when it changes.
             after = [change for change in after if change in counting.changes]
@@ -82,20 +82,20 @@ def undisturbed(postgres_url: str, site_template: str, tmp_path_factory: pytest.
 
 
 def one_turn(site: Site, new: Told) -> Turn:
-    hear(site.workshop, new)
+    hear(site.services, new)
     run(site, new)
-    store, item = site.workshop.store, Layout(site.dataset.pipeline).item(new.key)
+    store, item = site.services.store, Layout(site.dataset.pipeline).item(new.key)
     return Turn(new, followed(store, item), tree(store, *PUBLISHED))
 
 
 def run(site: Site, turn: Told) -> None:
-    publish(site.workshop, site.dataset, [turn.key], f"run-{uuid4()}")
+    publish(site.services, site.dataset, [turn.key], f"run-{uuid4()}")
 
 
 def stopped_run(site: Site, turn: Told, before: Change) -> None:
-    with storing_in(site.workshop, StoppingStore(site.workshop.store, before)), pytest.raises(Stopped):
+    with storing_in(site.services, StoppingStore(site.services.store, before)), pytest.raises(Stopped):
         run(site, turn)
-    forget_leases(site.workshop)
+    forget_leases(site.services)
 
 
 @pytest.mark.parametrize("kind", ["files", "s3"])
@@ -110,11 +110,11 @@ def test_a_reader_sees_complete_revisions_only(
     first, *others = undisturbed.turns
     stops = [undisturbed.before_intent, *((change,) for change in undisturbed.after_intent)]
     with opened_site(tmp_path / "site", postgres_url, site_template, **settings) as site:
-        store, item = site.workshop.store, Layout(site.dataset.pipeline).item(first.told.key)
+        store, item = site.services.store, Layout(site.dataset.pipeline).item(first.told.key)
         assert one_turn(site, first.told).content == first.content
         with reader_of(store, item) as seen:
             for old, new, changes in zip(undisturbed.turns, others, stops, strict=False):
-                hear(site.workshop, new.told)
+                hear(site.services, new.told)
                 for change in changes:
                     stopped_run(site, new.told, change)
                     assert followed(store, item) in (old.content, new.content), change
@@ -126,5 +126,5 @@ def test_a_reader_sees_complete_revisions_only(
         assert seen.problems == []
         assert seen.contents <= {turn.content for turn in undisturbed.turns}
         assert len(seen.contents) > len(others) / 2
-        assert applied(site.workshop) == {first.told.key: len(undisturbed.turns)}
+        assert applied(site.services) == {first.told.key: len(undisturbed.turns)}
         assert store.paths("work") == []

@@ -43,8 +43,8 @@ class Bucket:
     def open_site(self, root: Path, rule: LateRule) -> Iterator[Site]:
         with opened_site(root, self.postgres_url, self.template, KFM_RESOURCES=self.resources) as site:
             changed = {"late": rule, "watermark": STREAM}
-            declared = {name: one.model_copy(update=changed) for name, one in site.workshop.datasets.items()}
-            site.workshop.__dict__["datasets"] = Datasets(declared)
+            declared = {name: one.model_copy(update=changed) for name, one in site.services.datasets.items()}
+            site.services.__dict__["datasets"] = Datasets(declared)
             yield site
 
 
@@ -88,21 +88,21 @@ def _outcome(
     site: Site, batches: Sequence[Sequence[str]], *, work_in_between: bool
 ) -> tuple[dict[str, str], int, list[dict[str, object]]]:
     """What is published at the end, how many events are held, and where the watermark is."""
-    workshop = site.workshop
+    services = site.services
     for number, batch in enumerate(batches):
-        read = [read_message(Message(body), workshop.datasets) for body in batch]
-        record(workshop.database, "q", read, workshop.datasets, now=END)
-        keep_time(workshop.database, workshop.datasets, now=END)
+        read = [read_message(Message(body), services.datasets) for body in batch]
+        record(services.database, "q", read, services.datasets, now=END)
+        keep_time(services.database, services.datasets, now=END)
         if work_in_between:
             _publish_due(site, f"between-{number}")
-    release_by_rule(workshop)
+    release_by_rule(services)
     _publish_due(site, "at-last")
     tree = {path: digest for path, digest in site.tree("catalog", "processed").items() if "/history/" not in path}
     marks = site.fetch("SELECT dataset, partition, watermark FROM kfm.checkpoints")
-    return tree, held_late(workshop.database).get("usgs/streamflow", 0), marks
+    return tree, held_late(services.database).get("usgs/streamflow", 0), marks
 
 
 def _publish_due(site: Site, run_id: str) -> None:
     keys = [row["key"] for row in site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL ORDER BY key")]
-    publish(site.workshop, site.dataset, keys, run_id)
+    publish(site.services, site.dataset, keys, run_id)
     assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL") == []

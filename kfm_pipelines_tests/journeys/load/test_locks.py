@@ -16,7 +16,7 @@ from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox.parse import read_message
 from kfm_pipelines.inbox.record import record
 from kfm_pipelines.producer.samples import streamflow_object
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
@@ -32,8 +32,8 @@ SECONDS = 6.0
 @pytest.mark.slow
 def test_no_deadlock_between_drains_renewals_and_dispatches(site: Site) -> None:
     events = [_event(site, hour) for hour in range(KEYS)]
-    record(site.workshop.database, "q", [Delivery("", (event,)) for event in events], site.workshop.datasets)
-    claims = Claims(site.workshop.database, "a-run", 30)
+    record(site.services.database, "q", [Delivery("", (event,)) for event in events], site.services.datasets)
+    claims = Claims(site.services.database, "a-run", 30)
     # In another order than that of the keys, as it is in a table that has been in use.
     for event in random.Random(1).sample(events, KEYS):
         claims.take(event.key)
@@ -53,20 +53,20 @@ def test_no_deadlock_between_drains_renewals_and_dispatches(site: Site) -> None:
 def _event(site: Site, hour: int) -> IngestEvent:
     start = START + timedelta(hours=hour)
     message = site.s3_message(Put(streamflow_object(start)[0], "0" * 32, "null", 10, start))
-    [event] = read_message(Message(message), site.workshop.datasets).events
+    [event] = read_message(Message(message), site.services.datasets).events
     return event
 
 
 def _repeat(action: Callable[[Database, int], object]) -> int:
     """How often it could be done, with connections of its own."""
-    workshop = Workshop(load_settings())
+    services = Services(load_settings())
     turn, deadline = 0, time.monotonic() + SECONDS
     try:
         while time.monotonic() < deadline:
             turn += 1
-            action(workshop.database, turn)
+            action(services.database, turn)
     finally:
-        workshop.close()
+        services.close()
     return turn
 
 

@@ -19,7 +19,7 @@ from kfm_pipelines.inbox.drain import drain
 from kfm_pipelines.inbox.record import Tally
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines_tests.fixtures.forks.process import Forked
 from kfm_pipelines_tests.fixtures.sites.site import START, Put, Site, opened_site
@@ -33,11 +33,11 @@ ANNOUNCED = 150
 SENT = 1000
 PUBLISHED = ("catalog", "objects", "processed")
 WORKER = """
-from kfm_pipelines.operations.workshop import Workshop
+from kfm_pipelines.operations.services import Services
 from kfm_pipelines.orchestration.worker import work
 from kfm_pipelines.settings import load_settings
 
-work(Workshop(load_settings()), once=True)
+work(Services(load_settings()), once=True)
 """
 
 
@@ -131,7 +131,7 @@ def test_drains_at_once_record_each_event_once(site: Site, bucket: Bucket) -> No
     assert total == Tally(received=SENT, recorded=distinct, duplicates=SENT - distinct)
     assert site.fetch("SELECT count(*) AS events FROM kfm.inbox") == [{"events": distinct}]
     assert site.fetch("SELECT received, recorded FROM kfm.queue_totals") == [{"received": SENT, "recorded": distinct}]
-    assert site.workshop.queue.depth().waiting == site.workshop.queue.depth().in_flight == 0
+    assert site.services.queue.depth().waiting == site.services.queue.depth().in_flight == 0
 
 
 def _upload(site: Site) -> list[Put]:
@@ -170,11 +170,11 @@ def _start_worker(site: Site, log: Path) -> Forked:
 
 def _drain_alone() -> Tally:
     """A drain with connections of its own."""
-    workshop = Workshop(load_settings())
+    services = Services(load_settings())
     try:
-        return drain(workshop, workshop.queue, budget_seconds=60)
+        return drain(services, services.queue, budget_seconds=60)
     finally:
-        workshop.close()
+        services.close()
 
 
 def _of_the_day(tree: dict[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 from kfm_pipelines_tests.fixtures.stores.full_disk import full_disk
 
-RUNBOOKS = Path(__file__).parents[1] / "docs" / "runbooks"
+RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks"
 Arrangements = dict[str, Callable[[], None]]
 
 
@@ -114,13 +114,13 @@ def test_a_spike_of_duplicates_is_explained_by_the_book(site: Site) -> None:
     timeouts = iter(["120", "1"])
 
     def grow_impatient() -> None:
-        set_queue(site.workshop.queue.name, VisibilityTimeout=next(timeouts))
+        set_queue(site.services.queue.name, VisibilityTimeout=next(timeouts))
 
     run(site, "duplicate-spike.md", {"KEY": site.key(0)}, {"kfm doctor": grow_impatient})
 
     status = kfm(site.environment, "status", "--json").json
     counted = {queue["name"]: (queue["recorded"], queue["duplicates"]) for queue in status["queues"]}
-    assert counted[site.workshop.queue.name] == (1, 10)
+    assert counted[site.services.queue.name] == (1, 10)
     history = kfm(site.environment, "status", site.key(0), "--json").json
     outcomes = [transition["outcome"] for transition in history["transitions"] if transition["outcome"]]
     assert (outcomes, len(history["revisions"]), len(history["events"])) == (["APPLIED"], 1, 1)
@@ -132,7 +132,7 @@ def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
     register = with_reviewer(site)
     register.put(sites(register.dataset))
     site.work()
-    tomorrow = site.workshop.today() + timedelta(days=1)
+    tomorrow = site.services.today() + timedelta(days=1)
     names = {
         "KEY": KEY,
         "DIGEST": register.waiting().release_digest,

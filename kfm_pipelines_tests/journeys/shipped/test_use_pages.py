@@ -14,7 +14,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.runbook import ANYTHING
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
-USE = Path(__file__).parents[1] / "docs" / "use"
+USE = Path(__file__).parents[3] / "docs" / "use"
 BLOCK = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parents[3]
 MIGRATIONS = CHECKOUT / "kfm_pipelines" / "state" / "migrations" / "versions"
 ASK = """
 import logging.config, yaml

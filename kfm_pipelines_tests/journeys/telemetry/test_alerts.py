@@ -104,7 +104,7 @@ def test_everything_takes_an_hour(site: Site, watch: Watch) -> None:
     for hour in range(NOW - 21, NOW + 1):
         site.put(hour)
     site.drain()
-    site.workshop.database.execute("UPDATE kfm.inbox SET sent_at = sent_at - interval '1 hour'")
+    site.services.database.execute("UPDATE kfm.inbox SET sent_at = sent_at - interval '1 hour'")
     assert site.work()["published"] == 22
     watch.expect(FAST_BURN, after_minutes=3)
     watch.expect(SLOW_BURN, after_minutes=20)
@@ -149,7 +149,7 @@ def test_an_event_that_is_late_and_held(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_is_killed(site: Site, watch: Watch) -> None:
-    kill(site.workshop, "usgs/streamflow", "a test", "to see who notices")
+    kill(site.services, "usgs/streamflow", "a test", "to see who notices")
     watch.expect(after_minutes=23 * 60)
     watch.expect(Fires("KfmKilledForLong", "ticket"), after_minutes=25 * 60)
 
@@ -158,8 +158,8 @@ def test_a_revision_that_repeats_the_one_before(site: Site, watch: Watch) -> Non
     """The database itself refuses it, so it has to look away."""
     site.put(NOW)
     site.work()
-    site.workshop.database.execute("ALTER TABLE kfm.revisions DISABLE TRIGGER USER")
-    site.workshop.database.execute(
+    site.services.database.execute("ALTER TABLE kfm.revisions DISABLE TRIGGER USER")
+    site.services.database.execute(
         """
         INSERT INTO kfm.revisions
             (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, run_id)
@@ -177,6 +177,6 @@ def test_a_pipeline_that_falls_silent(site: Site, watch: Watch) -> None:
 
 
 def test_telemetry_that_is_dropped(site: Site, watch: Watch) -> None:
-    assert not site.workshop.telemetry.records.tell("energy-v2", {"no": "such thing"})
-    site.workshop.telemetry.flush()
+    assert not site.services.telemetry.records.tell("energy-v2", {"no": "such thing"})
+    site.services.telemetry.flush()
     watch.expect(Fires("KfmTelemetryDropped", "ticket"), after_minutes=2)

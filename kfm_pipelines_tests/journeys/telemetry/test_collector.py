@@ -32,7 +32,7 @@ def test_a_collector_that_never_answers_takes_nothing_from_the_work(
         assert said.json["published"] == 4
         assert "Traceback" not in said.err
         assert site.fetch(PUBLISHED) == [{"n": 4}]
-        site.workshop.close()
+        site.services.close()
         totals = read_totals(site.root / "telemetry")
         assert totals.counter("keys_settled_total", outcome="APPLIED") == 4
         told = spans_told(site.root)

@@ -31,8 +31,8 @@ GATES = {"schema_gate", "qa_gate", "integrity_gate", "care_gate", "governance_ga
 
 def emitted(site: Site, road: str = "s3", copies: int = 0) -> str:
     samples = Samples("usgs/streamflow", START, 1, copies=copies, road=road)  # type: ignore[arg-type]
-    way = carrier(site.workshop, samples.road, "topic", "usgs-streamflow")
-    [key] = emit_samples(site.workshop, samples, way, lambda _: None)
+    way = carrier(site.services, samples.road, "topic", "usgs-streamflow")
+    [key] = emit_samples(site.services, samples, way, lambda _: None)
     return key
 
 
@@ -99,13 +99,13 @@ def test_a_red_gate_and_the_stage_that_fails_by_it_are_marked(site: Site) -> Non
 
 
 def test_a_refused_message_has_a_trace_and_a_line_with_its_id(site: Site) -> None:
-    with site.workshop.telemetry.spans.span("a test") as mine:
+    with site.services.telemetry.spans.span("a test") as mine:
         assert mine is not None
         sender = TraceContext(mine.get_span_context().trace_id, mine.get_span_context().span_id)
-        site.workshop.queue.send("rubbish", {TRACEPARENT: sender.traceparent})
-    configure_logs(site.workshop.settings)
+        site.services.queue.send("rubbish", {TRACEPARENT: sender.traceparent})
+    configure_logs(site.services.settings)
     site.drain()
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     refused = [one for one in spans(site.root) if one.name == "contract_validation"]
     assert [(one.trace, one.failed) for one in refused] == [(sender.trace_hex, "BodyUnreadable")]
     [line] = [line for line in log_lines(site.root) if line["event"].startswith("a message was refused")]
@@ -120,10 +120,10 @@ def test_a_made_up_context_is_not_used(site: Site, said: str) -> None:
     put = site.put()
     site.drain()
     message = site.s3_message(put, version_id=None)
-    site.workshop.queue.send(message, {TRACEPARENT: said})
+    site.services.queue.send(message, {TRACEPARENT: said})
     site.drain()
-    [event] = [fold(notice, site.workshop.datasets) for notice in normalise(message)]
-    rows = site.workshop.database.fetch(
+    [event] = [fold(notice, site.services.datasets) for notice in normalise(message)]
+    rows = site.services.database.fetch(
         "SELECT trace FROM kfm.inbox WHERE identity = %(identity)s", {"identity": event.identity}
     )
     kept = TraceContext.parse(rows[0]["trace"])
@@ -144,12 +144,12 @@ def test_in_a_storm_some_messages_have_spans_and_all_have_a_trace(site: Site, mo
     monkeypatch.setattr(telemetry, "TRACED_AT_ONCE", 3)
     put = site.put()
     site.drain()
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     messages = [site.s3_message(put, version_id=f"v{number}") for number in range(10)]
     before = Counter(one.name for one in spans(site.root))
     site.send_all(messages)
     site.drain()
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     after = Counter(one.name for one in spans(site.root))
     assert after["sqs_receive"] - before["sqs_receive"] == 3
     assert site.fetch("SELECT count(*) AS n, count(DISTINCT trace) AS traces FROM kfm.inbox") == [
@@ -160,10 +160,10 @@ def test_in_a_storm_some_messages_have_spans_and_all_have_a_trace(site: Site, mo
 def test_what_a_dead_run_left_is_looked_for_and_what_it_cost_is_unknown(site: Site) -> None:
     """Its stages were begun; that nobody knows what they cost is on record."""
     one = told(site)
-    hear(site.workshop, one)
-    staged(site.workshop, site.dataset, [one.key], "a run that dies")
-    site.workshop.database.execute("DELETE FROM kfm.energy")  # as if it had died before it could enter anything
-    forget_leases(site.workshop)
+    hear(site.services, one)
+    staged(site.services, site.dataset, [one.key], "a run that dies")
+    site.services.database.execute("DELETE FROM kfm.energy")  # as if it had died before it could enter anything
+    forget_leases(site.services)
     assert site.work()["published"] == 1
     rows = site.fetch("SELECT run_id, stage, method, watt_seconds FROM kfm.energy WHERE method = 'unknown' ORDER BY id")
     assert [(row["run_id"], row["stage"]) for row in rows] == [
@@ -179,7 +179,7 @@ def test_a_replay_has_a_trace_of_its_own_that_leads_to_the_first(site: Site) -> 
     key = emitted(site)
     site.work()
     first = trace_of(site, key)[0].trace
-    work = WorkTold(site.workshop, site.dataset, "a-run", Purpose(replay="r-1"))
+    work = WorkTold(site.services, site.dataset, "a-run", Purpose(replay="r-1"))
     assert work.trace_of(key) == TraceContext.of_event(f"r-1:{key}")
     assert work.trace_of(key).trace_hex != first
 
@@ -187,15 +187,15 @@ def test_a_replay_has_a_trace_of_its_own_that_leads_to_the_first(site: Site) -> 
 def test_without_telemetry_nothing_is_written_and_everything_works(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from kfm_pipelines.dispatch.worker import work
-    from kfm_pipelines.services import Workshop
+    from kfm_pipelines.services import Services
+    from kfm_pipelines_tests.fixtures.sites.site import work_once
 
     monkeypatch.setenv("KFM_TELEMETRY", "off")
-    silent = Workshop(replace(site.workshop.settings, telemetry=False))
-    Topic(site.workshop.settings.topic).send(site.s3_message(site.put()))
+    silent = Services(replace(site.services.settings, telemetry=False))
+    Topic(site.services.settings.topic).send(site.s3_message(site.put()))
     before = json.dumps([str(one) for one in spans(site.root)])
     try:
-        assert work(silent, once=True).counts()["published"] == 1
+        assert work_once(silent).counts()["published"] == 1
     finally:
         silent.close()
     assert json.dumps([str(one) for one in spans(site.root)]) == before

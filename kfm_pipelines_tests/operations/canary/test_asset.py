@@ -31,7 +31,7 @@ SECRET_VALUE = "38.79812345"
 
 
 def tried(site: Site, dataset: Dataset, *hours: int, run_id: str = "a run") -> list[Compared]:
-    run = CanaryRun(site.workshop, dataset, run_id)
+    run = CanaryRun(site.services, dataset, run_id)
     found = run.compare([site.key(hour) for hour in hours])
     assert (run.skipped, run.failed) == ({}, {})
     return found
@@ -55,10 +55,10 @@ def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) ->
     assert [(one["column"], one["what"]) for one in report["columns"]] == [("discharge_m3s", "added")]
     assert (report["statistics"], report["faults"]) == ([], [])
     assert "discharge_m3s" not in pq.read_schema(site.data / f"processed/usgs-streamflow/{site.key()}.parquet").names
-    standing = standing_of(site.workshop, dataset)
+    standing = standing_of(site.services, dataset)
     assert (standing.refusal, len(standing.compared)) == (None, 2)
 
-    promoted = promote(site.workshop, "usgs/streamflow", actor="ana", reason="it is right")
+    promoted = promote(site.services, "usgs/streamflow", actor="ana", reason="it is right")
 
     assert (promoted.from_version, promoted.to_version) == ("v1-0-0", "v1-1-0")
     assert not candidate_file(site).exists()
@@ -137,7 +137,7 @@ def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
         assert percents == [float(f"{percent:.3g}") for percent in percents]
         assert SECRET_VALUE not in str(one.report) + caplog.text
         with pytest.raises(PromotionRefused, match="1 of 1 keys are not good") as refusal:
-            promote(site.workshop, "usgs/streamflow", actor="ana", reason="never mind")
+            promote(site.services, "usgs/streamflow", actor="ana", reason="never mind")
         assert one.report["faults"][0] in str(refusal.value)
 
     assert site.tree(*PUBLISHED) == published
@@ -160,7 +160,7 @@ def test_a_run_stays_green_whatever_the_candidate_does(site: Site, monkeypatch: 
         for path in broken:
             if "/items/" in path or path.startswith("processed"):
                 (site.data / path).unlink()
-        site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+        site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
         assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
         return site.tree(*PUBLISHED)
 
@@ -198,16 +198,16 @@ def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
     with pytest.raises(PromotionRefused, match="1 keys were compared with this candidate; 2 are needed"):
-        promote(site.workshop, "usgs/streamflow", actor="ana", reason="too early")
+        promote(site.services, "usgs/streamflow", actor="ana", reason="too early")
 
-    assert purge(site.workshop).shadows == 0
+    assert purge(site.services).shadows == 0
     shadow.with_name("v0-9-0.parquet").write_bytes(b"of an earlier candidate")
-    assert purge(site.workshop).shadows == 1
+    assert purge(site.services).shadows == 1
     assert list(shadow.parent.iterdir()) == [shadow]
     change(candidate_file(site), title="Another candidate")
-    assert purge(site.workshop).shadows == 1
+    assert purge(site.services).shadows == 1
     assert not shadow.parent.exists()
-    assert standing_of(site.workshop, dataset).compared == []
+    assert standing_of(site.services, dataset).compared == []
 
 
 def test_only_what_is_published_now_is_compared(site: Site) -> None:
@@ -217,9 +217,9 @@ def test_only_what_is_published_now_is_compared(site: Site) -> None:
     tried(site, dataset, 0)
     site.put(0, name="more.parquet")
     site.drain()
-    run = CanaryRun(site.workshop, dataset, "a run")
+    run = CanaryRun(site.services, dataset, "a run")
     assert run.compare([site.key(0)])[0].good  # as before: the revision it is about is still the published one
-    site.workshop.database.execute("DELETE FROM kfm.comparisons")
+    site.services.database.execute("DELETE FROM kfm.comparisons")
     assert run.compare([site.key(0), site.key(7)]) == []
     assert run.failed == {}
     assert run.skipped == {
@@ -235,7 +235,7 @@ def test_what_goes_wrong_around_the_candidate_is_not_held_against_it(site: Site)
     [content] = [site.data / path for path in site.tree("objects") if path.endswith(".parquet")]
     content.chmod(0o600)
     content.write_bytes(b"damaged")
-    run = CanaryRun(site.workshop, dataset, "a run")
+    run = CanaryRun(site.services, dataset, "a run")
     assert run.compare([site.key(0)]) == []
     assert run.failed == {site.key(0): "the published bytes are not what was published"}
     content.unlink()
@@ -262,7 +262,7 @@ def test_what_the_machine_or_a_policy_lacks_leaves_a_key_uncompared(
     dataset = try_candidate(site)
 
     def failed() -> str:
-        run = CanaryRun(site.workshop, dataset, "a run")
+        run = CanaryRun(site.services, dataset, "a run")
         assert run.compare([site.key()]) == []
         assert recorded(site) == []
         return run.failed[site.key()]
@@ -275,7 +275,7 @@ def test_what_the_machine_or_a_policy_lacks_leaves_a_key_uncompared(
     assert failed() == "IsADirectoryError while comparing"
     shadow.rmdir()
 
-    policies = site.workshop.settings.resources / "policies"
+    policies = site.services.settings.resources / "policies"
     late = yaml.safe_load((policies / "not-sensitive.yaml").read_text())
     late |= {"policy": "late", "reviewed_on": date(2020, 1, 1), "review_every_days": 1}
     (policies / "late.yaml").write_text(yaml.safe_dump(late))
@@ -299,7 +299,7 @@ def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPat
     tried(site, dataset, 0, run_id="three")
     tried(site, dataset, 0, run_id="four")
     assert [(one["good"], one["run_id"], one["report"]["faults"]) for one in recorded(site)] == [(True, "three", [])]
-    assert [one.good for one in standing_of(site.workshop, dataset).compared] == [True]
+    assert [one.good for one in standing_of(site.services, dataset).compared] == [True]
 
 
 def test_the_canary_can_be_started_by_itself(site: Site) -> None:
@@ -308,7 +308,7 @@ def test_the_canary_can_be_started_by_itself(site: Site) -> None:
         site.put(hour)
     site.work()
     try_candidate(site)
-    job = build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow")
+    job = build_definitions(site.services.settings.resources).resolve_job_def("usgs_streamflow")
     with opened_instance() as instance:
         result = job.execute_in_process(
             instance=instance,

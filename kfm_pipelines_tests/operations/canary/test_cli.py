@@ -29,7 +29,7 @@ def test_from_the_first_comparison_to_the_promotion(site: Site) -> None:
     assert said.err == f"kfm: {STREAMFLOW} names no candidate; a `canary` section in its declaration does\n"
 
     dataset = try_candidate(site)
-    CanaryRun(site.workshop, dataset, "a run").compare(keys[:1])
+    CanaryRun(site.services, dataset, "a run").compare(keys[:1])
     said = datasets(site, "canary", STREAMFLOW)
     assert said.code == 0
     assert f"{STREAMFLOW}: v1-0-0 → v1-1-0\n  compared   1 keys of 2 needed, 1 good\n" in said.out
@@ -37,7 +37,7 @@ def test_from_the_first_comparison_to_the_promotion(site: Site) -> None:
     assert (said.code, said.out) == (1, "")
     assert said.err == f"kfm: {STREAMFLOW}@v1-1-0: 1 keys were compared with this candidate; 2 are needed\n"
 
-    CanaryRun(site.workshop, dataset, "a run").compare(keys)
+    CanaryRun(site.services, dataset, "a run").compare(keys)
     report = datasets(site, "canary", STREAMFLOW, "--json").json
     assert (report["compared"], report["good"], report["may_be_promoted"]) == (2, 2, True)
     assert [(one["key"], one["good"], one["faults"]) for one in report["keys"]] == [(key, True, []) for key in keys]
@@ -67,6 +67,6 @@ def test_from_the_first_comparison_to_the_promotion(site: Site) -> None:
 def test_what_is_not_good_is_named(site: Site) -> None:
     keys = published(site, 1)
     dataset = try_candidate(site, {**CANARY, "keys": 1, "tolerance": {"columns": "identical"}})
-    CanaryRun(site.workshop, dataset, "a run").compare(keys)
+    CanaryRun(site.services, dataset, "a run").compare(keys)
     said = datasets(site, "canary", STREAMFLOW)
     assert f"not good   {keys[0]}: column discharge_m3s is added\n" in said.out

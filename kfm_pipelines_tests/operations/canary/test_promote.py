@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid, PromotionRefused, ServiceUnavailable
+from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.operations.canary import promote as promotion
 from kfm_pipelines.operations.canary.candidate import candidacy_of
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
@@ -33,7 +34,7 @@ def ready(site: Site) -> None:
     """One key was compared, and one is enough."""
     site.put()
     site.work()
-    CanaryRun(site.workshop, try_candidate(site, {**CANARY, "keys": 1}), "a run").compare([site.key()])
+    CanaryRun(site.services, try_candidate(site, {**CANARY, "keys": 1}), "a run").compare([site.key()])
 
 
 class Interrupted(BaseException):
@@ -54,18 +55,18 @@ def test_an_interrupted_promotion_is_finished_by_doing_it_again(site: Site, monk
     with monkeypatch.context() as patch:
         patch.setattr(type(other), "replace", stop)
         with pytest.raises(Interrupted):
-            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+            promote(site.services, STREAMFLOW, actor="ana", reason="yes")
     assert declared_now(site).key.transform_version == "v1-0-0"
     assert list(other.parent.glob(".*")) == []
 
     with monkeypatch.context() as patch:
         patch.setattr(promotion, "clear_shadows", stop)
         with pytest.raises(Interrupted):
-            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+            promote(site.services, STREAMFLOW, actor="ana", reason="yes")
     candidate_file(site).write_text(text)  # as if it had been stopped one step earlier
     assert declared_now(site).key.transform_version == VERSION
 
-    finished = promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+    finished = promote(site.services, STREAMFLOW, actor="ana", reason="yes")
     assert (finished.from_version, finished.to_version) == (None, VERSION)
     assert sorted(path.name for path in other.parent.iterdir()) == [
         "drought-tribal-areas.yaml",
@@ -91,10 +92,10 @@ def test_a_promotion_during_an_outage_can_be_made_afterwards(
     with monkeypatch.context() as patch:
         patch.setattr(promotion, step, unavailable)
         with pytest.raises(ServiceUnavailable):
-            promote(site.workshop, STREAMFLOW, actor="ana", reason="yes")
+            promote(site.services, STREAMFLOW, actor="ana", reason="yes")
     assert declared_now(site).key.transform_version == "v1-0-0"
 
-    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="yes").to_version == VERSION
+    assert promote(site.services, STREAMFLOW, actor="ana", reason="yes").to_version == VERSION
     assert declared_now(site).key.transform_version == VERSION
     site.put(1)
     assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
@@ -106,7 +107,7 @@ def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
     in_the_way = declaration_path(site).parent / ".usgs-streamflow.yaml.promoted"
     in_the_way.mkdir()  # a folder that is read-only is no hindrance for root
     with pytest.raises(PromotionRefused) as refusal:
-        promote(site.workshop, STREAMFLOW, actor="ana", reason="it is right")
+        promote(site.services, STREAMFLOW, actor="ana", reason="it is right")
     assert str(refusal.value) == (
         "the reviewed files cannot be written here (Is a directory): where they are reviewed, move "
         "candidates/usgs-streamflow@v1-1-0.yaml to datasets/usgs-streamflow.yaml"
@@ -121,7 +122,7 @@ def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
         before = path.read_text()
         change(path, **changed)
         with pytest.raises(PromotionRefused, match="0 keys were compared with this candidate; 1 are needed"):
-            promote(site.workshop, STREAMFLOW, actor="ana", reason="it was right before")
+            promote(site.services, STREAMFLOW, actor="ana", reason="it was right before")
         path.write_text(before)
 
     assert site.fetch("SELECT * FROM kfm.promotions") == []
@@ -131,7 +132,7 @@ def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
 @pytest.mark.slow
 def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(site: Site) -> None:
     ready(site)
-    keys = site.workshop.database.execute
+    keys = site.services.database.execute
     keys(
         """
         INSERT INTO kfm.keys (key, dataset, window_start, window_end, due_at, owner, lease_until, awaiting)
@@ -145,33 +146,33 @@ def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(s
     for ended in range(3):
         for dry_run in (True, False):
             with pytest.raises(PromotionRefused) as refusal:
-                promote(site.workshop, STREAMFLOW, actor="ana", reason="now", dry_run=dry_run)
+                promote(site.services, STREAMFLOW, actor="ana", reason="now", dry_run=dry_run)
             assert str(refusal.value) == (
                 f"usgs/streamflow@v1-1-0: {3 - ended} keys of v1-0-0 are due, in a run or waiting for a review; "
                 "promote when each of them is published or dead-lettered"
             )
         keys(f"DELETE FROM kfm.keys WHERE key LIKE '%:w{ended + 1}:%'")
     assert site.fetch("SELECT * FROM kfm.promotions") == []
-    assert promote(site.workshop, STREAMFLOW, actor="ana", reason="now").to_version == VERSION
+    assert promote(site.services, STREAMFLOW, actor="ana", reason="now").to_version == VERSION
 
 
 def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(site: Site) -> None:
-    resources = site.workshop.settings.resources
+    resources = site.services.settings.resources
     change(candidate_file(site), quality={"suite": "usgs-streamflow"})
     dataset = try_candidate(site)
-    before = candidacy_of(site.workshop, dataset)
-    assert before == candidacy_of(site.workshop, dataset)
-    assert site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+    before = candidacy_of(site.services, dataset)
+    assert before == candidacy_of(site.services, dataset)
+    assert suite_of(site.services, "usgs-streamflow", before.candidate.table).expectations
 
     suite = resources / "expectations/usgs-streamflow.json"
     suite.write_text(json.dumps({**json.loads(suite.read_text()), "expectations": [COUNTED]}))
-    assert candidacy_of(site.workshop, dataset).digest != before.digest
-    [expected] = site.workshop.suite("usgs-streamflow", before.candidate.table).expectations
+    assert candidacy_of(site.services, dataset).digest != before.digest
+    [expected] = suite_of(site.services, "usgs-streamflow", before.candidate.table).expectations
     assert expected.type == COUNTED["type"]
 
     suite.unlink()
     with pytest.raises(DeclarationInvalid, match=r"^usgs-streamflow\.json: cannot be read: No such file or directory$"):
-        candidacy_of(site.workshop, dataset)
+        candidacy_of(site.services, dataset)
 
 
 @pytest.mark.slow
@@ -181,10 +182,10 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
     site.put(data=empty.getvalue())
     site.work()
     dataset = try_candidate(site, {**CANARY, "keys": 1})
-    [one] = CanaryRun(site.workshop, dataset, "a run").compare([site.key()])
+    [one] = CanaryRun(site.services, dataset, "a run").compare([site.key()])
     assert (one.good, one.is_empty) == (True, True)
     with pytest.raises(PromotionRefused) as refusal:
-        promote(site.workshop, STREAMFLOW, actor="ana", reason="nothing is wrong")
+        promote(site.services, STREAMFLOW, actor="ana", reason="nothing is wrong")
     assert str(refusal.value) == (
         "usgs/streamflow@v1-1-0: 0 keys were compared with this candidate; 1 are needed, and 1 without rows do not "
         "count"
@@ -192,8 +193,8 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
 
 
 def test_how_far_apart_the_two_are_is_told_only_where_nothing_is_reviewed(site: Site) -> None:
-    assert candidacy_of(site.workshop, try_candidate(site)).is_open
+    assert candidacy_of(site.services, try_candidate(site)).is_open
     change(candidate_file(site), review="required")
-    assert not candidacy_of(site.workshop, declared_now(site)).is_open
+    assert not candidacy_of(site.services, declared_now(site)).is_open
     change(declaration_path(site), review="required")
-    assert not candidacy_of(site.workshop, declared_now(site)).is_open
+    assert not candidacy_of(site.services, declared_now(site)).is_open

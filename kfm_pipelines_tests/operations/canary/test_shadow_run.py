@@ -27,10 +27,10 @@ SHADOW = f"work/restricted/shadow/heritage-sites/{KEY}/{VERSION}.parquet"
 
 def declare(register: Register, **changes: Any) -> None:
     """The candidate is the declaration of now under another version, with these changes."""
-    resources = register.site.workshop.settings.resources
+    resources = register.site.services.settings.resources
     declared = resources / "datasets/heritage-sites.yaml"
     change(declared, canary=CANARY)
-    register.site.workshop.__dict__.pop("datasets", None)
+    register.site.services.__dict__.pop("datasets", None)
     document = yaml.safe_load(declared.read_text())
     del document["canary"]
     document["key"]["transform_version"] = VERSION
@@ -39,7 +39,7 @@ def declare(register: Register, **changes: Any) -> None:
 
 def compared(register: Register, **changes: Any) -> Compared:
     declare(register, **changes)
-    run = CanaryRun(register.site.workshop, register.dataset, "a run")
+    run = CanaryRun(register.site.services, register.dataset, "a run")
     [found] = run.compare([KEY])
     assert (run.skipped, run.failed) == ({}, {})
     return found
@@ -47,10 +47,10 @@ def compared(register: Register, **changes: Any) -> Compared:
 
 def refused(register: Register, **changes: Any) -> str:
     declare(register, **changes)
-    run = CanaryRun(register.site.workshop, register.dataset, "a run")
+    run = CanaryRun(register.site.services, register.dataset, "a run")
     assert run.compare([KEY]) == []
     with pytest.raises(DeclarationInvalid) as refusal:
-        standing_of(register.site.workshop, register.dataset)
+        standing_of(register.site.services, register.dataset)
     assert run.failed == {KEY: str(refusal.value)}
     return str(refusal.value)
 
@@ -76,7 +76,7 @@ def numbers_in(document: Any) -> list[float]:
 
 def finer(register: Register) -> str:
     """A policy that shows more than the one in force."""
-    policies = register.site.workshop.settings.resources / "policies"
+    policies = register.site.services.settings.resources / "policies"
     document = yaml.safe_load((policies / "heritage-sites.yaml").read_text())
     document["policy"] = "finer"
     document["classes"]["generalised"]["point"]["resolution"] = 6
@@ -117,7 +117,7 @@ def test_a_candidate_is_masked_and_leaves_nothing_outside_the_restricted_tier(
     told = {one["column"] for one in more.report["statistics"]}
     assert "condition" in told
     assert told.isdisjoint({"cell", "latitude", "longitude"})
-    assert standing_of(site.workshop, register.dataset).worst == []
+    assert standing_of(site.services, register.dataset).worst == []
     assert comparison_record(more).data["statistics"] == "beyond tolerance"
     assert site.tree("work").keys() == {SHADOW}
 

@@ -32,7 +32,7 @@ def state_of_things(site: Site) -> list[Any]:
     """Everything a redrive could change, but for the store."""
     tables = ("dead_letters", "letter_moves", "redrives", "redrive_items", "keys", "queue_totals")
     rows = [site.fetch(f"SELECT * FROM kfm.{table} ORDER BY 1, 2") for table in tables]
-    return [*rows, *(intake.queue.depth() for intake in site.workshop.intakes)]
+    return [*rows, *(intake.queue.depth() for intake in site.services.intakes)]
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_letters_are_found_by_class_dataset_key_and_age(site: Site) -> None:
     refuse(site, "rubbish", site.auto_update_message(put, asset_uri="s3://elsewhere/object.parquet"))
     by = {row["key"] or row["triage"]: row["id"] for row in site.fetch("SELECT id, key, triage FROM kfm.dead_letters")}
     early, late, rubbish, elsewhere = by[site.key(0)], by[site.key(10)], by["schema"], by["permission"]
-    site.workshop.database.execute(
+    site.services.database.execute(
         "UPDATE kfm.dead_letters SET changed_at = clock_timestamp() - interval '3 hours' WHERE id = ANY(%(ids)s)",
         {"ids": [late, rubbish]},
     )
@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_one_sentence_and_a_code(
 
 @pytest.mark.slow
 def test_a_dry_run_changes_nothing_and_says_exactly_what_the_real_run_does(site: Site) -> None:
-    queue, fifo = site.workshop.queue, site.workshop.intakes[2].queue
+    queue, fifo = site.services.queue, site.services.intakes[2].queue
     site.put(0, data=b"no parquet")
     site.work()
     queue.send("plain rubbish", {"origin": "here", "also": "there"})
@@ -152,7 +152,7 @@ def test_a_dry_run_changes_nothing_and_says_exactly_what_the_real_run_does(site:
 def _done(site: Site) -> list[str]:
     """What happened to each letter, in the words of a dry run, seen from the queues and the keys."""
     sent = {}
-    for intake in site.workshop.intakes:
+    for intake in site.services.intakes:
         for message in messages_in(intake.queue):
             names = ", ".join(sorted(name for name in message.attributes if not name.startswith("kfm-"))) or "none"
             group = f", group {message.group}" if message.group else ""
@@ -245,7 +245,7 @@ def test_quarantine_takes_a_letter_out_of_later_redrives_and_keeps_the_reason(si
     named = dlq(site, "redrive", "2", "1", "--work")
     assert (named.code, named.out) == (1, "")
     assert named.err == "kfm: letter 1 is quarantined; only an open one can be redriven or quarantined\n"
-    assert site.workshop.queue.depth().waiting == 0
+    assert site.services.queue.depth().waiting == 0
     refuse(site, "one")
     assert listed(site, "--state", "quarantined") == {1}
 
@@ -268,9 +268,9 @@ def test_the_payload_is_withheld_unless_asked_for(site: Site) -> None:
 def test_nothing_hostile_reaches_the_terminal_and_nothing_is_taken_for_markup(site: Site) -> None:
     site.put(0, data=b"no parquet")
     site.work()
-    site.workshop.database.execute("UPDATE kfm.dead_letters SET reason = %(text)s", {"text": HOSTILE})
+    site.services.database.execute("UPDATE kfm.dead_letters SET reason = %(text)s", {"text": HOSTILE})
     refuse(site, "rubbish")
-    site.workshop.database.execute(
+    site.services.database.execute(
         "UPDATE kfm.dead_letters SET reason = %(text)s, key = %(text)s, body = %(text)s, queue = %(text)s,"
         " message_group = %(text)s, attributes = jsonb_build_object(%(text)s::text, '') WHERE key IS NULL",
         {"text": HOSTILE},
@@ -297,7 +297,7 @@ def test_nothing_hostile_reaches_the_terminal_and_nothing_is_taken_for_markup(si
 @pytest.mark.slow
 def test_a_message_that_comes_again_after_its_payload_was_forgotten_can_be_redriven(site: Site) -> None:
     refuse(site, "rubbish")
-    site.workshop.database.execute(
+    site.services.database.execute(
         "UPDATE kfm.dead_letters SET body = '', state = 'closed', closed_at = clock_timestamp()"
     )
     refuse(site, "rubbish")

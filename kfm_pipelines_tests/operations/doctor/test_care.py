@@ -12,7 +12,7 @@ import yaml
 from kfm_pipelines.care import exempt
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.operations.doctor import Finding, diagnose
-from kfm_pipelines.services import Workshop, set_up
+from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.settings import Settings, load_settings
 from kfm_pipelines_tests.fixtures.care.register import Register, with_reviewer
 from kfm_pipelines_tests.fixtures.declarations import change
@@ -29,19 +29,19 @@ def register(site: Site) -> Register:
     return with_reviewer(site)
 
 
-def newcomer(settings: Settings, today: date | None = None) -> Workshop:
-    """A workshop that has read nothing yet, as every `kfm doctor` is."""
-    workshop = Workshop(settings)
-    return replace(workshop, today=lambda: today) if today else workshop
+def newcomer(settings: Settings, today: date | None = None) -> Services:
+    """A services that has read nothing yet, as every `kfm doctor` is."""
+    services = Services(settings)
+    return replace(services, today=lambda: today) if today else services
 
 
 def findings(register: Register, today: date | None = None, **environ: str) -> dict[str, Finding]:
     """What is found, by what was checked; nothing wrong is said twice."""
-    workshop = newcomer(load_settings({**register.site.environment, **environ}), today)
+    services = newcomer(load_settings({**register.site.environment, **environ}), today)
     try:
-        found = diagnose(workshop)
+        found = diagnose(services)
     finally:
-        workshop.close()
+        services.close()
     assert len(wrong({finding.check: finding for finding in found})) == sum(not finding.ok for finding in found)
     for finding in found:
         assert "\n" not in finding.found + finding.remedy
@@ -166,7 +166,7 @@ def test_what_is_broken_is_named_once_and_only_for_its_dataset(register: Registe
     assert remedy in found[check].remedy
     # It is nothing that --fix could put right, and nothing says so.
     assert "--fix" not in found[check].remedy
-    assert set_up(register.site.workshop, cloud=True) == []
+    assert set_up(register.site.services, cloud=True) == []
 
 
 def test_nobody_needs_a_key_where_nobody_is_asked(register: Register) -> None:
@@ -183,7 +183,7 @@ def test_a_secret_that_is_missing_or_too_short_is_found_without_being_shown(regi
 
 
 def test_a_changed_secret_and_a_changed_policy_are_told_apart(register: Register) -> None:
-    governance_of(register.site.workshop, register.dataset)
+    governance_of(register.site.services, register.dataset)
     found = findings(register)
     assert found["secret for heritage/sites"].found == "key heritage-2026, the one used before"
 
@@ -219,13 +219,13 @@ def test_the_day_after_it_is_wrong(register: Register) -> None:
 
 
 def exempted(register: Register, days: int, keys: str = "") -> str:
-    workshop = register.site.workshop
-    until = workshop.today() + timedelta(days=days)
-    return exempt.exempt(workshop, HERITAGE, keys, until, register.private_key, "for the court").id
+    services = register.site.services
+    until = services.today() + timedelta(days=days)
+    return exempt.exempt(services, HERITAGE, keys, until, register.private_key, "for the court").id
 
 
 def after(register: Register, days: int) -> date:
-    return register.site.workshop.today() + timedelta(days=days)
+    return register.site.services.today() + timedelta(days=days)
 
 
 def test_an_exemption_is_told_soon_before_it_runs_out_and_wrong_from_the_day_after(register: Register) -> None:
@@ -251,7 +251,7 @@ def test_an_exemption_that_ended_or_was_renewed_is_over(register: Register) -> N
     assert f"exemption {second} of heritage/sites" in found
 
     for one in (first, second):
-        exempt.end(register.site.workshop, one, register.private_key, "it is over")
+        exempt.end(register.site.services, one, register.private_key, "it is over")
     found = findings(register, today=after(register, 60))
     assert [check for check in found if check.startswith("exemption ")] == []
 
@@ -274,8 +274,8 @@ def test_an_exemption_of_another_version_is_found(register: Register) -> None:
 
 def test_an_exemption_that_was_changed_in_the_database_is_found(register: Register) -> None:
     given = exempted(register, days=1)
-    register.site.workshop.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
-    register.site.workshop.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
+    register.site.services.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
+    register.site.services.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
     assert wrong(findings(register)) == {
         f"exemption {given} of heritage/sites": f"exemption {given} is not what was signed"
     }

@@ -28,7 +28,7 @@ def test_a_healthy_site_has_nothing_wrong(site: Site) -> None:
 
 @pytest.mark.slow
 def test_what_is_wrong_is_named_and_mended(site: Site) -> None:
-    queue = site.workshop.queue.name
+    queue = site.services.queue.name
     set_queue(queue, VisibilityTimeout="1")
     s3_client().put_bucket_versioning(Bucket=site.bucket, VersioningConfiguration={"Status": "Suspended"})
 
@@ -47,7 +47,7 @@ def test_a_missing_queue_does_not_hide_the_other_findings(site: Site) -> None:
 
     assert said.code == 1
     assert "WRONG  queue nowhere: there is no queue 'nowhere'" in said.out
-    assert f"ok     topic {site.workshop.settings.topic}" in said.out
+    assert f"ok     topic {site.services.settings.topic}" in said.out
     assert "ok     Postgres" in said.out
 
 

@@ -10,7 +10,7 @@ import pytest
 from kfm_pipelines.aws.clients import s3_client, sns_client, sqs_client
 from kfm_pipelines.operations.doctor import Finding, diagnose
 from kfm_pipelines.operations.doctor.queues import LONGEST_HOLD_SECONDS
-from kfm_pipelines.services import Workshop, set_up
+from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.settings import Settings
 from kfm_pipelines_tests.fixtures.aws.emulator import (
     queue_attributes,
@@ -35,8 +35,8 @@ def site(site: Site) -> Site:
 Break = Callable[[Site, Settings], None]
 
 
-def wrong(workshop: Workshop) -> list[Finding]:
-    return [finding for finding in diagnose(workshop) if not finding.ok]
+def wrong(services: Services) -> list[Finding]:
+    return [finding for finding in diagnose(services) if not finding.ok]
 
 
 def redrive(queue: str, target: str, receives: int) -> None:
@@ -50,7 +50,7 @@ def announce(site: Site, *events: Any, prefix: str | None = None) -> None:
     found = s3_client().get_bucket_notification_configuration(Bucket=site.bucket)["TopicConfigurations"]
     configuration: Any = {
         "Id": "by-hand",
-        "TopicArn": topic_arn(site.workshop.settings.topic),
+        "TopicArn": topic_arn(site.services.settings.topic),
         "Events": list(events),
         "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": prefix or ours}]}},
     }
@@ -180,22 +180,22 @@ MENDABLE: dict[str, tuple[Break, str, str]] = {
 
 
 def filled(text: str, site: Site) -> str:
-    return text.format(**dataclasses.asdict(site.workshop.settings), bucket=site.bucket)
+    return text.format(**dataclasses.asdict(site.services.settings), bucket=site.bucket)
 
 
 @pytest.mark.parametrize("case", MENDABLE)
 def test_a_broken_setting_is_found_and_put_right(site: Site, case: str) -> None:
     breaks, check, says = MENDABLE[case]
-    breaks(site, site.workshop.settings)
+    breaks(site, site.services.settings)
 
-    [finding] = wrong(site.workshop)
+    [finding] = wrong(site.services)
     assert finding.check == filled(check, site)
     assert filled(says, site) in finding.found
     assert "kfm doctor --fix" in finding.remedy
     assert "\n" not in finding.found + finding.remedy
 
-    assert len(set_up(site.workshop, cloud=True)) == 1
-    assert wrong(site.workshop) == []
+    assert len(set_up(site.services, cloud=True)) == 1
+    assert wrong(site.services) == []
 
 
 OPEN = {"Sid": "everybody", "Effect": "Allow", "Principal": "*"}
@@ -203,26 +203,26 @@ OPEN = {"Sid": "everybody", "Effect": "Allow", "Principal": "*"}
 
 @pytest.mark.parametrize("queue", ["queue", "priority_queue", "fifo_queue"])
 def test_a_queue_open_to_anybody_is_for_a_person_to_close(site: Site, queue: str) -> None:
-    name = getattr(site.workshop.settings, queue)
+    name = getattr(site.services.settings, queue)
     document = json.loads(queue_attributes(name)["Policy"])
     document["Statement"].append({**OPEN, "Action": "sqs:SendMessage"})
     set_queue(name, Policy=json.dumps(document))
 
-    assert set_up(site.workshop, cloud=True) == []  # it may be somebody's on purpose
-    [finding] = wrong(site.workshop)
+    assert set_up(site.services, cloud=True) == []  # it may be somebody's on purpose
+    [finding] = wrong(site.services)
     assert (finding.check, finding.found) == (f"policy of {name}", "anybody may send: statement everybody")
     assert "aws:SourceArn" in finding.remedy
 
 
 @pytest.mark.parametrize("topic", ["topic", "notice_topic", "fifo_queue"])
 def test_a_topic_open_to_anybody_is_for_a_person_to_close(site: Site, topic: str) -> None:
-    name = getattr(site.workshop.settings, topic)
+    name = getattr(site.services.settings, topic)
     found = sns_client().get_topic_attributes(TopicArn=topic_arn(name))["Attributes"]
     document = json.loads(found["Policy"])
     document["Statement"].append({**OPEN, "Action": "sns:Publish"})
     set_topic(name, "Policy", json.dumps(document))
 
-    [finding] = wrong(site.workshop)
+    [finding] = wrong(site.services)
     assert (finding.check, finding.found) == (f"policy of topic {name}", "anybody may publish: statement everybody")
 
 
@@ -236,10 +236,10 @@ def test_a_topic_open_to_anybody_is_for_a_person_to_close(site: Site, topic: str
     ],
 )
 def test_a_missing_queue_is_found_and_made(site: Site, queue: str, checks: list[str]) -> None:
-    name = getattr(site.workshop.settings, queue)
+    name = getattr(site.services.settings, queue)
     sqs_client().delete_queue(QueueUrl=queue_url(name))
     # The one that asks has not known the queue before.
-    newcomer = Workshop(site.workshop.settings)
+    newcomer = Services(site.services.settings)
 
     findings = wrong(newcomer)
     assert [finding.check for finding in findings] == [filled(check, site) for check in checks]
@@ -250,23 +250,23 @@ def test_a_missing_queue_is_found_and_made(site: Site, queue: str, checks: list[
 
 
 def test_a_missing_topic_is_found_and_made(site: Site) -> None:
-    topic, queue = site.workshop.settings.notice_topic, site.workshop.settings.queue
+    topic, queue = site.services.settings.notice_topic, site.services.settings.queue
     sns_client().delete_topic(TopicArn=topic_arn(topic))
 
-    high = site.workshop.settings.priority_queue
-    assert {finding.check: finding.found for finding in wrong(site.workshop)} == {
+    high = site.services.settings.priority_queue
+    assert {finding.check: finding.found for finding in wrong(site.services)} == {
         f"topic {topic}": "there is none",
         f"subscription of {high} to {topic}": "there is none",
         f"subscription of {queue} to {topic}": "there is none",
     }
-    done = set_up(site.workshop, cloud=True)
+    done = set_up(site.services, cloud=True)
     assert {f"topic {topic}", f"subscription of {queue} to {topic}"} <= set(done)
-    assert wrong(site.workshop) == []
+    assert wrong(site.services) == []
 
 
 def test_the_stores_bucket_is_versioned(site: Site) -> None:
     store = f"{site.bucket}-store"
-    on_s3 = Workshop(dataclasses.replace(site.workshop.settings, store_url=f"s3://{store}/releases"))
+    on_s3 = Services(dataclasses.replace(site.services.settings, store_url=f"s3://{store}/releases"))
     set_up(on_s3, cloud=True)
     s3_client().put_bucket_versioning(Bucket=store, VersioningConfiguration={"Status": "Suspended"})
 
@@ -281,13 +281,13 @@ def test_a_bucket_that_tells_eventbridge_announces_everything(site: Site) -> Non
     s3_client().put_bucket_notification_configuration(
         Bucket=site.bucket, NotificationConfiguration={"EventBridgeConfiguration": {}}
     )
-    assert wrong(site.workshop) == []
+    assert wrong(site.services) == []
 
 
 def test_a_wrong_declaration_does_not_hide_the_other_findings(site: Site) -> None:
-    declaration = site.workshop.settings.resources / "datasets" / "usgs-streamflow.yaml"
+    declaration = site.services.settings.resources / "datasets" / "usgs-streamflow.yaml"
     declaration.write_text(declaration.read_text().replace("window: hour", "window: hourly"))
-    newcomer = Workshop(site.workshop.settings)
+    newcomer = Services(site.services.settings)
 
     findings = diagnose(newcomer)
     assert [finding.check for finding in findings if not finding.ok] == ["declarations", "care", "wiring"]

@@ -15,7 +15,7 @@ DATASET = "usgs/streamflow"
 
 
 def moves(site: Site) -> list[tuple[bool, str, str]]:
-    return [(move.killed, move.actor, move.reason) for move in kill_switch.history(site.workshop.database, DATASET)]
+    return [(move.killed, move.actor, move.reason) for move in kill_switch.history(site.services.database, DATASET)]
 
 
 @pytest.mark.slow
@@ -43,9 +43,9 @@ def test_from_kill_to_unkill(site: Site) -> None:
     assert "by ada: wrong datum; kfm unkill usgs/streamflow" in whole
     shown = say("status", key)
     assert "KILLED, nothing of usgs/streamflow is published: since" in shown.out
-    overview = datasets_overview(site.workshop.database)[DATASET]["killed"]
+    overview = datasets_overview(site.services.database)[DATASET]["killed"]
     assert (overview["actor"], overview["reason"]) == ("ada", "wrong datum")
-    [finding] = [one for one in diagnose(site.workshop) if one.check == f"kill switch of {DATASET}"]
+    [finding] = [one for one in diagnose(site.services) if one.check == f"kill switch of {DATASET}"]
     assert finding.ok
     assert finding.found.endswith("by ada: wrong datum; 1 keys wait")
 
@@ -63,13 +63,13 @@ def test_a_mistake_stops_nothing_and_is_one_sentence(site: Site) -> None:
     assert unknown.err.startswith("kfm: dataset 'usgs/streamflows' is not declared and has no keys; declared: ")
     unexplained = kfm(site.environment, "kill", DATASET, "--reason", " ")
     assert (unexplained.code, "it is empty" in unexplained.err) == (2, True)
-    assert kill_switch.killed(site.workshop.database) == {}
+    assert kill_switch.killed(site.services.database) == {}
 
 
 def test_a_dataset_can_be_killed_while_its_declaration_is_broken(site: Site) -> None:
     make_due(site, 0)
-    declaration = site.workshop.settings.resources / "datasets/usgs-streamflow.yaml"
+    declaration = site.services.settings.resources / "datasets/usgs-streamflow.yaml"
     declaration.write_text("dataset: [")
 
     assert kfm(site.environment, "kill", DATASET, "--reason", "wrong datum", "--json").json["killed"]
-    assert DATASET in kill_switch.killed(site.workshop.database)
+    assert DATASET in kill_switch.killed(site.services.database)

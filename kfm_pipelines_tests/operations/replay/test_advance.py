@@ -37,7 +37,7 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 @pytest.fixture
 def hands(site: Site) -> Iterator[InThisProcess]:
     with opened_instance() as instance:
-        yield InThisProcess(instance, site.workshop, build_definitions(site.workshop.settings.resources))
+        yield InThisProcess(instance, site.services, build_definitions(site.services.settings.resources))
 
 
 def test_history_comes_back_byte_for_byte_into_an_empty_store(site: Site) -> None:
@@ -91,7 +91,7 @@ def test_a_red_key_is_tried_as_often_as_agreed_and_set_aside(site: Site) -> None
         site.put(hour, spoiled(hour) if hour == 4 else None)
     site.drain()
     close_windows(site)
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
     plan = planned(site, 6, "upgrade")
 
     replay = carried_out(site, plan.id, canary=1, max_attempts=2, quarantine_percent=50)
@@ -116,7 +116,7 @@ def test_it_stops_when_nothing_works(site: Site) -> None:
         site.put(hour, spoiled(hour))
     site.drain()
     close_windows(site)
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
     plan = planned(site, 7, "upgrade")
     begun_untried(site, plan.id, batch=5)
     replay = carried_on(site, plan.id)
@@ -125,42 +125,42 @@ def test_it_stops_when_nothing_works(site: Site) -> None:
     assert site.tree(*PUBLISHED) == {}
     assert list(key_states(site, plan.id).values()).count("waiting") == 7
     with pytest.raises(ReplayRefused, match=r"is stopped .*, so it cannot be resumed"):
-        commands.resume(site.workshop, plan.id, "ana", here=True)
+        commands.resume(site.services, plan.id, "ana", here=True)
 
 
 def test_paused_resumed_boxed_in_time_killed_and_cancelled(site: Site, hands: InThisProcess) -> None:
     keys = published_hours(site, 4)
     plan = planned(site, 4)
-    workshop = site.workshop
-    commands.start(workshop, plan.id, Terms(here=True, batch=1, time_box_seconds=0.0), "ana")
+    services = site.services
+    commands.start(services, plan.id, Terms(here=True, batch=1, time_box_seconds=0.0), "ana")
     assert carried_on(site, plan.id).note == "its time box of 0 s is over"
     assert outcomes(site, plan.id) == {}
 
-    workshop.database.execute("UPDATE kfm.replays SET plan = jsonb_set(plan, '{terms,time_box_seconds}', 'null')")
-    commands.resume(workshop, plan.id, "bo", here=True)
-    step = advance(workshop, plan.id, hands)
+    services.database.execute("UPDATE kfm.replays SET plan = jsonb_set(plan, '{terms,time_box_seconds}', 'null')")
+    commands.resume(services, plan.id, "bo", here=True)
+    step = advance(services, plan.id, hands)
     assert step is not None
     assert not step.is_last
-    commands.pause(workshop, plan.id, "bo")
+    commands.pause(services, plan.id, "bo")
     assert carried_on(site, plan.id).state == "paused"
     assert list(outcomes(site, plan.id)) == keys[:1]
     assert [one["key"] for one in records(site, plan.id) if one["outcome"]] == keys[:1]
 
-    commands.resume(workshop, plan.id, "bo", here=True)
-    kill(workshop, DATASET, "eve", "a leak")
+    commands.resume(services, plan.id, "bo", here=True)
+    kill(services, DATASET, "eve", "a leak")
     assert carried_on(site, plan.id).state == "paused"
     with pytest.raises(ReplayRefused, match="is killed by eve"):
-        commands.resume(workshop, plan.id, "bo", here=True)
-    unkill(workshop, DATASET, "eve", "over")
+        commands.resume(services, plan.id, "bo", here=True)
+    unkill(services, DATASET, "eve", "over")
 
-    commands.resume(workshop, plan.id, "bo", here=True)
-    assert advance(workshop, plan.id, hands) is not None
-    cancelled = commands.cancel(workshop, plan.id, "cy", hands)
+    commands.resume(services, plan.id, "bo", here=True)
+    assert advance(services, plan.id, hands) is not None
+    cancelled = commands.cancel(services, plan.id, "cy", hands)
     assert cancelled.state == "cancelled"
     assert carried_on(site, plan.id).state == "cancelled"
     assert list(outcomes(site, plan.id)) == keys[:2]
     with pytest.raises(ReplayRefused, match="is cancelled"):
-        commands.pause(workshop, plan.id, "bo")
+        commands.pause(services, plan.id, "bo")
     assert [one for one in moves(site, plan.id) if one[1] != "kfm"] == [
         ("planned", "ana"), ("started", "ana"), ("resumed", "bo"), ("paused", "bo"), ("resumed", "bo"),
         ("resumed", "bo"), ("cancelled", "cy"),
@@ -170,10 +170,10 @@ def test_paused_resumed_boxed_in_time_killed_and_cancelled(site: Site, hands: In
 def test_no_faster_than_agreed_and_not_under_another_configuration(site: Site, hands: InThisProcess) -> None:
     published_hours(site, 3)
     plan = planned(site, 3)
-    commands.start(site.workshop, plan.id, Terms(here=True, rate=2.0), "ana")
-    first = advance(site.workshop, plan.id, hands)
-    second = advance(site.workshop, plan.id, hands)
-    third = advance(site.workshop, plan.id, hands)
+    commands.start(site.services, plan.id, Terms(here=True, rate=2.0), "ana")
+    first = advance(site.services, plan.id, hands)
+    second = advance(site.services, plan.id, hands)
+    third = advance(site.services, plan.id, hands)
     assert first is not None
     assert second is not None
     assert third is not None
@@ -181,40 +181,40 @@ def test_no_faster_than_agreed_and_not_under_another_configuration(site: Site, h
     assert 50 < second.again_in <= 60  # two keys at two a minute
     assert 50 < third.again_in <= second.again_in
     assert len(outcomes(site, plan.id)) == 2
-    site.workshop.database.execute("UPDATE kfm.replay_batches SET asked_at = asked_at - interval '1 minute'")
+    site.services.database.execute("UPDATE kfm.replay_batches SET asked_at = asked_at - interval '1 minute'")
     assert carried_on(site, plan.id).state == "done"
 
     other = planned(site, 3)
-    path = site.workshop.settings.resources / "expectations/usgs-streamflow.json"
+    path = site.services.settings.resources / "expectations/usgs-streamflow.json"
     path.write_text(path.read_text() + "\n")
     with pytest.raises(ReplayRefused, match="another configuration: suites changed since"):
-        commands.start(site.workshop, other.id, Terms(), "ana")
+        commands.start(site.services, other.id, Terms(), "ana")
 
 
 def test_two_at_once_ask_for_each_batch_once(site: Site) -> None:
     """By the daemon's way: backfills are asked for, and nobody carries them out here."""
     published_hours(site, 4)
     plan = planned(site, 4)
-    commands.start(site.workshop, plan.id, Terms(batch=2), "ana")
-    graph = build_definitions(site.workshop.settings.resources).resolve_asset_graph()
+    commands.start(site.services, plan.id, Terms(batch=2), "ana")
+    graph = build_definitions(site.services.settings.resources).resolve_asset_graph()
     with opened_instance() as instance:
         daemon = ByDaemon(instance, lambda: graph)
-        ticks = [threading.Thread(target=tick, args=(daemon, site.workshop)) for _ in range(4)]
+        ticks = [threading.Thread(target=tick, args=(daemon, site.services)) for _ in range(4)]
         for one in ticks:
             one.start()
         for one in ticks:
             one.join()
-        tick(daemon, site.workshop)
+        tick(daemon, site.services)
         backfills = instance.get_backfills()
         assert [one.backfill_id for one in backfills] == [f"{plan.id}-1"]
         assert backfills[0].tags["kfm/replay"] == plan.id
         data = backfills[0].get_asset_backfill_data(graph)
         assert {key.path[-1] for key in data.target_subset.asset_keys} == set(STAGES)
-        with replays.driving(site.workshop.database, plan.id) as mine:
+        with replays.driving(site.services.database, plan.id) as mine:
             assert mine
-            assert advance(site.workshop, plan.id, daemon) is None
-            with replays.driving(site.workshop.database, plan.id) as others:
+            assert advance(site.services, plan.id, daemon) is None
+            with replays.driving(site.services.database, plan.id) as others:
                 assert not others
-        commands.cancel(site.workshop, plan.id, "ana", daemon)
+        commands.cancel(site.services, plan.id, "ana", daemon)
         assert instance.get_backfills()[0].status.value == "CANCELING"
     assert [row["n"] for row in site.fetch("SELECT count(*) AS n FROM kfm.replay_batches")] == [1]

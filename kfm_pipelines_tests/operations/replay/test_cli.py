@@ -51,8 +51,8 @@ def test_a_replay_from_the_plan_to_its_end(site: Site) -> None:
     assert (boxed["state"], boxed["decided"]) == ("paused", 0)
     assert [one["identical"] for one in boxed["canary"]] == [True, True, True]
     assert "is paused (its time box of 0 s is over), so it cannot be started" in refused(site, "run", name, "--here")
-    site.workshop.database.execute("UPDATE kfm.replays SET plan = jsonb_set(plan, '{terms,time_box_seconds}', 'null')")
-    site.workshop.database.execute("UPDATE kfm.replays SET state = 'running' WHERE id = %(id)s", {"id": name})
+    site.services.database.execute("UPDATE kfm.replays SET plan = jsonb_set(plan, '{terms,time_box_seconds}', 'null')")
+    site.services.database.execute("UPDATE kfm.replays SET state = 'running' WHERE id = %(id)s", {"id": name})
     assert "under its own terms, without --batch, --max-attempts" in refused(
         site, "run", name, "--here", "--max-attempts", "2", "--batch", "5"
     )

@@ -40,17 +40,17 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 @pytest.fixture
 def daemon(site: Site) -> Iterator[ByDaemon]:
     """Backfills are asked for, and nobody carries them out."""
-    graph = build_definitions(site.workshop.settings.resources).resolve_asset_graph()
+    graph = build_definitions(site.services.settings.resources).resolve_asset_graph()
     with opened_instance() as instance:
         yield ByDaemon(instance, lambda: graph)
 
 
 def in_this_process(site: Site, daemon: ByDaemon) -> InThisProcess:
-    return InThisProcess(daemon.instance, site.workshop, build_definitions(site.workshop.settings.resources))
+    return InThisProcess(daemon.instance, site.services, build_definitions(site.services.settings.resources))
 
 
 def attempts(site: Site, replay: str) -> set[int]:
-    return {one.attempts for one in replay_keys.keys_of(site.workshop.database, replay)}
+    return {one.attempts for one in replay_keys.keys_of(site.services.database, replay)}
 
 
 def status_of(daemon: ByDaemon, backfill: str) -> BulkActionStatus:
@@ -69,25 +69,25 @@ def test_what_dies_in_one_process_is_taken_up_by_another_without_what_is_done(si
     """`--here` dies in a batch; the daemon goes on, is cancelled in Dagster, and the rest is done here."""
     keys = published_hours(site, 4)
     plan = planned(site, 4)
-    workshop = site.workshop
-    commands.start(workshop, plan.id, Terms(here=True), "ana")
-    batch = batches.ask_batch(workshop.database, plan.id, 4, "kfm")
+    services = site.services
+    commands.start(services, plan.id, Terms(here=True), "ana")
+    batch = batches.ask_batch(services.database, plan.id, 4, "kfm")
     assert batch is not None
     hands = in_this_process(site, daemon)
     [run] = hands._runs(site.dataset, batch)  # as far as it came
     hands._execute(site.dataset, batch, replace(run, keys=run.keys[:2]))
 
-    commands.resume(workshop, plan.id, "bo", here=False)
-    assert tick(daemon, workshop).endswith("is running")
+    commands.resume(services, plan.id, "bo", here=False)
+    assert tick(daemon, services).endswith("is running")
     backfill = daemon.instance.get_backfill(f"{plan.id}-1")
     assert backfill is not None
     target = backfill.get_asset_backfill_data(daemon._asset_graph()).target_subset
     assert {one.partition_key for one in target.iterate_asset_partitions()} == set(keys[2:])
 
     ended(daemon, f"{plan.id}-1", BulkActionStatus.CANCELED)
-    assert tick(daemon, workshop).endswith(f"is paused: its backfill {plan.id}-1 was cancelled in Dagster")
+    assert tick(daemon, services).endswith(f"is paused: its backfill {plan.id}-1 was cancelled in Dagster")
     assert attempts(site, plan.id) == {0}
-    commands.resume(workshop, plan.id, "bo", here=True)
+    commands.resume(services, plan.id, "bo", here=True)
     assert carried_on(site, plan.id).state == "done"
     assert outcomes(site, plan.id) == {key: ["SKIPPED"] for key in keys}
 
@@ -98,41 +98,41 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
     """And what was under way by then is told nevertheless."""
     [key] = published_hours(site, 1)
     early, late, told = (planned(site, 1).id for _ in range(3))
-    workshop = site.workshop
+    services = site.services
     for one in (early, late, told):
         begun_untried(site, one, here=False)
     hindrance, ask = carrying_on._hindrance, ByDaemon.ask
 
     def cancelled_before(*arguments: object) -> None:
-        commands.cancel(workshop, early, "cy", daemon)
+        commands.cancel(services, early, "cy", daemon)
 
     monkeypatch.setattr(carrying_on, "_hindrance", cancelled_before)
-    assert advance(workshop, early, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
+    assert advance(services, early, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
     monkeypatch.setattr(carrying_on, "_hindrance", hindrance)
-    assert batches.batches_of(workshop.database, early) == []
+    assert batches.batches_of(services.database, early) == []
 
     def cancelled_within(self: ByDaemon, *arguments: object) -> None:
-        commands.cancel(workshop, late, "cy", daemon)
+        commands.cancel(services, late, "cy", daemon)
         ask(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ByDaemon, "ask", cancelled_within)
-    assert advance(workshop, late, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
+    assert advance(services, late, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
     monkeypatch.setattr(ByDaemon, "ask", ask)
     assert [one.status for one in daemon.instance.get_backfills()] == [BulkActionStatus.CANCELING]
     ended(daemon, f"{late}-1", BulkActionStatus.CANCELED)
 
-    advance(workshop, told, daemon)
-    batch = batches.open_batch(workshop.database, told)
+    advance(services, told, daemon)
+    batch = batches.open_batch(services.database, told)
     assert batch is not None
-    commands.cancel(workshop, told, "cy", daemon)
+    commands.cancel(services, told, "cy", daemon)
     hands = in_this_process(site, daemon)
     [run] = hands._runs(site.dataset, batch)  # the run was under way
     hands._execute(site.dataset, batch, run)
-    assert standing_of(workshop, told).outcomes == {"SKIPPED": 1}
+    assert standing_of(services, told).outcomes == {"SKIPPED": 1}
     assert [(one["key"], one["outcome"]) for one in records(site, told)] == [(key, "SKIPPED")]
     ended(daemon, f"{told}-1", BulkActionStatus.CANCELED)
-    tick(daemon, workshop)
-    assert tick(daemon, workshop) == "no replay is under way"
+    tick(daemon, services)
+    assert tick(daemon, services) == "no replay is under way"
     assert site.fetch("SELECT * FROM kfm.replay_batches WHERE ended_at IS NULL") == []
 
 
@@ -142,14 +142,14 @@ def test_another_configuration_or_none_pauses_an_upgrade(
     published_hours(site, 1)
     declare(site, key={"transform_version": "v1-0-1"})
     plan = planned(site, 1, "upgrade")
-    commands.start(site.workshop, plan.id, Terms(canary=1, batch=7), "ana")
-    [started] = [one for one in replays.moves_of(site.workshop.database, plan.id) if one["what"] == "started"]
+    commands.start(site.services, plan.id, Terms(canary=1, batch=7), "ana")
+    [started] = [one for one in replays.moves_of(site.services.database, plan.id) if one["what"] == "started"]
     assert (started["detail"]["canary"], started["detail"]["batch"]) == (1, 7)
     monkeypatch.setattr(backfills, "advance", lambda *_: dict[str, str]()["nothing"])
-    assert tick(daemon, site.workshop) == f"replay {plan.id}: KeyError"
+    assert tick(daemon, site.services) == f"replay {plan.id}: KeyError"
     monkeypatch.undo()
     declare(site, title="Another title")
-    assert tick(daemon, site.workshop).endswith(
+    assert tick(daemon, site.services).endswith(
         "is paused: declaration changed since it was planned; change it back and resume it, or plan it again"
     )
     assert daemon.instance.get_backfills() == []
@@ -158,15 +158,15 @@ def test_another_configuration_or_none_pauses_an_upgrade(
 def test_keys_are_not_blamed_for_a_kill_or_for_runs_that_never_began(site: Site, daemon: ByDaemon) -> None:
     keys = published_hours(site, 2)
     plan = planned(site, 2)
-    workshop = site.workshop
+    services = site.services
     begun_untried(site, plan.id, max_attempts=1)
-    batch = batches.ask_batch(workshop.database, plan.id, 2, "kfm")
+    batch = batches.ask_batch(services.database, plan.id, 2, "kfm")
     assert batch is not None
     hands = in_this_process(site, daemon)
-    kill(workshop, DATASET, "eve", "a leak")
+    kill(services, DATASET, "eve", "a leak")
     hands.ask(site.dataset, batch)
-    unkill(workshop, DATASET, "eve", "over")
-    advance(workshop, plan.id, hands)
+    unkill(services, DATASET, "eve", "over")
+    advance(services, plan.id, hands)
     assert attempts(site, plan.id) == {0}
     assert ("batch-fruitless", "kfm") in moves(site, plan.id)
     assert carried_on(site, plan.id).note == "2 keys done"
@@ -175,10 +175,10 @@ def test_keys_are_not_blamed_for_a_kill_or_for_runs_that_never_began(site: Site,
     plan = planned(site, 2)
     begun_untried(site, plan.id, here=False, max_attempts=1)
     for number in range(1, 4):
-        tick(daemon, workshop)
+        tick(daemon, services)
         ended(daemon, f"{plan.id}-{number}", BulkActionStatus.COMPLETED_FAILED)
     why = f"their runs say why, the first is that of {keys[0]}"
-    assert tick(daemon, workshop).endswith(
+    assert tick(daemon, services).endswith(
         f"is paused: its last 3 batches ended and none of their keys was worked on; {why}"
     )
     assert set(key_states(site, plan.id).values()) == {"waiting"}
@@ -197,7 +197,7 @@ def test_whoever_waits_for_room_looks_around(site: Site, monkeypatch: pytest.Mon
 
     def nap(_: float) -> None:
         if len(reaped) == 3:
-            commands.pause(site.workshop, plan.id, "bo")
+            commands.pause(site.services, plan.id, "bo")
         assert len(reaped) < 5
 
     monkeypatch.setattr(backfills, "reap", lambda *_: reaped.append(1))
@@ -205,7 +205,7 @@ def test_whoever_waits_for_room_looks_around(site: Site, monkeypatch: pytest.Mon
     monkeypatch.setattr(time, "sleep", nap)
     assert carried_on(site, plan.id).state == "paused"
     monkeypatch.undo()
-    commands.resume(site.workshop, plan.id, "bo", here=True)
+    commands.resume(site.services, plan.id, "bo", here=True)
     assert carried_on(site, plan.id).note == "1 keys done"
 
 
@@ -214,8 +214,8 @@ def test_keys_without_data_are_no_evidence_and_are_counted(site: Site) -> None:
         site.put(hour)
     site.drain()
     close_windows(site)
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = NULL")
-    site.workshop.database.execute(
+    site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
+    site.services.database.execute(
         """
         INSERT INTO kfm.late (identity, key, dataset, rule, state)
         SELECT identity, key, dataset, 'quarantine', 'held' FROM kfm.inbox
@@ -223,26 +223,26 @@ def test_keys_without_data_are_no_evidence_and_are_counted(site: Site) -> None:
     )
     plan = planned(site, 3, "upgrade")
     with pytest.raises(ReplayRefused, match="at least one key is tried first"):
-        commands.start(site.workshop, plan.id, Terms(canary=0), "ana")
-    assert commands.start(site.workshop, plan.id, Terms(), "ana") == []
-    stopped = replays.read(site.workshop.database, plan.id)
+        commands.start(site.services, plan.id, Terms(canary=0), "ana")
+    assert commands.start(site.services, plan.id, Terms(), "ana") == []
+    stopped = replays.read(site.services.database, plan.id)
     assert (stopped.state, stopped.note) == (
         "stopped", "none of its keys has an object that counts, so nothing speaks for it",
     )  # fmt: skip
 
-    site.workshop.database.execute("UPDATE kfm.late SET state = 'released' WHERE key = %(key)s", {"key": site.key(2)})
+    site.services.database.execute("UPDATE kfm.late SET state = 'released' WHERE key = %(key)s", {"key": site.key(2)})
     plan = planned(site, 3, "upgrade")
-    tried = commands.start(site.workshop, plan.id, Terms(here=True, canary=1), "ana")
+    tried = commands.start(site.services, plan.id, Terms(here=True, canary=1), "ana")
     assert [one.key for one in tried] == [site.key(2)]
     assert carried_on(site, plan.id).note == "3 keys done, 2 of them without data"
-    assert standing_of(site.workshop, plan.id).without_data == 2
+    assert standing_of(site.services, plan.id).without_data == 2
 
 
 def test_what_a_daemon_left_behind_is_done_here(site: Site, daemon: ByDaemon) -> None:
     keys = published_hours(site, 2)
     plan = planned(site, 2)
-    commands.start(site.workshop, plan.id, Terms(canary=1), "ana")
-    tick(daemon, site.workshop)
+    commands.start(site.services, plan.id, Terms(canary=1), "ana")
+    tick(daemon, site.services)
     assert status_of(daemon, f"{plan.id}-1") is BulkActionStatus.REQUESTED
 
     assert carried_on(site, plan.id).state == "done"

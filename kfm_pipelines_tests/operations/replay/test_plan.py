@@ -38,7 +38,7 @@ def test_every_key_is_in_or_out_for_a_reason(site: Site) -> None:
     assert site.work() == {"keys": 4, "published": 3, "skipped": 0, "failed": 1}
     site.put(5)
     site.drain()  # known, not run
-    site.workshop.database.execute("DELETE FROM kfm.checkpoints")
+    site.services.database.execute("DELETE FROM kfm.checkpoints")
     with pytest.raises(ReplayRefused, match="no window of the dataset is closed yet"):
         planned(site, 6)
     close_windows(site, START + timedelta(hours=2))
@@ -69,7 +69,7 @@ def test_every_key_is_in_or_out_for_a_reason(site: Site) -> None:
     assert plan.estimate.wall_seconds is not None
     _conditions_choose(site)
 
-    kill(site.workshop, "usgs/streamflow", "ana", "a leak")
+    kill(site.services, "usgs/streamflow", "ana", "a leak")
     with pytest.raises(ReplayRefused, match="is killed by ana: a leak"):
         planned(site, 6)
 
@@ -98,7 +98,7 @@ def test_partition_and_lateness_can_be_asked_for(site: Site) -> None:
     site.put(0, name="one.parquet")
     site.put(1, name="two.parquet")
     site.drain()
-    site.workshop.database.execute(
+    site.services.database.execute(
         """
         INSERT INTO kfm.late (identity, key, dataset, rule, state)
         SELECT identity, key, dataset, 'patch', 'applied' FROM kfm.inbox WHERE partition = 'two'
@@ -115,7 +115,7 @@ def test_the_configuration_is_that_of_the_plan(site: Site, monkeypatch: pytest.M
 
     def digest() -> str:
         read_again(site)
-        return digest_of(frozen_config(site.workshop, site.dataset, "reproduce", ()))
+        return digest_of(frozen_config(site.services, site.dataset, "reproduce", ()))
 
     first = planned(site, 1)
     again = planned(site, 1)
@@ -124,7 +124,7 @@ def test_the_configuration_is_that_of_the_plan(site: Site, monkeypatch: pytest.M
     seen = {digest()}
     declare(site, title="Another title")
     seen.add(digest())
-    resources = site.workshop.settings.resources
+    resources = site.services.settings.resources
     change(resources / "policies/not-sensitive.yaml", version=3)
     seen.add(digest())
     other = replace(environment.environment_facts(), python="3.99.0")
@@ -144,19 +144,19 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
     site.put(2, name="old.parquet")  # only the version that is current counts
     told_of = site.fetch("SELECT identity FROM kfm.inbox")
 
-    found = register_windows(site.workshop, site.dataset, START, START + timedelta(hours=5), "ana")
+    found = register_windows(site.services, site.dataset, START, START + timedelta(hours=5), "ana")
 
     assert (found.objects, found.events, found.new_keys) == (3, 2, 4)
     [audited] = site.fetch("SELECT actor, detail FROM kfm.audit WHERE action = 'windows-registered'")
     assert (audited["actor"], audited["detail"]["windows"]) == ("ana", 5)
     with pytest.raises(ReplayRefused, match="reaches beyond the calendar; register up to an earlier time"):
-        register_windows(site.workshop, site.dataset, *END_OF_TIME, "ana")
+        register_windows(site.services, site.dataset, *END_OF_TIME, "ana")
     assert list(found.keys) == [site.key(hour) for hour in range(5)]
     shapes = site.fetch("SELECT shape, count(*) AS n FROM kfm.inbox GROUP BY shape ORDER BY shape")
     assert [(row["shape"], row["n"]) for row in shapes] == [("s3-listing", 2), (shapes[1]["shape"], 1)]
     assert {row["key"] for row in site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL")} == {site.key(0)}
     assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE ready_at = 'infinity'") == [{"n": 2}]
-    again = register_windows(site.workshop, site.dataset, START, START + timedelta(hours=5), "ana")
+    again = register_windows(site.services, site.dataset, START, START + timedelta(hours=5), "ana")
     assert (again.objects, again.events, again.new_keys) == (3, 0, 0)
     before = site.fetch("SELECT identity FROM kfm.inbox ORDER BY identity")
     assert told_of[0] in before
@@ -177,7 +177,7 @@ def test_the_bucket_becomes_keys_and_a_notification_is_no_second_event(site: Sit
 
 def test_a_registered_window_is_published_by_its_replay_and_by_nobody_else(site: Site) -> None:
     site.put(1)
-    register_windows(site.workshop, site.dataset, START, START + timedelta(hours=2), "ana")
+    register_windows(site.services, site.dataset, START, START + timedelta(hours=2), "ana")
     close_windows(site)
     plan = planned(site, 2, "upgrade")
     assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL") == []
@@ -191,7 +191,7 @@ def test_what_is_registered_late_is_released_by_whoever_registers_it(site: Site)
     site.put(10)
     site.drain()
     site.put(1)
-    register_windows(site.workshop, site.dataset, START, START + timedelta(hours=3), "ana")
+    register_windows(site.services, site.dataset, START, START + timedelta(hours=3), "ana")
     rows = site.fetch("SELECT key, state, changed_by FROM kfm.late WHERE is_late")
     assert rows == [{"key": site.key(1), "state": "released", "changed_by": "ana"}]
     audited = site.fetch("SELECT actor, key FROM kfm.audit WHERE action = 'late-released'")
@@ -231,17 +231,17 @@ def test_an_upgrade_takes_whole_windows_and_leaves_alone_what_is_published(site:
 def test_what_was_masked_is_not_upgraded_without_its_policy(site: Site) -> None:
     register = with_reviewer(site)
     register.publish(sites(register.dataset))
-    site.workshop.database.execute(
+    site.services.database.execute(
         "INSERT INTO kfm.checkpoints (dataset, partition, watermark) VALUES ('heritage/sites', '*', '2026-12-01')"
         " ON CONFLICT (dataset, partition) DO UPDATE SET watermark = excluded.watermark"
     )
-    path = site.workshop.settings.resources / "datasets/heritage-sites.yaml"
+    path = site.services.settings.resources / "datasets/heritage-sites.yaml"
     version = {**yaml.safe_load(path.read_text())["key"], "transform_version": "v1-0-1"}
     change(path, key=version)
     read_again(site)
     wish = Wish("heritage/sites", MONTH, MONTH + timedelta(days=1), "upgrade")
-    assert len(make_plan(site.workshop, wish, "ana").chosen) == 1
+    assert len(make_plan(site.services, wish, "ana").chosen) == 1
     change(path, policy="not-sensitive", review="none")
     read_again(site)
     with pytest.raises(ReplayRefused, match="its inputs are masked by policy heritage-sites, and"):
-        make_plan(site.workshop, wish, "ana")
+        make_plan(site.services, wish, "ana")

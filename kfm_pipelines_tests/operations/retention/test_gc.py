@@ -13,7 +13,7 @@ from kfm_pipelines.catalog.trust.environment import environment_facts
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.operations.retention import gc
 from kfm_pipelines.operations.retention.gc import collect_garbage, find_garbage, sweep
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.stages.publish import gc_roots
 from kfm_pipelines.state import transactions
@@ -43,41 +43,41 @@ def layout(site: Site) -> Layout:
 
 def publish_turn(site: Site, hour: int, turn: int = 0) -> Told:
     new = told(site, hour=hour, turn=turn)
-    hear(site.workshop, new)
-    publish(site.workshop, site.dataset, [new.key], f"run-{uuid4()}")
+    hear(site.services, new)
+    publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
     return new
 
 
 def stop_before_swap(site: Site, hour: int) -> str:
     """A publication whose process is gone when all its objects are kept and its Item is not yet swapped."""
     new = told(site, hour=hour)
-    hear(site.workshop, new)
+    hear(site.services, new)
 
     def stop() -> None:
         raise Stopped
 
-    with storing_in(site.workshop, InterruptedStore(site.workshop.store, "swap", stop)), pytest.raises(Stopped):
-        publish(site.workshop, site.dataset, [new.key], f"run-{uuid4()}")
-    forget_leases(site.workshop)
+    with storing_in(site.services, InterruptedStore(site.services.store, "swap", stop)), pytest.raises(Stopped):
+        publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
+    forget_leases(site.services)
     return new.key
 
 
 def give_up(site: Site, key: str) -> None:
-    claim = Claims(site.workshop.database, "a-run-that-gives-up", 60).take(key)
-    intent = transactions.close_abandoned(site.workshop.database, claim)
+    claim = Claims(site.services.database, "a-run-that-gives-up", 60).take(key)
+    intent = transactions.close_abandoned(site.services.database, claim)
     assert intent is not None
-    transactions.give_up_intent(site.workshop.database, claim, intent, "it must not be")
-    transactions.hand_back(site.workshop.database, claim, delay=0, reason="given up")
+    transactions.give_up_intent(site.services.database, claim, intent, "it must not be")
+    transactions.hand_back(site.services.database, claim, delay=0, reason="given up")
 
 
 def item_of(site: Site, key: str) -> str | None:
-    return followed(site.workshop.store, layout(site).item(key))
+    return followed(site.services.store, layout(site).item(key))
 
 
 def keep_document(site: Site, data: bytes, kind: str = "json") -> str:
     digest = hashlib.sha256(data).hexdigest()
     path = f"objects/sha256/{digest[:2]}/{digest}.{kind}"
-    site.workshop.store.write(path, data)
+    site.services.store.write(path, data)
     return path
 
 
@@ -86,13 +86,13 @@ def history_item(path_of_object: str) -> bytes:
 
 
 def test_what_somebody_refers_to_or_owns_stays_and_the_rest_goes(site: Site) -> None:
-    store = site.workshop.store
+    store = site.services.store
     old = publish_turn(site, 0)
     publish_turn(site, 0, turn=1)
     intended = stop_before_swap(site, 1)
     waiting = told(site, hour=2)
-    hear(site.workshop, waiting)
-    stage(site.workshop, site.dataset, [waiting.key], "a-run-that-is-at-it")
+    hear(site.services, waiting)
+    stage(site.services, site.dataset, [waiting.key], "a-run-that-is-at-it")
 
     sbom = keep_document(site, b"what was installed then")
     named = {"kind": "kfm-run-manifest", "environment": {"sbom": {"sha256": sbom.split("/")[-1].partition(".")[0]}}}
@@ -110,20 +110,20 @@ def test_what_somebody_refers_to_or_owns_stays_and_the_rest_goes(site: Site) -> 
     for folder in over:
         store.write(f"{folder}/table.parquet", b"left behind")
 
-    found = find_garbage(site.workshop)
+    found = find_garbage(site.services)
     assert (found.objects, found.folders, found.refused) == (tuple(sorted(nobodys)), tuple(over), None)
-    collected = collect_garbage(site.workshop)
+    collected = collect_garbage(site.services)
     assert (sorted(collected.objects), collected.folders, collected.left) == (sorted(nobodys), tuple(over), 0)
     assert tree(store, *EVERYTHING) == stays
 
-    publish(site.workshop, site.dataset, [intended], "a-run-after")
+    publish(site.services, site.dataset, [intended], "a-run-after")
     assert item_of(site, intended)
-    assert applied(site.workshop) == {old.key: 2, intended: 1}
-    assert find_garbage(site.workshop).objects == ()
+    assert applied(site.services) == {old.key: 2, intended: 1}
+    assert find_garbage(site.services).objects == ()
 
 
 def test_what_was_given_up_and_what_was_withdrawn_goes(site: Site) -> None:
-    store = site.workshop.store
+    store = site.services.store
     key = publish_turn(site, 0).key
     # All but the list of what is installed, which is every revision's.
     of_the_first = set(store.paths("objects")) - {layout(site).document(environment_facts().sbom)}
@@ -133,18 +133,18 @@ def test_what_was_given_up_and_what_was_withdrawn_goes(site: Site) -> None:
     give_up(site, stop_before_swap(site, 1))
     given_up = set(store.paths("objects")) - set(published)
     assert len(given_up) >= 3
-    assert set(collect_garbage(site.workshop).objects) == given_up
+    assert set(collect_garbage(site.services).objects) == given_up
     assert tree(store, "objects") == published
 
     # An exemption alone had let the first revision out, so its Item is taken out of the history.
-    site.workshop.database.execute(
+    site.services.database.execute(
         """
         INSERT INTO kfm.audit (actor, action, dataset, policy, key, digest)
         SELECT 'somebody', 'exempted', 'usgs/streamflow', 'p', key, content_hash FROM kfm.revisions WHERE revision = 1
         """
     )
     store.discard(f"catalog/usgs-streamflow/history/{key}/1.json")
-    assert set(collect_garbage(site.workshop).objects) == of_the_first
+    assert set(collect_garbage(site.services).objects) == of_the_first
     assert item_of(site, key)
 
 
@@ -158,7 +158,7 @@ UNREADABLE = (
 
 
 def test_when_it_is_not_known_what_a_document_refers_to_no_object_goes(site: Site) -> None:
-    store = site.workshop.store
+    store = site.services.store
     key = publish_turn(site, 0).key
     [row] = site.fetch("SELECT detail->'records'->>'run_manifest.json' AS digest FROM kfm.wal WHERE step = 'publish'")
     nobodys, left_behind = keep_document(site, b"{}"), f"work/staged/usgs-streamflow/{key}/1/item.json"
@@ -168,7 +168,7 @@ def test_when_it_is_not_known_what_a_document_refers_to_no_object_goes(site: Sit
         whole = store.read(path) if store.exists(path) else None
         store.write(path, data)
         store.write(left_behind, b"x")
-        collected = collect_garbage(site.workshop)
+        collected = collect_garbage(site.services)
         assert collected.refused is not None
         assert path in collected.refused
         assert why in collected.refused
@@ -196,17 +196,17 @@ def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch
     """A collector that comes then has to leave everything as it is, also what is garbage."""
     monkeypatch.setattr(gc_roots, "LONGEST_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(gc, "REFUSALS_IN_A_ROW", 2)
-    collector = Workshop(load_settings(site.environment))
+    collector = Services(load_settings(site.environment))
     nobodys = keep_document(site, b"{}")
     new = told(site)
-    hear(site.workshop, new)
+    hear(site.services, new)
     collected = []
 
     def collect() -> None:
         collected.append(collect_garbage(collector))
 
-    with storing_in(site.workshop, InterruptedStore(site.workshop.store, "swap", collect)):
-        publish(site.workshop, site.dataset, [new.key], "a-run")
+    with storing_in(site.services, InterruptedStore(site.services.store, "swap", collect)):
+        publish(site.services, site.dataset, [new.key], "a-run")
 
     assert [(one.objects, one.left) for one in collected] == [((), 1)]
     assert item_of(site, new.key)
@@ -219,11 +219,11 @@ def test_what_becomes_somebodys_after_it_was_found_stays(site: Site) -> None:
     key = stop_before_swap(site, 0)
     give_up(site, key)
     nobodys = keep_document(site, b"{}")
-    found = find_garbage(site.workshop)
+    found = find_garbage(site.services)
     assert len(found.objects) >= 4
-    publish(site.workshop, site.dataset, [key], "a-run-after")
+    publish(site.services, site.dataset, [key], "a-run-after")
 
-    assert sweep(site.workshop, found).objects == (nobodys,)
+    assert sweep(site.services, found).objects == (nobodys,)
 
     assert item_of(site, key)
 
@@ -232,7 +232,7 @@ def test_a_publisher_that_comes_while_objects_are_removed_waits(site: Site) -> N
     """It has written its intent, and would find its object there, right before it goes."""
     key = stop_before_swap(site, 0)
     give_up(site, key)
-    publisher = Workshop(load_settings(site.environment))
+    publisher = Services(load_settings(site.environment))
     batch = stage(publisher, site.dataset, [key], "a-run-after")
     thread = threading.Thread(target=batch.publish, args=([key],))
 
@@ -240,16 +240,16 @@ def test_a_publisher_that_comes_while_objects_are_removed_waits(site: Site) -> N
         thread.start()
         thread.join(0.5)
 
-    store = site.workshop.store
+    store = site.services.store
     # What is staged is owned; this is found as if it had been looked for before.
     data = tuple(path for path in store.paths("objects") if path.endswith(".parquet"))
-    found = replace(find_garbage(site.workshop), objects=data)
+    found = replace(find_garbage(site.services), objects=data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gc, "holdings", lambda *_, **__: [])
-        with storing_in(site.workshop, InterruptedStore(store, "discard", come)):
-            sweep(site.workshop, found)
+        with storing_in(site.services, InterruptedStore(store, "discard", come)):
+            sweep(site.services, found)
     thread.join()
 
-    assert applied(site.workshop) == {key: 1}
+    assert applied(site.services) == {key: 1}
     assert item_of(site, key)
     publisher.close()

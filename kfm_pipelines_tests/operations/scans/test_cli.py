@@ -49,7 +49,7 @@ def test_scanning_and_looking_at_what_was_found(site: Site) -> None:
     deep = kfm(site.environment, "qa", "scan", "usgs/streamflow", "--deep")
     assert deep.code == 0
     assert deep.err.startswith("usgs/streamflow: keys read: 1")
-    assert f"Data Docs: {site.workshop.store.url}/reports/data-docs/usgs-streamflow/index.html" in deep.out
+    assert f"Data Docs: {site.services.store.url}/reports/data-docs/usgs-streamflow/index.html" in deep.out
 
 
 def test_mistakes_are_one_sentence(site: Site) -> None:

@@ -15,7 +15,7 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
 def recomputed(site: Site, run_id: str = "a-run") -> Scanned:
-    return recompute_extent(site.workshop, site.dataset, run_id)
+    return recompute_extent(site.services, site.dataset, run_id)
 
 
 def said(scanned: Scanned) -> list[tuple[str, str]]:
@@ -70,12 +70,12 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
     assert said(recomputed(site)) == [("collection", "warn")]
     assert path.read_bytes() == right
 
-    recorded = latest_findings(site.workshop.database, run_id="spoilt")
+    recorded = latest_findings(site.services.database, run_id="spoilt")
     assert {(one.key, one.gate, one.rule, one.severity) for one in recorded} == {
         (None, "extents", "extent-drift", "warn")
     }
     assert len(recorded) == 3
-    last = last_scan(site.workshop.database, Kind.EXTENTS, STREAMFLOW)
+    last = last_scan(site.services.database, Kind.EXTENTS, STREAMFLOW)
     assert last is not None
     assert (last.keys, last.errors, last.warnings) == (2, 0, 1)
 
@@ -98,7 +98,7 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
         assert (first.finding.rule, first.finding.severity) == ("item-readable", "error")
         assert first.finding.subject == item.relative_to(site.data).as_posix()
         assert {one.finding.rule for one in others} == {"extent-drift"}
-    assert len(latest_findings(site.workshop.database, run_id="odd", severity="error")) == 6
+    assert len(latest_findings(site.services.database, run_id="odd", severity="error")) == 6
     assert path.read_bytes() == right
 
     read = count_reads(monkeypatch, "/items/")
@@ -106,5 +106,5 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
     assert said(recomputed(site)) == [("collection", "warn")]
     assert len(read) == 2
 
-    with scanning(site.workshop.database, Kind.EXTENTS, STREAMFLOW):
+    with scanning(site.services.database, Kind.EXTENTS, STREAMFLOW):
         assert recomputed(site).note == "another extents scan of usgs/streamflow is under way"

@@ -28,7 +28,7 @@ def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPat
 
 
 def run(site: Site, job: str, **config: Any) -> dg.ExecuteInProcessResult:
-    definitions = build_definitions(site.workshop.settings.resources)
+    definitions = build_definitions(site.services.settings.resources)
     [op] = [node.name for node in definitions.resolve_job_def(job).nodes]
     with opened_instance() as instance:
         return definitions.resolve_job_def(job).execute_in_process(
@@ -107,11 +107,11 @@ def test_the_deep_scan(published: Site) -> None:
     """One dataset that cannot be scanned does not stop the others."""
     result = run(published, "kfm_deep_scan", rows=1000, days=30)
     assert result.success
-    page = f"{published.workshop.store.url}/reports/data-docs/usgs-streamflow/index.html"
+    page = f"{published.services.store.url}/reports/data-docs/usgs-streamflow/index.html"
     assert told(result)["data_docs/usgs/streamflow"] == page
     assert "usgs-streamflow" in (published.data / "reports/data-docs/usgs-streamflow/index.html").read_text()
 
-    (published.workshop.settings.resources / "expectations" / "drought-tribal-areas.json").unlink()
+    (published.services.settings.resources / "expectations" / "drought-tribal-areas.json").unlink()
     red = run(published, "kfm_deep_scan")
     assert not red.success
     assert told(red)["said"].startswith("drought/tribal-areas: drought-tribal-areas.json: cannot be read")

@@ -12,7 +12,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.scans.nightly import Found, Scanned, nightly_scan
 from kfm_pipelines.operations.scans.tables import Kind, last_scan, scanning
 from kfm_pipelines.producer.samples import streamflow_object
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.verdicts import latest_findings
@@ -40,7 +40,7 @@ def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFact
 
 
 def scanned(site: Site, dataset: str = STREAMFLOW, run_id: str = "a-run", **how: Any) -> Scanned:
-    return nightly_scan(site.workshop, site.workshop.datasets[dataset], run_id, **how)
+    return nightly_scan(site.services, site.services.datasets[dataset], run_id, **how)
 
 
 def said(found: tuple[Found, ...]) -> list[tuple[str | None, str, str]]:
@@ -69,7 +69,7 @@ def test_a_turned_bit_is_found_and_named(site: Site) -> None:
         (key, "published-item-agrees", "asset data, file:checksum"),
     ]
     assert (found.keys, found.errors, found.warnings) == (HOURS, 2, 0)
-    recorded = latest_findings(site.workshop.database, run_id="flipped")
+    recorded = latest_findings(site.services.database, run_id="flipped")
     assert {(one.key, one.gate, one.severity, one.txn) for one in recorded} == {(key, "published", "error", None)}
     assert len(recorded) == 2
 
@@ -136,17 +136,17 @@ def test_the_gates_judge_the_published_table_again(site: Site) -> None:
         for column in dataset.table.columns
     ]
     stricter = dataset.model_copy(update={"table": dataset.table.model_copy(update={"columns": columns})})
-    found = nightly_scan(site.workshop, stricter, "stricter", full=True)
+    found = nightly_scan(site.services, stricter, "stricter", full=True)
     assert {(one.gate, one.finding.rule) for one in found.found} == {("schema", "no-nulls")}
 
     other = stricter.model_copy(update={"key": dataset.key.model_copy(update={"transform_version": "v2-0-0"})})
-    assert nightly_scan(site.workshop, other, "other", full=True).found == ()
+    assert nightly_scan(site.services, other, "other", full=True).found == ()
 
 
 def test_a_gate_that_cannot_judge_is_a_finding(site: Site) -> None:
     """A threshold for a column of text, which no declaration would be allowed to have."""
     quality = site.dataset.quality.model_copy(update={"ranges": [Range(column="qualifier", min=0)]})
-    found = nightly_scan(site.workshop, site.dataset.model_copy(update={"quality": quality}), "unfit", full=True)
+    found = nightly_scan(site.services, site.dataset.model_copy(update={"quality": quality}), "unfit", full=True)
     assert {(one.gate, one.finding.rule) for one in found.found} == {("published", "published-judged")}
     assert found.keys == found.errors >= HOURS
 
@@ -166,7 +166,7 @@ def test_what_is_new_is_looked_at_first(site: Site) -> None:
     site.work()
     found = scanned(site, run_id="new", limit=1)
     assert (found.keys, found.left, found.errors) == (1, 0, 0)
-    last = last_scan(site.workshop.database, Kind.NIGHTLY, STREAMFLOW)
+    last = last_scan(site.services.database, Kind.NIGHTLY, STREAMFLOW)
     assert last is not None
     assert (last.run_id, last.keys, last.errors, last.warnings) == ("new", 1, 0, 0)
     assert last.detail == {"left": 0, "left_out": 0, "full": False}
@@ -212,7 +212,7 @@ def test_what_stays_wrong_counts_every_night_and_is_written_down_once(site: Site
 
 
 def test_a_scan_takes_so_many_keys_and_says_how_many_are_left(site: Site) -> None:
-    site.workshop.database.execute("DELETE FROM kfm.scanned")
+    site.services.database.execute("DELETE FROM kfm.scanned")
     total = len(site.fetch("SELECT FROM kfm.keys WHERE dataset = 'usgs/streamflow'"))
     assert total >= HOURS
     first = scanned(site, limit=2)
@@ -227,10 +227,10 @@ def test_a_scan_takes_so_many_keys_and_says_how_many_are_left(site: Site) -> Non
 
 
 def test_a_scan_that_was_interrupted_goes_on_where_it_ended(site: Site) -> None:
-    site.workshop.database.execute("DELETE FROM kfm.scanned")
+    site.services.database.execute("DELETE FROM kfm.scanned")
     scans_before = len(site.fetch("SELECT FROM kfm.scans"))
     total = scanned(site, full=True).keys
-    site.workshop.database.execute("DELETE FROM kfm.scanned")
+    site.services.database.execute("DELETE FROM kfm.scanned")
 
     def interrupt(number: int) -> None:
         if number == 2:
@@ -240,7 +240,7 @@ def test_a_scan_that_was_interrupted_goes_on_where_it_ended(site: Site) -> None:
     with replaced(paths_of(site, key)["processed"], None):
         with pytest.raises(KeyboardInterrupt):
             scanned(site, run_id="cut", tell=interrupt)
-        assert [one.key for one in latest_findings(site.workshop.database, run_id="cut")] == [key]
+        assert [one.key for one in latest_findings(site.services.database, run_id="cut")] == [key]
         assert len(site.fetch("SELECT FROM kfm.scans")) == scans_before + 1
         [right] = [row["key"] for row in site.fetch("SELECT key FROM kfm.scanned WHERE errors = 0")]
         # The ones that are left, and the one that is wrong.
@@ -250,7 +250,7 @@ def test_a_scan_that_was_interrupted_goes_on_where_it_ended(site: Site) -> None:
 
 
 def test_two_scans_of_a_dataset_do_not_run_at_once(site: Site) -> None:
-    with scanning(site.workshop.database, Kind.NIGHTLY, STREAMFLOW) as started_at:
+    with scanning(site.services.database, Kind.NIGHTLY, STREAMFLOW) as started_at:
         assert started_at is not None
         second = scanned(site, full=True)
         assert (second.keys, second.note) == (0, "another nightly scan of usgs/streamflow is under way")
@@ -262,7 +262,7 @@ class PublishingStore:
     """A store in which a key is published anew just when somebody looks at its Item."""
 
     def __init__(self, site: Site, key: str) -> None:
-        self._site, self._key, self._store = site, key, site.workshop.store
+        self._site, self._key, self._store = site, key, site.services.store
         self.published = False
 
     def __getattr__(self, name: str) -> Any:
@@ -280,12 +280,12 @@ def test_a_key_that_is_published_while_it_is_looked_at_is_right(site: Site) -> N
     key = site.key()
     before = revision_of(site, key).revision
     store = PublishingStore(site, key)
-    workshop = Workshop(site.workshop.settings)
-    workshop.__dict__["store"] = store
+    services = Services(site.services.settings)
+    services.__dict__["store"] = store
     try:
-        found = nightly_scan(workshop, site.dataset, "meanwhile", full=True)
+        found = nightly_scan(services, site.dataset, "meanwhile", full=True)
     finally:
-        workshop.close()
+        services.close()
     assert store.published
     assert revision_of(site, key).revision == before + 1
     assert found.found == ()
@@ -295,7 +295,7 @@ def test_a_key_that_is_published_while_it_is_looked_at_is_right(site: Site) -> N
 
 def test_a_key_whose_publication_is_not_finished_is_put_off(site: Site) -> None:
     """Readers may see its Item already; whoever takes the key up makes the rest true."""
-    key, database = site.key(1), site.workshop.database
+    key, database = site.key(1), site.services.database
     total = scanned(site, full=True).keys
     claim = Claims(database, "one that died", 60).take(key)
     transactions.begin(database, claim, lambda _: {})

@@ -20,7 +20,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.scans.nightly import Scanned, nightly_scan
 from kfm_pipelines.operations.scans.tables import Kind, last_scan, scanning
 from kfm_pipelines.operations.scans.weekly import Reach, deep_scan
-from kfm_pipelines.orchestration.resource import workshop_of_process
+from kfm_pipelines.orchestration.resource import services_of_process
 from kfm_pipelines.producer.samples.sample import parquet
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines.state.verdicts import latest_findings
@@ -55,9 +55,9 @@ def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFact
 
 def expecting(site: Site, name: str, *expectations: dict[str, Any], dataset: str = STREAMFLOW) -> Dataset:
     """The dataset, as if it declared a deep suite with these expectations."""
-    path = site.workshop.settings.resources / "expectations" / f"{name}.json"
+    path = site.services.settings.resources / "expectations" / f"{name}.json"
     path.write_text(json.dumps({"name": name, "expectations": list(expectations)}))
-    declared = site.workshop.datasets[dataset]
+    declared = site.services.datasets[dataset]
     return declared.model_copy(update={"quality": Quality(deep_suite=name)})
 
 
@@ -75,20 +75,20 @@ def rows_of(site: Site, *hours: int) -> int:
 
 
 def scanned(site: Site, dataset: Dataset, run_id: str = "a-run", **how: Any) -> Scanned:
-    return deep_scan(site.workshop, dataset, run_id, **how)
+    return deep_scan(site.services, dataset, run_id, **how)
 
 
 @pytest.mark.parametrize(("name", "keys"), [(STREAMFLOW, HOURS), (DROUGHT, 1)])
 def test_what_the_samples_publish_is_as_their_suites_expect(site: Site, name: str, keys: int) -> None:
     before = site.tree()
-    found = scanned(site, site.workshop.datasets[name])
+    found = scanned(site, site.services.datasets[name])
     assert (found.keys, found.left, found.errors) == (keys, 0, 0)
     assert site.tree() == before
 
 
 @pytest.mark.parametrize("name", [STREAMFLOW, DROUGHT, HERITAGE])
 def test_the_nightly_scan_finds_nothing_wrong_with_them(site: Site, name: str) -> None:
-    found = nightly_scan(site.workshop, site.workshop.datasets[name], "nightly", full=True)
+    found = nightly_scan(site.services, site.services.datasets[name], "nightly", full=True)
     assert found.keys > 0
     assert found.found == ()
 
@@ -104,11 +104,11 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
     assert [(one.key, one.gate, one.finding.severity, one.finding.measured) for one in found.found] == [
         (None, "deep", "warn", str(total))
     ]
-    [recorded] = latest_findings(site.workshop.database, run_id="counted")
+    [recorded] = latest_findings(site.services.database, run_id="counted")
     assert (recorded.dataset, recorded.key, recorded.gate, recorded.rule) == (
         STREAMFLOW, None, "deep", "gx:expect_table_row_count_to_be_between"
     )  # fmt: skip
-    last = last_scan(site.workshop.database, Kind.DEEP, STREAMFLOW)
+    last = last_scan(site.services.database, Kind.DEEP, STREAMFLOW)
     assert last is not None
     assert (last.keys, last.errors, last.warnings) == (HOURS, 0, 1)
     assert last.detail == {"left": 0, "left_out": 0, "suites": ["row-count"], "rows": total, "data_docs": found.pages}
@@ -132,17 +132,17 @@ def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) ->
     assert (found.keys, found.left, found.left_out) == (HOURS - 1, 0, 1)
     assert {(one.key, one.gate, one.finding.severity) for one in found.found} == {(site.key(), "published", "error")}
     assert "published-digest" in {one.finding.rule for one in found.found}
-    recorded = latest_findings(site.workshop.database, run_id="changed")
+    recorded = latest_findings(site.services.database, run_id="changed")
     assert {(one.key, one.gate) for one in recorded} == {(site.key(), "published")}
     assert len(recorded) == len(found.found)
 
 
 def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
     for path in ("old-page.html", "validations/old/page.html"):
-        site.workshop.store.write(f"reports/data-docs/usgs-streamflow/{path}", b"old")
+        site.services.store.write(f"reports/data-docs/usgs-streamflow/{path}", b"old")
     dataset = expecting(site, "some-gauges", expectation(BETWEEN, column="discharge_cfs", min_value=0, max_value=0.125))
     found = scanned(site, dataset, "run-of-pages")
-    assert found.pages == f"{site.workshop.store.url}/reports/data-docs/usgs-streamflow/index.html"
+    assert found.pages == f"{site.services.store.url}/reports/data-docs/usgs-streamflow/index.html"
     shown = pages(site, STREAMFLOW)
     [result] = [name for name in shown if name.startswith("validations/some-gauges/run-of-pages/")]
     assert set(shown) == {"index.html", "expectations/some-gauges.html", result}
@@ -176,7 +176,7 @@ def test_a_dataset_without_a_suite_is_left_alone(site: Site) -> None:
 
 
 def test_two_deep_scans_of_a_dataset_do_not_run_at_once(site: Site) -> None:
-    with scanning(site.workshop.database, Kind.DEEP, STREAMFLOW):
+    with scanning(site.services.database, Kind.DEEP, STREAMFLOW):
         found = scanned(site, site.dataset)
     assert found.note == "another deep scan of usgs/streamflow is under way"
 
@@ -215,12 +215,12 @@ def test_pages_about_open_data_show_examples(site: Site) -> None:
 def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) -> None:
     """What is published is not masked then, and has other columns. The policy still says that it is sensitive."""
     register = Register(site)
-    until = site.workshop.today() + timedelta(days=1)
-    exempt.exempt(site.workshop, HERITAGE, "", until, register.private_key, "to show that this works")
+    until = site.services.today() + timedelta(days=1)
+    exempt.exempt(site.services, HERITAGE, "", until, register.private_key, "to show that this works")
     register.publish(sites(register.dataset, site_type=["Quillwort Hollow"] * 60))
     assert "Quillwort Hollow" in published(site, HERITAGE).column("site_type").to_pylist()
 
-    assert nightly_scan(site.workshop, register.dataset, "exempted", full=True).found == ()
+    assert nightly_scan(site.services, register.dataset, "exempted", full=True).found == ()
     heritage = expecting(
         site,
         "heritage-exempted",
@@ -246,10 +246,10 @@ def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -
     table = yaml.safe_load(path.read_text())["table"]
     change(path, table={**table, "columns": [*table["columns"], column]})
     dataset = declared_now(site)
-    workshop_of_process(site.workshop.settings).close()
-    workshop_of_process.cache_clear()
-    schema_approval.approve(site.workshop, dataset, "ana", "gauges measure it now")
-    assert nightly_scan(site.workshop, dataset, "approved", full=True).found == ()
+    services_of_process(site.services.settings).close()
+    services_of_process.cache_clear()
+    schema_approval.approve(site.services, dataset, "ana", "gauges measure it now")
+    assert nightly_scan(site.services, dataset, "approved", full=True).found == ()
 
     sample = streamflow_table(START + timedelta(hours=HOURS))
     site.put(HOURS, parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))

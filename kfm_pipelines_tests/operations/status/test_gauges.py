@@ -9,7 +9,7 @@ from kfm_pipelines.aws.batches import Outgoing
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.operations.status import indicators
 from kfm_pipelines.operations.status.gauges import take_vital_signs
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines.telemetry.metrics.totals import Totals
@@ -19,7 +19,7 @@ from kfm_pipelines_tests.fixtures.telemetry.home_files import totals
 
 
 def signs(site: Site) -> Totals:
-    take_vital_signs(site.workshop, at_once=True)
+    take_vital_signs(site.services, at_once=True)
     return totals(site.root)
 
 
@@ -30,7 +30,7 @@ def test_what_happened_is_counted_as_often_as_it_happened(site: Site) -> None:
     site.send("rubbish")
     before = signs(site)  # S3's own test events
     site.work()
-    told, queue, dataset = signs(site), site.workshop.queue.name, "usgs/streamflow"
+    told, queue, dataset = signs(site), site.services.queue.name, "usgs/streamflow"
     assert told.counter("messages_received_total", queue=queue) - before.counter("messages_received_total") == 5
     assert told.counter("messages_duplicate_total", queue=queue) == 1
     assert told.counter("event_dedup_hits") == 1
@@ -52,7 +52,7 @@ def test_every_declared_metric_has_a_value_after_one_round(site: Site) -> None:
     """But for two that need something to compare with, and something to try again."""
     site.put(0)
     site.put(1)
-    site.workshop.intakes[2].queue.send(site.auto_update_message(site.put(2)), group="one")
+    site.services.intakes[2].queue.send(site.auto_update_message(site.put(2)), group="one")
     site.work()
     told = signs(site)
     silent = {metric.name for metric in METRICS if not told.series(metric.name)}
@@ -63,16 +63,16 @@ def test_a_dedupe_key_used_twice_is_a_collision(site: Site) -> None:
     first, second = site.put(0), site.put(1)
     bodies = [_envelope(site, one.object_key, one.etag, one.size, key="the same") for one in (first, second)]
     for body in bodies:
-        site.workshop.intakes[2].queue.send(body, group="one")
+        site.services.intakes[2].queue.send(body, group="one")
     site.drain()
     assert signs(site).counter("sqs_fifo.dedupe.collisions_detected") == 1
-    site.workshop.intakes[2].queue.send(bodies[1], group="one", deduplication_id="sent again, much later")
+    site.services.intakes[2].queue.send(bodies[1], group="one", deduplication_id="sent again, much later")
     site.drain()
     assert signs(site).counter("sqs_fifo.dedupe.collisions_detected") == 2
 
 
 def test_uniqueness_in_attributes_is_a_violation(site: Site) -> None:
-    site.workshop.intakes[2].queue.send('{"a": "body"}', {"dedupe_key": "only here"}, group="one")
+    site.services.intakes[2].queue.send('{"a": "body"}', {"dedupe_key": "only here"}, group="one")
     site.drain()
     assert signs(site).counter("sqs_fifo.producer.violations") == 1
     assert signs(site).histogram("sqs_fifo.body_hash.length_bytes").count == 1
@@ -81,7 +81,7 @@ def test_uniqueness_in_attributes_is_a_violation(site: Site) -> None:
 def test_what_sqs_recognises_is_a_hit_in_its_window(site: Site) -> None:
     from kfm_pipelines.producer.routes import carrier
 
-    way = carrier(site.workshop, "fifo", "queue", "one")
+    way = carrier(site.services, "fifo", "queue", "one")
     for body in ("one", "two", "one", "one"):
         way.send(f'{{"body": "{body}"}}')
     assert signs(site).counter("sqs_fifo.dedupe_window_hits") == 2
@@ -124,7 +124,7 @@ def test_time_and_freshness(site: Site) -> None:
 
 
 def test_a_killed_dataset_is_seen(site: Site) -> None:
-    kill_switch.kill(site.workshop.database, "usgs/streamflow", "a test", "to see it")
+    kill_switch.kill(site.services.database, "usgs/streamflow", "a test", "to see it")
     since = signs(site).gauge("killed_timestamp_seconds", dataset="usgs/streamflow")
     assert since == pytest.approx(datetime.now(UTC).timestamp(), abs=60)
 
@@ -134,8 +134,8 @@ def test_a_double_apply_would_be_seen(site: Site) -> None:
     site.put(0)
     site.work()
     assert signs(site).gauge("double_applies", dataset="usgs/streamflow") == 0
-    site.workshop.database.execute("ALTER TABLE kfm.revisions DISABLE TRIGGER USER")
-    site.workshop.database.execute(
+    site.services.database.execute("ALTER TABLE kfm.revisions DISABLE TRIGGER USER")
+    site.services.database.execute(
         """
         INSERT INTO kfm.revisions (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes,
                                    run_id)
@@ -153,7 +153,7 @@ def test_burn_follows_what_failed_and_what_was_slow(site: Site) -> None:
         site.put(hour)
     site.put(2, spoiled(2))
     site.work()
-    site.workshop.database.execute(
+    site.services.database.execute(
         "UPDATE kfm.inbox SET sent_at = settled_at - interval '6 min' WHERE key = %(key)s", {"key": site.key(0)}
     )
     told = signs(site)
@@ -165,12 +165,12 @@ def test_burn_follows_what_failed_and_what_was_slow(site: Site) -> None:
 def test_what_is_over_does_not_burn_on(site: Site) -> None:
     site.put(0, spoiled(0))
     site.work()
-    counted = indicators.settled_within(site.workshop.database, timedelta(microseconds=1), 300)
+    counted = indicators.settled_within(site.services.database, timedelta(microseconds=1), 300)
     assert counted == indicators.Settled(0, 0, 0, 0)
 
 
 def test_queues_that_are_away_keep_nothing_else_from_being_told(site: Site) -> None:
-    away = Workshop(site.workshop.settings)
+    away = Services(site.services.settings)
     away.__dict__["intakes"] = ()
     away.__dict__["dead_letter_queues"] = (Queue("there-is-no-such-queue"),)
     [problem] = take_vital_signs(away, at_once=True)

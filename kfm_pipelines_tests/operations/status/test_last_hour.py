@@ -21,13 +21,13 @@ def test_before_anything_was_told_it_says_so(untouched: Site) -> None:
 
 
 def test_what_a_worker_did_is_counted(site: Site) -> None:
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     (site.root / "telemetry" / METRICS_FILE).unlink()  # S3's test events
     put = site.put()
     site.drain()
     site.send(site.s3_message(put))
     site.work()
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     told = kfm(site.environment, "status", "--json").json["telemetry"]
     assert told["messages"]["received"] == 2
     assert told["messages"]["duplicates"] == 1

@@ -15,7 +15,7 @@ NOWHERE = {"KFM_POSTGRES_URL": "postgresql://nobody@127.0.0.1:1/none", "AWS_ENDP
 def failed(site: Site) -> Site:
     site.put(0, spoiled(0))
     site.work()
-    site.workshop.telemetry.flush()
+    site.services.telemetry.flush()
     return site
 
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from kfm_pipelines.catalog.trust.keys import Signer
 from kfm_pipelines.catalog.trust.seal import sealed
+from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.console.output import console
 from kfm_pipelines.local.stack import Stack
@@ -88,7 +89,7 @@ def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPat
         shutil.copytree(opened.data, root / "earlier")
         opened.put(data=_less_a_row())
         opened.work()
-        yield Copy(opened.data, opened.workshop.signer, opened.key())
+        yield Copy(opened.data, signer_of(opened.services), opened.key())
 
 
 @pytest.fixture

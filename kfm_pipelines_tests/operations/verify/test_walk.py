@@ -19,7 +19,7 @@ from kfm_pipelines.catalog.documents import checksum
 from kfm_pipelines.catalog.trust.attestation import subjects_of
 from kfm_pipelines.catalog.trust.keys import Signer
 from kfm_pipelines.catalog.trust.seal import sealed
-from kfm_pipelines.catalog.trust.signer import write_with_seal
+from kfm_pipelines.catalog.trust.signer import signer_of, write_with_seal
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import ObjectMissing, SettingsInvalid, SignatureRefused
 from kfm_pipelines.local.stack import Stack
@@ -54,7 +54,7 @@ def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFact
         register.approve()
         opened.put(data=_less_a_row())
         opened.work()
-        write_with_seal(opened.workshop, "catalog/usgs-streamflow/items.parquet", b"a snapshot")
+        write_with_seal(opened.services, "catalog/usgs-streamflow/items.parquet", b"a snapshot")
         yield opened
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_nothing_vouches_for_is_named(folder: Path, where: str, what
 def test_an_item_that_the_catalog_does_not_lead_to_is_named(site: Site, folder: Path) -> None:
     collection = json.loads((folder / COLLECTION).read_bytes())
     collection["links"] = [link for link in collection["links"] if link["rel"] not in ("item", "child")]
-    document = sealed(COLLECTION, json.dumps(collection).encode(), site.workshop.signer)
+    document = sealed(COLLECTION, json.dumps(collection).encode(), signer_of(site.services))
     (folder / COLLECTION).write_bytes(document)
 
     assert [(check.file, check.what) for check in failures(folder)] == [
@@ -163,19 +163,19 @@ def test_what_somebody_else_signed_does_not_count(site: Site, folder: Path, tmp_
     assert failures(folder) == []  # the key is there, and nobody said which one it should be
 
     given = tmp_path / "public.pem"
-    given.write_bytes(site.workshop.signer.public.pem)
+    given.write_bytes(signer_of(site.services).public.pem)
     assert {check.file for check in failures(folder, given)} == {COLLECTION}
-    given.write_bytes(site.workshop.signer.public.pem + forger.public.pem)
+    given.write_bytes(signer_of(site.services).public.pem + forger.public.pem)
     assert failures(folder, given) == []
 
 
 def test_whose_key_it_was_is_told(site: Site, folder: Path, tmp_path: Path) -> None:
-    store, signer = FileStore(folder), site.workshop.signer
+    store, signer = FileStore(folder), signer_of(site.services)
     given = tmp_path / "public.pem"
     given.write_bytes(signer.public.pem)
     for signing_key, option, origin in (
         (NOBODY, None, Origin.FOUND),
-        (site.workshop.settings.signing_key, None, Origin.OWN),
+        (site.services.settings.signing_key, None, Origin.OWN),
         (NOBODY, given, Origin.GIVEN),
     ):
         trust = trust_from(store, signing_key, option)
@@ -186,7 +186,7 @@ def test_whose_key_it_was_is_told(site: Site, folder: Path, tmp_path: Path) -> N
 
 
 def test_the_digests_agree_wherever_they_are_written(site: Site) -> None:
-    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, NOBODY, None))
+    shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
     for key in keys(site):
         layout_item = next(path for path in items(site.data) if path.endswith(f"/{key}.json"))
         release = Release(shelf, layout_item, of_history=False)
@@ -214,7 +214,7 @@ def test_the_digests_agree_wherever_they_are_written(site: Site) -> None:
             release.manifest["outputs"]["data.parquet"][name] for name in ("rows", "size")
         )
         pipeline = release.layout.pipeline
-        report = json.loads(site.workshop.store.read(f"reports/validation/{pipeline}/{key}/{entry['txn']}.json"))
+        report = json.loads(site.services.store.read(f"reports/validation/{pipeline}/{key}/{entry['txn']}.json"))
         judged = {gate["gate"]: gate["digest"] for gate in report["gates"]}
         assert judged["schema"] == data
         [published] = site.fetch(
@@ -248,7 +248,7 @@ DISAGREEMENTS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Any]], o
 def test_documents_that_disagree_are_told_whoever_signed_them(
     site: Site, what: str, change: Callable[[dict[str, Any], dict[str, Any]], object]
 ) -> None:
-    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, NOBODY, None))
+    shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
     release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", of_history=False)
     item, manifest = copy.deepcopy(release.item), copy.deepcopy(release.manifest)
 
@@ -269,7 +269,7 @@ def test_documents_that_disagree_are_told_whoever_signed_them(
 
 
 def test_of_masked_data_the_manifest_tells_nothing_to_guess_by(site: Site) -> None:
-    shelf = Shelf(site.workshop.store, trust_from(site.workshop.store, NOBODY, None))
+    shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
     release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", of_history=False)
     assert release.manifest["policy"]["masked"] is True
     for one in release.manifest["inputs"]:
@@ -292,7 +292,7 @@ def test_the_command_needs_the_folder_alone(site: Site, folder: Path, tmp_path: 
     assert "not who made them" in said
 
     given = tmp_path / "public.pem"
-    given.write_bytes(site.workshop.signer.public.pem)
+    given.write_bytes(signer_of(site.services).public.pem)
     code, said = run("--all", "--store", folder.as_uri(), KFM_VERIFY_KEY=str(given))
     assert code == 0
     assert "3 keys" in said

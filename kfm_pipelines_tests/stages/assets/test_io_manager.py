@@ -16,9 +16,9 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 
 def run_up_to(site: Site, instance: dg.DagsterInstance, *stages: str) -> dg.ExecuteInProcessResult:
     site.drain()
-    due = due_keys(site.workshop.database, site.dataset.dataset, 10)
+    due = due_keys(site.services.database, site.dataset.dataset, 10)
     register_partitions(instance, site.dataset, [key.key for key in due])
-    job = build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow")
+    job = build_definitions(site.services.settings.resources).resolve_job_def("usgs_streamflow")
     return job.execute_in_process(
         instance=instance,
         asset_selection=[dg.AssetKey(["usgs", "streamflow", stage]) for stage in stages],

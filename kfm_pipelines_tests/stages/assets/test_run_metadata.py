@@ -73,7 +73,7 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
     metadata = materialized(site.dataset)
     assert set(metadata) == {site.key(0), site.key(1)}
     said, layout = metadata[site.key()], Layout(site.dataset.pipeline)
-    revision = current_revision(site.workshop.database, site.key())
+    revision = current_revision(site.services.database, site.key())
     assert revision is not None
     assert said["dagster/row_count"].value == revision.rows == 68
     assert said["bytes"].value == (site.data / layout.processed(site.key())).stat().st_size
@@ -127,7 +127,7 @@ def test_only_so_many_pictures_are_kept(site: Site, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(published_maps, "KEPT", 2)
     for without_place in (1, 2, 1, 3, 1, 2):
         places = MapPlaces(without_place=without_place)
-        published_maps._drawn(site.workshop, site.dataset, published_maps._sight(places), places)
+        published_maps._drawn(site.services, site.dataset, published_maps._sight(places), places)
     assert drawn == [1, 2, 3, 2]
     assert len(published_maps._kept) == 2
 

@@ -7,7 +7,7 @@ import pytest
 
 from kfm_pipelines.care import exempt
 from kfm_pipelines.errors import KeyBusy, PolicyRefused
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.config.policy_continuity import laxer_policies, refuse_laxer_policy
@@ -47,34 +47,34 @@ def test_a_new_version_cannot_exchange_the_policy_of_all_history(
             policy="not-sensitive", review="none", key={**document["key"], "transform_version": "v1-0-1"}
         ),
     )
-    dataset = site.workshop.datasets["heritage/sites"]
-    site.workshop.database.execute(
+    dataset = site.services.datasets["heritage/sites"]
+    site.services.database.execute(
         "INSERT INTO kfm.keys (key, dataset, window_start, window_end, inputs_from)"
         " SELECT %(next)s, dataset, window_start, window_end, key FROM kfm.keys",
         {"next": NEXT},
     )
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "fetch", read)
-        publish(site.workshop, dataset, [NEXT], "a-run")
+        publish(site.services, dataset, [NEXT], "a-run")
     said = "its inputs are masked by policy heritage-sites, and heritage/sites@v1-0-1 names not-sensitive"
     assert register.reason().startswith(f"care: {KEY}: {said}")
     assert register.site.tree() == before
     with pytest.raises(PolicyRefused, match=said):
-        refuse_laxer_policy(site.workshop, dataset, KEY)
-    assert laxer_policies(site.workshop, dataset, [KEY, NEXT]).keys() == {KEY}
+        refuse_laxer_policy(site.services, dataset, KEY)
+    assert laxer_policies(site.services, dataset, [KEY, NEXT]).keys() == {KEY}
     # The same policy decides, in whatever version.
-    assert laxer_policies(site.workshop, register.dataset, [KEY]) == {}
-    site.workshop.close()
+    assert laxer_policies(site.services, register.dataset, [KEY]) == {}
+    site.services.close()
 
 
 def run(register: Register, purpose: Purpose) -> Batch:
-    return publish(register.site.workshop, register.dataset, [KEY], "a-run", purpose)
+    return publish(register.site.services, register.dataset, [KEY], "a-run", purpose)
 
 
 def reproduced(register: Register) -> str:
     """What is said of a replay of the key; nothing that readers see has changed by it."""
     before = register.site.tree("catalog", "objects", "processed")
-    replay = plan_replay(register.site.workshop, "heritage/sites", [KEY])
+    replay = plan_replay(register.site.services, "heritage/sites", [KEY])
     note = run(register, Purpose(replay=replay)).notes[KEY]
     assert register.site.tree("catalog", "objects", "processed") == before
     return note
@@ -87,35 +87,35 @@ def resolutions(register: Register) -> set[str]:
 
 def stricter(register: Register) -> Register:
     """After the authority has decided on larger cells for what is generalised."""
-    path = register.site.workshop.settings.resources / "policies" / "heritage-sites.yaml"
+    path = register.site.services.settings.resources / "policies" / "heritage-sites.yaml"
     text = path.read_text()
     assert "method: generalise, resolution: 5" in text
     path.write_text(text.replace("generalise, resolution: 5", "generalise, resolution: 4").replace("n: 1", "n: 2"))
-    return Register(replace(register.site, workshop=Workshop(register.site.workshop.settings)))
+    return Register(replace(register.site, services=Services(register.site.services.settings)))
 
 
 def test_what_is_decided_today_governs_what_was_published_before(register: Register) -> None:
-    site, database = register.site, register.site.workshop.database
-    close_until(site.workshop, "heritage/sites", datetime(2027, 1, 1, tzinfo=UTC))
+    site, database = register.site, register.site.services.database
+    close_until(site.services, "heritage/sites", datetime(2027, 1, 1, tzinfo=UTC))
     given = exempt.exempt(
-        site.workshop, "heritage/sites", "", site.workshop.today(), register.private_key, "for the court"
+        site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
     )
     assert reproduced(register).endswith(f"it was made under no exemption and is under exemption {given.id}")
-    exempt.end(site.workshop, given.id, register.private_key, "the case is over")
+    exempt.end(site.services, given.id, register.private_key, "the case is over")
     assert resolutions(register) == {"5"}
 
     # The old bytes do not come back; a backfill publishes what the new policy leaves, once it has been seen.
     now = stricter(register)
     assert reproduced(now).endswith("the policy was heritage-sites@1 and is heritage-sites@2")
     assert run(now, Purpose(backfill=True)).waiting == {KEY}
-    waiting, last = now.waiting(), last_of(site.workshop, KEY)
+    waiting, last = now.waiting(), last_of(site.services, KEY)
     before = database.fetch("SELECT * FROM kfm.keys"), site.tree("work")
     assert reproduced(now) == f"{KEY}: a release of it awaits review; that comes first"
     assert (database.fetch("SELECT * FROM kfm.keys"), site.tree("work")) == before
     with pytest.raises(KeyBusy, match="awaits review"):
         Claims(database, "a-run", 60, spares_reviews=True).take(KEY)
-    assert (now.waiting(), last_of(site.workshop, KEY)) == (waiting, last)
+    assert (now.waiting(), last_of(site.services, KEY)) == (waiting, last)
     now.approve()
     assert run(now, Purpose(backfill=True)).notes == {}
     assert resolutions(now) == {"4"}
-    now.site.workshop.close()
+    now.site.services.close()

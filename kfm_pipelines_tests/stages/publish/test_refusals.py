@@ -26,8 +26,8 @@ class ByHand:
         site.drain()
         self.site = site
         self.key = site.key()
-        self.store = site.workshop.store
-        self.batch = Batch(site.workshop, site.dataset, "a-run-by-hand")
+        self.store = site.services.store
+        self.batch = Batch(site.services, site.dataset, "a-run-by-hand")
         self.layout = Layout(site.dataset.pipeline)
         [computed] = self._kept(self.batch.compute([self.key]), self.layout.computed)
         [self.masked] = self._kept(self.batch.mask([computed]), self.layout.masked)
@@ -38,10 +38,10 @@ class ByHand:
     def claim_to_be_validated(self) -> None:
         """What somebody would write who wants to get past the gates."""
         detail = {"gates": list(GATES), "content_hash": self.masked.content_hash}
-        transactions.advance(self.site.workshop.database, self.masked.claim, Step.VALIDATE, detail)
+        transactions.advance(self.site.services.database, self.masked.claim, Step.VALIDATE, detail)
 
     def judge(self, content_hash: str, *, passed: bool) -> None:
-        database = self.site.workshop.database
+        database = self.site.services.database
         for gate in TABLE_GATES:
             judged = Judged(gate, content_hash, passed, ())
             record_verdict(database, self.masked.claim, "usgs/streamflow", judged)
@@ -145,7 +145,7 @@ def test_by_hand_and_untouched_it_is_published(site: Site) -> None:
 def test_publish_launched_alone_refuses(site: Site) -> None:
     site.put()
     site.drain()
-    job = build_definitions(site.workshop.settings.resources).resolve_job_def("usgs_streamflow")
+    job = build_definitions(site.services.settings.resources).resolve_job_def("usgs_streamflow")
 
     with opened_instance() as instance:
         instance.add_dynamic_partitions("usgs_streamflow", [site.key()])

@@ -18,7 +18,7 @@ def test_a_key_is_never_made_by_another_version_than_it_says(site: Site) -> None
     site.put(1)
     site.drain()
     site = declared_anew(site, "usgs-streamflow", lambda d: d["key"].update(transform_version="v2-0-0"))
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     before = site.tree()
 
     assert site.work() == {"keys": 2, "published": 0, "skipped": 1, "failed": 1}
@@ -35,13 +35,13 @@ def test_better_words_about_a_column_are_no_drift(site: Site) -> None:
     for hour in range(3):
         site.put(hour)
     assert site.work()["published"] == 3
-    assert sorted(neighbour_rows(site.workshop.database, site.key(1), 1)) == [68, 68]
-    assert neighbour_rows(site.workshop.database, site.key(2), 1) == [68]
+    assert sorted(neighbour_rows(site.services.database, site.key(1), 1)) == [68, 68]
+    assert neighbour_rows(site.services.database, site.key(2), 1) == [68]
 
     site = declared_anew(
         site, "usgs-streamflow", lambda d: d["table"]["columns"][0].update(description="Number of the gauge")
     )
-    site.workshop.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert site.work()["published"] == 3
     assert site.fetch("SELECT rule FROM kfm.qa_findings WHERE rule = 'checksum-drift'") == []
 
@@ -52,12 +52,12 @@ def test_what_an_exemption_let_out_does_not_stop_what_replaces_it(site: Site) ->
         site, "heritage-sites", lambda d: d["quality"].update(rows={"previous": {"error_percent": 1.0}})
     )
     register = with_reviewer(site)
-    until = site.workshop.today() + timedelta(days=1)
-    given = exempt.exempt(site.workshop, "heritage/sites", "", until, register.private_key, "a court wants it")
+    until = site.services.today() + timedelta(days=1)
+    given = exempt.exempt(site.services, "heritage/sites", "", until, register.private_key, "a court wants it")
     register.publish(sites(register.dataset))
     [unmasked] = site.fetch("SELECT content_hash FROM kfm.revisions")
 
-    exempt.end(site.workshop, given.id, register.private_key, "over")
+    exempt.end(site.services, given.id, register.private_key, "over")
     site.work()
     register.approve()
     assert site.work()["published"] == 1

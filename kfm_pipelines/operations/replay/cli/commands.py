@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm_pipelines.cli.session import opened_workshop
 from kfm_pipelines.console.options import Age, Words
 from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
+from kfm_pipelines.console.session import current_session, opened_services
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.operations.replay import commands
 from kfm_pipelines.operations.replay import plan as planning
@@ -26,7 +26,7 @@ from kfm_pipelines.operations.replay.cli.options import (
     refuse_new_terms,
 )
 from kfm_pipelines.operations.replay.status import Standing, details_of, standing_of
-from kfm_pipelines.services import Workshop
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Mode, Terms
 
@@ -70,10 +70,10 @@ def plan(
     if tolerance and mode == "reproduce":
         raise click.UsageError("a reproduction is byte for byte; tolerances are for --mode upgrade")
     conditions = Where.parse(where)
-    with opened_workshop() as workshop:
-        registered = _registered(workshop, dataset, start, end, by) if register else None
+    with opened_services() as services:
+        registered = _registered(services, dataset, start, end, by) if register else None
         wish = planning.Wish(dataset, start, end, mode, conditions, tolerance)
-        made = planning.make_plan(workshop, wish, by)
+        made = planning.make_plan(services, wish, by)
     if as_json:
         print_json(tables.plan_document(made, registered))
     else:
@@ -99,8 +99,8 @@ def plan(
 @json_option
 def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chosen: Any) -> None:
     """Carry out the plan ID: a few keys in the shadow first, then the rest in batches."""
-    with opened_workshop() as workshop:
-        standing = standing_of(workshop, replay_id)
+    with opened_services() as services:
+        standing = standing_of(services, replay_id)
         if standing.replay.state == "running":
             refuse_new_terms(replay_id, ("canary", *chosen))
         terms = Terms(
@@ -112,15 +112,15 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
             quarantine_percent=chosen["quarantine_percent"],
             here=here,
         )
-        with _hands(workshop, here=here) as hands:
+        with _hands(services, here=here) as hands:
             if standing.replay.state == "running":
-                commands.resume(workshop, replay_id, by, here=here)
+                commands.resume(services, replay_id, by, here=here)
             else:
-                tried = commands.start(workshop, replay_id, terms, by)
+                tried = commands.start(services, replay_id, terms, by)
                 if not as_json:
                     tables.show_first_keys(tried)
-            standing = _carried_out(workshop, replay_id, hands, by, quiet=as_json)
-        _tell(workshop, standing, as_json)
+            standing = _carried_out(services, replay_id, hands, by, quiet=as_json)
+        _tell(services, standing, as_json)
 
 
 @replay.command()
@@ -130,12 +130,12 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
 @json_option
 def resume(replay_id: str, here: bool, by: str, as_json: bool) -> None:
     """Go on with a replay that was paused or interrupted, under its own terms."""
-    with opened_workshop() as workshop:
-        replays.read(workshop.database, replay_id)
-        with _hands(workshop, here=here) as hands:
-            commands.resume(workshop, replay_id, by, here=here)
-            standing = _carried_out(workshop, replay_id, hands, by, quiet=as_json)
-        _tell(workshop, standing, as_json)
+    with opened_services() as services:
+        replays.read(services.database, replay_id)
+        with _hands(services, here=here) as hands:
+            commands.resume(services, replay_id, by, here=here)
+            standing = _carried_out(services, replay_id, hands, by, quiet=as_json)
+        _tell(services, standing, as_json)
 
 
 @replay.command()
@@ -144,9 +144,9 @@ def resume(replay_id: str, here: bool, by: str, as_json: bool) -> None:
 @json_option
 def pause(replay_id: str, by: str, as_json: bool) -> None:
     """Ask for no more batches of a replay; what was asked for goes on to its end."""
-    with opened_workshop() as workshop:
-        commands.pause(workshop, replay_id, by)
-        standing = standing_of(workshop, replay_id)
+    with opened_services() as services:
+        commands.pause(services, replay_id, by)
+        standing = standing_of(services, replay_id)
     _tell_move(standing, as_json, f"go on with `kfm replay resume {replay_id}`")
 
 
@@ -156,9 +156,9 @@ def pause(replay_id: str, by: str, as_json: bool) -> None:
 @json_option
 def cancel(replay_id: str, by: str, as_json: bool) -> None:
     """Give a replay up for good; what it has published stays."""
-    with opened_workshop() as workshop, _daemon(workshop) as daemon:
-        commands.cancel(workshop, replay_id, by, daemon)
-        standing = standing_of(workshop, replay_id)
+    with opened_services() as services, _daemon(services) as daemon:
+        commands.cancel(services, replay_id, by, daemon)
+        standing = standing_of(services, replay_id)
     _tell_move(standing, as_json, "what it has published stays")
 
 
@@ -168,15 +168,15 @@ def cancel(replay_id: str, by: str, as_json: bool) -> None:
 @json_option
 def status(replay_id: str | None, limit: int, as_json: bool) -> None:
     """Show how far replay ID is, or list the latest."""
-    with opened_workshop() as workshop:
+    with opened_services() as services:
         if replay_id is None:
-            latest = [standing_of(workshop, one.id) for one in replays.latest(workshop.database, limit)]
+            latest = [standing_of(services, one.id) for one in replays.latest(services.database, limit)]
             if as_json:
                 print_json({"replays": [one.as_document() for one in latest]})
             else:
                 tables.show_list(latest)
             return
-        standing, details = standing_of(workshop, replay_id), details_of(workshop, replay_id)
+        standing, details = standing_of(services, replay_id), details_of(services, replay_id)
     if as_json:
         print_json({**standing.as_document(), **details})
     else:
@@ -188,82 +188,82 @@ def _tolerance(chosen: dict[str, Any]) -> Tolerance | None:
     return Tolerance(**{"columns": "additive", **given}) if given else None
 
 
-def _registered(workshop: Workshop, name: str, start: datetime, end: datetime, by: str) -> registering.Registered:
+def _registered(services: Services, name: str, start: datetime, end: datetime, by: str) -> registering.Registered:
     from kfm_pipelines.dispatch.dispatch import register_partitions
     from kfm_pipelines.orchestration.instance import opened_instance
 
-    dataset = workshop.datasets[name]
-    registered = registering.register_windows(workshop, dataset, start, end, by)
+    dataset = services.datasets[name]
+    registered = registering.register_windows(services, dataset, start, end, by)
     with opened_instance() as instance:
         register_partitions(instance, dataset, registered.keys)
     return registered
 
 
 @contextmanager
-def _hands(workshop: Workshop, *, here: bool) -> "Iterator[InThisProcess | ByDaemon]":
+def _hands(services: Services, *, here: bool) -> "Iterator[InThisProcess | ByDaemon]":
     """Whoever carries out batches; refused before anything is moved when nobody would."""
-    from kfm_pipelines.definitions import build_definitions
     from kfm_pipelines.operations.replay.backfills import InThisProcess, refuse_without_daemon
     from kfm_pipelines.orchestration.instance import opened_instance
 
     if here:
         with opened_instance() as instance:
-            yield InThisProcess(instance, workshop, build_definitions(workshop.settings.resources))
+            yield InThisProcess(instance, services, current_session().definitions(services.settings.resources))
         return
-    with _daemon(workshop) as daemon:
+    with _daemon(services) as daemon:
         refuse_without_daemon(daemon.instance)
         yield daemon
 
 
 @contextmanager
-def _daemon(workshop: Workshop) -> "Iterator[ByDaemon]":
-    from kfm_pipelines.definitions import build_definitions
+def _daemon(services: Services) -> "Iterator[ByDaemon]":
     from kfm_pipelines.operations.replay.backfills import ByDaemon
     from kfm_pipelines.orchestration.instance import opened_instance
 
     with opened_instance() as instance:
-        yield ByDaemon(instance, lambda: build_definitions(workshop.settings.resources).resolve_asset_graph())
+        yield ByDaemon(
+            instance, lambda: current_session().definitions(services.settings.resources).resolve_asset_graph()
+        )
 
 
 def _carried_out(
-    workshop: Workshop, replay_id: str, hands: "InThisProcess | ByDaemon", by: str, *, quiet: bool
+    services: Services, replay_id: str, hands: "InThisProcess | ByDaemon", by: str, *, quiet: bool
 ) -> Standing:
     """Until it is over or paused, with a bar. Stopping to look stops no daemon; in this process it stops the work."""
     from kfm_pipelines.operations.replay.backfills import InThisProcess, carry_out_here
 
-    total = standing_of(workshop, replay_id).total
+    total = standing_of(services, replay_id).total
     try:
         with progress(f"replay {replay_id}", total, quiet=quiet) as show_done:
             if isinstance(hands, InThisProcess):
                 carry_out_here(
-                    workshop, replay_id, hands, lambda _: show_done(standing_of(workshop, replay_id).decided)
+                    services, replay_id, hands, lambda _: show_done(standing_of(services, replay_id).decided)
                 )
             else:
-                _watch(workshop, replay_id, hands, show_done)
+                _watch(services, replay_id, hands, show_done)
     except KeyboardInterrupt:
-        notes.print(_interrupted(workshop, replay_id, by, here=isinstance(hands, InThisProcess)))
+        notes.print(_interrupted(services, replay_id, by, here=isinstance(hands, InThisProcess)))
         raise click.Abort from None
-    return standing_of(workshop, replay_id)
+    return standing_of(services, replay_id)
 
 
-def _watch(workshop: Workshop, replay_id: str, hands: "ByDaemon", show_done: Callable[[int], None]) -> None:
+def _watch(services: Services, replay_id: str, hands: "ByDaemon", show_done: Callable[[int], None]) -> None:
     """Take steps as the sensor does, so that nothing waits for its next tick, and look."""
     from kfm_pipelines.operations.replay.advance import advance
     from kfm_pipelines.operations.replay.backfills import refuse_without_daemon
 
     while True:
         refuse_without_daemon(hands.instance)  # it may have been stopped meanwhile
-        step = advance(workshop, replay_id, hands)
-        standing = standing_of(workshop, replay_id)
+        step = advance(services, replay_id, hands)
+        standing = standing_of(services, replay_id)
         show_done(standing.decided)
         if standing.replay.state != "running":
             return
         time.sleep(max(LOOK_SECONDS, min(step.again_in, 5.0) if step else 0.0))
 
 
-def _interrupted(workshop: Workshop, replay_id: str, by: str, *, here: bool) -> str:
+def _interrupted(services: Services, replay_id: str, by: str, *, here: bool) -> str:
     if here:
-        commands.pause(workshop, replay_id, by, "interrupted")
+        commands.pause(services, replay_id, by, "interrupted")
         return f"replay {replay_id} is paused; go on with `kfm replay resume {replay_id} --here`"
     return (
         f"replay {replay_id} goes on: Dagster's daemon carries it out; `kfm replay pause {replay_id}` pauses it, "
@@ -271,8 +271,8 @@ def _interrupted(workshop: Workshop, replay_id: str, by: str, *, here: bool) -> 
     )
 
 
-def _tell(workshop: Workshop, standing: Standing, as_json: bool) -> None:
-    details = details_of(workshop, standing.replay.id)
+def _tell(services: Services, standing: Standing, as_json: bool) -> None:
+    details = details_of(services, standing.replay.id)
     if as_json:
         print_json({**standing.as_document(), **details})
     else:

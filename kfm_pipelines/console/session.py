@@ -1,0 +1,55 @@
+"""What the command group hands to its commands: a way to open the services, Dagster's definitions, and how to stop."""
+
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from kfm_pipelines.services import Services
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+
+class OpenServices(Protocol):
+    def __call__(self, *, prepared: bool = True) -> AbstractContextManager[Services]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Put on the click context by the command group. Definitions and chores load Dagster, so they come by a call."""
+
+    open_services: OpenServices
+    definitions: "Callable[[Path], dg.Definitions]"
+    chores: Callable[[], Any]
+
+
+def current_session() -> Session:
+    session = click.get_current_context().find_object(Session)
+    if session is None:
+        raise RuntimeError("a command was run outside the kfm command group")
+    return session
+
+
+def opened_services(*, prepared: bool = True) -> AbstractContextManager[Services]:
+    """Opens the services for the current command. `prepared` migrates the database and, on an emulator, creates what
+    is missing."""
+    return current_session().open_services(prepared=prepared)
+
+
+def stop_on_signal() -> threading.Event:
+    """Returns an event that Ctrl-C or SIGTERM sets. Further signals change nothing while things are stopping."""
+    stop = threading.Event()
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
+    return stop
