@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +104,6 @@ def _exemption(row: Mapping[str, Any]) -> Exemption:
     )
 
 
-def _audit(connection: "Connection[dict[str, Any]]", action: Action, exemption: Exemption, signed: Signature) -> None:
+def _audit(connection: Connection, action: Action, exemption: Exemption, signed: Signature) -> None:
     detail = {"exemption": exemption.id, "until": exemption.until.isoformat(), "keys": exemption.key_prefix}
     audit.record(connection, AuditEntry(action, signed.holder, exemption.dataset, exemption.policy, detail=detail))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import rfc8785
 
 from kfm_pipelines.errors import SignatureRefused
+from kfm_pipelines.state.database import jsonb
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -116,10 +117,8 @@ class Signature:
         return cls(row["statement"], row["authority"], row["holder"], row["key_id"], row["signature"])
 
     def as_row(self) -> dict[str, object]:
-        from psycopg.types.json import Jsonb
-
         return {
-            "statement": Jsonb(dict(self.statement)),
+            "statement": jsonb(dict(self.statement)),
             "authority": self.authority,
             "holder": self.holder,
             "key_id": self.key_id,

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.errors import SchemaRefused
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, jsonb
 
 Columns = Mapping[str, Mapping[str, Any]]
 BEGINNING = "first use"
@@ -66,8 +66,6 @@ def versions_of(database: Database, dataset: str) -> list[SchemaVersion]:
 
 
 def _insert(database: Database, declared: Schema, version: int, actor: str, reason: str) -> bool:
-    from psycopg.types.json import Jsonb
-
     return bool(
         database.execute(
             """
@@ -80,7 +78,7 @@ def _insert(database: Database, declared: Schema, version: int, actor: str, reas
                 "version": version,
                 "transform_version": declared.transform_version,
                 "digest": declared.digest,
-                "columns": Jsonb({name: dict(facts) for name, facts in declared.columns.items()}),
+                "columns": jsonb({name: dict(facts) for name, facts in declared.columns.items()}),
                 "actor": actor,
                 "reason": reason,
             },

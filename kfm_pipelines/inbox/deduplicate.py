@@ -7,14 +7,13 @@ was made is the earliest time it was ever told with.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.state.database import Connection
 from kfm_pipelines.state.inbox import LISTING
 
 if TYPE_CHECKING:
-    from psycopg import Connection
-
     from kfm_pipelines.state.inbox import Delivery
 
 FIFO_ENVELOPE = "fifo-envelope"
@@ -56,7 +55,7 @@ def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
     return [told[identity] for identity in sorted(told)]
 
 
-def what_is_new(connection: "Connection[dict[str, Any]]", told: Sequence[Told]) -> News:
+def what_is_new(connection: Connection, told: Sequence[Told]) -> News:
     rows = connection.execute(
         """
         SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS found, shape, asset_uri, etag, size
@@ -85,7 +84,7 @@ def collisions_among(deliveries: "Sequence[Delivery]", told: Sequence[Told]) -> 
     return sum(_collides(_said(event), first[event.identity]) for delivery in deliveries for event in delivery.events)
 
 
-def take_over(connection: "Connection[dict[str, Any]]", queue: str, found: Sequence[Told]) -> list[Told]:
+def take_over(connection: Connection, queue: str, found: Sequence[Told]) -> list[Told]:
     """Events that were only found in a bucket, and so were due for nobody, are the queue's from now on, as if they had
     come now; those of them that no run has begun with."""
     rows = connection.execute(
@@ -109,7 +108,7 @@ def take_over(connection: "Connection[dict[str, Any]]", queue: str, found: Seque
     return [one for one in found if one.event.identity in taken]
 
 
-def insert(connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[Told]) -> list[Told]:
+def insert(connection: Connection, queue: str, new: Sequence[Told]) -> list[Told]:
     """Record them; the ones that nobody else has recorded meanwhile. Long lists travel faster in binary form (%b)."""
     columns: dict[str, list[object]] = {
         name: [getattr(told.event, name) for told in new]
@@ -142,7 +141,7 @@ def insert(connection: "Connection[dict[str, Any]]", queue: str, new: Sequence[T
     return [told for told in new if told.event.identity in fresh]
 
 
-def move(connection: "Connection[dict[str, Any]]", again: Sequence[Told]) -> set[str]:
+def move(connection: Connection, again: Sequence[Told]) -> set[str]:
     """Move known events to their later place and their earlier making; identities of those that are not the only event
     about their object. Alone in its object an event changes nothing by moving."""
     if not again:

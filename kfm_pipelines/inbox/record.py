@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.errors import UniquenessInAttributes
@@ -11,13 +10,10 @@ from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox import deduplicate
 from kfm_pipelines.inbox.deduplicate import Told
 from kfm_pipelines.state import dead_letters, redrive_tokens
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.state.keys import LOCK_TAKING, PRIORITIES
 from kfm_pipelines.watermarks import due, late, streams
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ def record(
     return Recorded(tally, frozenset(one.event.identity for one in fresh), collisions)
 
 
-def _ensure_keys(connection: "Connection[dict[str, Any]]", events: Sequence[IngestEvent]) -> None:
+def _ensure_keys(connection: Connection, events: Sequence[IngestEvent]) -> None:
     # In the order of the keys, so that two consumers never wait for each other in a circle.
     first = {event.key: event for event in events}
     ordered = [first[key] for key in sorted(first)]
@@ -117,7 +113,7 @@ def _ensure_keys(connection: "Connection[dict[str, Any]]", events: Sequence[Inge
 
 
 def follow(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     datasets: Datasets,
     told: Sequence[IngestEvent],
     fresh: Sequence[Told],
@@ -136,7 +132,7 @@ def follow(
     due.make_keys_due(connection, [one.key for one in changed if not one.unasked])
 
 
-def _count(connection: "Connection[dict[str, Any]]", queue: str, tally: Tally) -> None:
+def _count(connection: Connection, queue: str, tally: Tally) -> None:
     connection.execute(
         """
         INSERT INTO kfm.queue_totals AS q (queue, received, recorded, duplicates, refused, violations)

@@ -5,20 +5,16 @@ A notification of the same object, before or after, is the same event; after, it
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox import deduplicate
 from kfm_pipelines.inbox.record import follow
 from kfm_pipelines.state import inbox
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.state.keys import LOCK_TAKING
 from kfm_pipelines.watermarks.due import make_due
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 REASON = "registered for a replay"
 
@@ -42,9 +38,7 @@ def register(database: Database, datasets: Datasets, told: Sequence[tuple[Ingest
     return len(fresh)
 
 
-def _release(
-    connection: "Connection[dict[str, Any]]", datasets: Datasets, events: Sequence[IngestEvent], actor: str
-) -> None:
+def _release(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent], actor: str) -> None:
     """Before anybody knows whether they are late. They wait for whoever asks for their keys."""
     connection.execute(
         """

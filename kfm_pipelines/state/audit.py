@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfm_pipelines.state.database import Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database, jsonb
 
 
 class Action(StrEnum):
@@ -40,9 +37,7 @@ class AuditEntry:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def record(connection: "Connection[dict[str, Any]]", entry: AuditEntry) -> None:
-    from psycopg.types.json import Jsonb
-
+def record(connection: Connection, entry: AuditEntry) -> None:
     connection.execute(
         """
         INSERT INTO kfm.audit (action, actor, dataset, key, txn, policy, digest, detail)
@@ -56,7 +51,7 @@ def record(connection: "Connection[dict[str, Any]]", entry: AuditEntry) -> None:
             "txn": entry.txn,
             "policy": entry.policy,
             "digest": entry.digest,
-            "detail": Jsonb(dict(entry.detail)),
+            "detail": jsonb(dict(entry.detail)),
         },
     )
 

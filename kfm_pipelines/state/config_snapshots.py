@@ -7,18 +7,16 @@ from typing import Any
 import rfc8785
 
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, jsonb
 
 
 def freeze(database: Database, kind: str, document: Mapping[str, Any]) -> str:
     """Keep the document; its digest, which is the same for the same document."""
-    from psycopg.types.json import Jsonb
-
     digest = digest_of(document)
     database.execute(
         "INSERT INTO kfm.frozen (digest, kind, document) VALUES (%(digest)s, %(kind)s, %(document)s)"
         " ON CONFLICT DO NOTHING",
-        {"digest": digest, "kind": kind, "document": Jsonb(dict(document))},
+        {"digest": digest, "kind": kind, "document": jsonb(dict(document))},
     )
     return digest
 

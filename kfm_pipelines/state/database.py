@@ -10,7 +10,12 @@ from kfm_pipelines.settings import with_driver
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.types.json import Jsonb
     from psycopg_pool import ConnectionPool
+
+    Connection = psycopg.Connection[dict[str, Any]]
+else:
+    Connection = object  # psycopg loads with the first connection
 
 
 def may_have_died(descriptor: int) -> bool:
@@ -41,10 +46,10 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
+        self._pool: ConnectionPool[Connection] | None = None
 
     @contextmanager
-    def transaction(self) -> "Iterator[psycopg.Connection[Row]]":
+    def transaction(self) -> Iterator[Connection]:
         """One transaction: committed at the end, rolled back on any exception."""
         import psycopg
         from psycopg_pool import PoolTimeout
@@ -70,7 +75,7 @@ class Database:
             self._pool.close()
             self._pool = None
 
-    def _opened(self) -> "ConnectionPool[psycopg.Connection[Row]]":
+    def _opened(self) -> "ConnectionPool[Connection]":
         if self._pool is None:
             import psycopg
             from psycopg.rows import dict_row
@@ -97,7 +102,7 @@ class Database:
         return self._pool
 
 
-def _check(connection: "psycopg.Connection[Row]") -> None:
+def _check(connection: Connection) -> None:
     """An exception has the pool open another."""
     from psycopg_pool import ConnectionPool
 
@@ -153,3 +158,24 @@ def _translated(error: "psycopg.Error") -> KfmError:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def jsonb(value: object) -> "Jsonb":
+    """Returns a value as a parameter of type jsonb."""
+    from psycopg.types.json import Jsonb
+
+    return Jsonb(value)
+
+
+def advisory_lock(connection: Connection, name: str, seconds: float) -> bool:
+    """Takes the advisory lock with this name until the transaction ends; False when others held it for too long, and
+    the transaction is rolled back."""
+    from psycopg.errors import LockNotAvailable
+
+    connection.execute("SELECT set_config('lock_timeout', %(ms)s, true)", {"ms": f"{round(seconds * 1000)}ms"})
+    try:
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))", {"name": name})
+    except LockNotAvailable:
+        connection.rollback()
+        return False
+    return True

@@ -6,14 +6,11 @@ it fails again, the same letter is open again. `letter_moves` keeps everything t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.state.database import Connection, jsonb
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.text import one_line
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 REASON_LIMIT = 1000
 
@@ -33,9 +30,7 @@ class Refusal:
     key: str | None = None
 
 
-def record_key(
-    connection: "Connection[dict[str, Any]]", claim: Claim, txn: int, stage: str, error: KfmError, trace: str
-) -> None:
+def record_key(connection: Connection, claim: Claim, txn: int, stage: str, error: KfmError, trace: str) -> None:
     """Open the key's letter, or open it again, with where the work came from and how far it had come."""
     row = connection.execute(
         """
@@ -76,7 +71,7 @@ def record_key(
         note(connection, [row["id"]], "opened" if row["fresh"] else "failed again", detail)
 
 
-def record_messages(connection: "Connection[dict[str, Any]]", queue: str, refusals: Sequence[Refusal]) -> None:
+def record_messages(connection: Connection, queue: str, refusals: Sequence[Refusal]) -> None:
     """Keep refused messages, each body once; one that was refused before only counts, or opens its letter again."""
     by_identity = {refusal.identity: refusal for refusal in refusals}
     # In one order, so that two consumers of the same rubbish never wait for each other in a circle.
@@ -85,9 +80,7 @@ def record_messages(connection: "Connection[dict[str, Any]]", queue: str, refusa
         _record_message(connection, queue, by_identity[identity], times)
 
 
-def _record_message(connection: "Connection[dict[str, Any]]", queue: str, refusal: Refusal, times: int) -> None:
-    from psycopg.types.json import Jsonb
-
+def _record_message(connection: Connection, queue: str, refusal: Refusal, times: int) -> None:
     error = refusal.error
     row = connection.execute(
         """
@@ -114,8 +107,8 @@ def _record_message(connection: "Connection[dict[str, Any]]", queue: str, refusa
             "reason": one_line(str(error), REASON_LIMIT),
             "queue": queue,
             "body": refusal.body,
-            "attributes": Jsonb(dict(refusal.attributes)),
-            "types": Jsonb(dict(refusal.attribute_types)),
+            "attributes": jsonb(dict(refusal.attributes)),
+            "types": jsonb(dict(refusal.attribute_types)),
             "group": refusal.group,
             "sequence": refusal.sequence,
             "times": times,
@@ -126,7 +119,7 @@ def _record_message(connection: "Connection[dict[str, Any]]", queue: str, refusa
         note(connection, [row["id"]], what, {"stage": "receive", "error": type(error).__name__})
 
 
-def close_key(connection: "Connection[dict[str, Any]]", key: str, detail: Mapping[str, object]) -> None:
+def close_key(connection: Connection, key: str, detail: Mapping[str, object]) -> None:
     """The key went through after all: its letter is history."""
     rows = connection.execute(
         """
@@ -139,7 +132,7 @@ def close_key(connection: "Connection[dict[str, Any]]", key: str, detail: Mappin
     note(connection, [row["id"] for row in rows], "closed", detail)
 
 
-def close(connection: "Connection[dict[str, Any]]", letter: int, detail: Mapping[str, object]) -> None:
+def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> None:
     closed = connection.execute(
         """
         UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
@@ -152,15 +145,11 @@ def close(connection: "Connection[dict[str, Any]]", letter: int, detail: Mapping
         note(connection, [letter], "closed", detail)
 
 
-def note(
-    connection: "Connection[dict[str, Any]]", letters: Sequence[int], what: str, detail: Mapping[str, object]
-) -> None:
+def note(connection: Connection, letters: Sequence[int], what: str, detail: Mapping[str, object]) -> None:
     """Write into the letters' history."""
-    from psycopg.types.json import Jsonb
-
     if letters:
         connection.execute(
             "INSERT INTO kfm.letter_moves (letter, what, detail) SELECT id, %(what)s, %(detail)s "
             "FROM unnest(%(letters)s::bigint[]) AS id",
-            {"letters": list(letters), "what": what, "detail": Jsonb(dict(detail))},
+            {"letters": list(letters), "what": what, "detail": jsonb(dict(detail))},
         )

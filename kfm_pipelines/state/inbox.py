@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.dead_letters import Refusal
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 LISTING = "s3-listing"  # in the place of a queue's name: found in a bucket, not told by anybody
 
@@ -24,7 +21,7 @@ class Delivery:
     token: str | None = None
 
 
-def events_of(connection: "Connection[dict[str, Any]]", key: str) -> list[IngestEvent]:
+def events_of(connection: Connection, key: str) -> list[IngestEvent]:
     """The events that go into a key: its own, and those of the key it takes its inputs from. What is held is no input
     yet."""
     rows = connection.execute(

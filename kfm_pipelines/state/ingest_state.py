@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfm_pipelines.state.database import Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,7 @@ def processed_objects(database: Database, key: str) -> dict[str, ProcessedObject
     return {row["asset_uri"]: ProcessedObject(row["asset_uri"], row["etag"], row["version_id"]) for row in rows}
 
 
-def record_processed(
-    connection: "Connection[dict[str, Any]]", dataset: str, key: str, inputs: Sequence[Mapping[str, Any]]
-) -> None:
+def record_processed(connection: Connection, dataset: str, key: str, inputs: Sequence[Mapping[str, Any]]) -> None:
     """These objects, and no others, are in the revision being committed."""
     ordered = sorted(inputs, key=lambda one: str(one["uri"]))
     uris = [one["uri"] for one in ordered]

@@ -7,13 +7,10 @@ did not see the move is over. Nobody waits for the barrier but `kill`, which hol
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
-from kfm_pipelines.state.database import Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database, advisory_lock
 
 LONGEST_WAIT_SECONDS = 30.0
 
@@ -72,7 +69,7 @@ def killed(database: Database) -> dict[str, Killed]:
     return {row["dataset"]: Killed(**row) for row in rows}
 
 
-def killed_one(connection: "Connection[dict[str, Any]]", dataset: str) -> Killed | None:
+def killed_one(connection: Connection, dataset: str) -> Killed | None:
     row = connection.execute(
         "SELECT dataset, actor, reason, at FROM kfm.killed WHERE dataset = %(dataset)s", {"dataset": dataset}
     ).fetchone()
@@ -141,13 +138,13 @@ def is_known(database: Database, dataset: str) -> bool:
     return bool(rows)
 
 
-def refuse_if_killed(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+def refuse_if_killed(connection: Connection, dataset: str) -> None:
     found = killed_one(connection, dataset)
     if found is not None:
         raise DatasetKilled(str(found))
 
 
-def hold_barrier(connection: "Connection[dict[str, Any]]", dataset: str) -> bool:
+def hold_barrier(connection: Connection, dataset: str) -> bool:
     """Hold the barrier until the transaction ends, so that a kill waits for it; False when one is waiting or passing
     now. It is tried, not waited for: whoever is after the barrier has set the switch already."""
     row = connection.execute(
@@ -162,14 +159,14 @@ def _barrier(dataset: str) -> dict[str, str]:
     return {"barrier": f"kfm kill {dataset}"}
 
 
-def _take_seat(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+def _take_seat(connection: Connection, dataset: str) -> None:
     """One move at a time, so that the one with the highest number is the one that was committed last."""
     connection.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", {"seat": f"kfm kill move {dataset}"}
     )
 
 
-def _record(connection: "Connection[dict[str, Any]]", dataset: str, actor: str, reason: str, *, killed: bool) -> None:
+def _record(connection: Connection, dataset: str, actor: str, reason: str, *, killed: bool) -> None:
     connection.execute(
         """
         INSERT INTO kfm.kill_moves (dataset, killed, actor, reason)
@@ -180,17 +177,9 @@ def _record(connection: "Connection[dict[str, Any]]", dataset: str, actor: str, 
 
 
 def _await_publications(database: Database, dataset: str, wait_seconds: float) -> None:
-    from psycopg.errors import LockNotAvailable
-
     with database.transaction() as connection:
-        connection.execute(
-            "SELECT set_config('lock_timeout', %(timeout)s, true)", {"timeout": f"{round(wait_seconds * 1000)}ms"}
-        )
-        try:
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%(barrier)s, 0))", _barrier(dataset))
+        if advisory_lock(connection, _barrier(dataset)["barrier"], wait_seconds):
             return
-        except LockNotAvailable:
-            connection.rollback()
         under_way = _publications(connection, dataset)
     raise StillPublishing(
         f"{dataset} is killed and stays so, but {under_way} publications that had begun before were not over after "
@@ -198,7 +187,7 @@ def _await_publications(database: Database, dataset: str, wait_seconds: float) -
     )
 
 
-def _publications(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
+def _publications(connection: Connection, dataset: str) -> int:
     """How many hold the barrier. Postgres shows its number in two halves."""
     row = connection.execute(
         """

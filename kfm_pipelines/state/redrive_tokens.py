@@ -6,17 +6,16 @@ Belongs here: what the inbox has to know about a redrive while it records. Does 
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.state import dead_letters
+from kfm_pipelines.state.database import Connection
 
 if TYPE_CHECKING:
-    from psycopg import Connection
-
     from kfm_pipelines.state.inbox import Delivery
 
 
-def first_arrivals(connection: "Connection[dict[str, Any]]", deliveries: "Sequence[Delivery]") -> "list[Delivery]":
+def first_arrivals(connection: Connection, deliveries: "Sequence[Delivery]") -> "list[Delivery]":
     """The deliveries without those of a redriven message that has already arrived. The others of ours have the place
     in their group that they had at first: SQS has numbered them anew, but they are no newer than they were."""
     tokens = [delivery.token for delivery in deliveries if delivery.token]
@@ -50,13 +49,13 @@ def _at_first_place(delivery: "Delivery", place: Decimal | None) -> "Delivery":
     return replace(delivery, events=events)
 
 
-def note_arrivals(connection: "Connection[dict[str, Any]]", deliveries: "Sequence[Delivery]") -> None:
+def note_arrivals(connection: Connection, deliveries: "Sequence[Delivery]") -> None:
     """What became of redriven messages: refused again, or work for these keys."""
     for delivery in sorted((one for one in deliveries if one.token), key=lambda one: one.token or ""):
         _note_arrival(connection, delivery)
 
 
-def _note_arrival(connection: "Connection[dict[str, Any]]", delivery: "Delivery") -> None:
+def _note_arrival(connection: Connection, delivery: "Delivery") -> None:
     refused = str(delivery.refusal.error) if delivery.refusal else ""
     row = connection.execute(
         """

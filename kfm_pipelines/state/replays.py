@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from kfm_pipelines.errors import ReplayRefused
-from kfm_pipelines.state.database import Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database, jsonb
 
 Mode = Literal["reproduce", "upgrade"]
 OVER = ("stopped", "cancelled", "done")
@@ -77,15 +74,13 @@ class PlannedKey:
 
 def create(database: Database, new: PlannedReplay, keys: Sequence[PlannedKey], actor: str) -> None:
     """Keep a plan. The keys are replayed in the given order."""
-    from psycopg.types.json import Jsonb
-
     with database.transaction() as connection:
         connection.execute(
             """
             INSERT INTO kfm.replays (id, dataset, mode, plan, config, config_digest)
             VALUES (%(id)s, %(dataset)s, %(mode)s, %(plan)s, %(config)s, %(config_digest)s)
             """,
-            {**asdict(new), "plan": Jsonb(dict(new.plan)), "config": Jsonb(dict(new.config))},
+            {**asdict(new), "plan": jsonb(dict(new.plan)), "config": jsonb(dict(new.config))},
         )
         connection.execute(
             """
@@ -145,8 +140,6 @@ def move(
     terms: Terms | None = None,
 ) -> bool:
     """Move a replay on, if it is still where it was; in the log, with whoever did it. False when it is not."""
-    from psycopg.types.json import Jsonb
-
     with database.transaction() as connection:
         moved = connection.execute(
             """
@@ -163,7 +156,7 @@ def move(
                 "note": note,
                 "over": list(OVER),
                 "only_from": list(only_from),
-                "terms": Jsonb({"terms": asdict(terms)}) if terms else None,
+                "terms": jsonb({"terms": asdict(terms)}) if terms else None,
             },
         ).rowcount
         if moved:
@@ -172,17 +165,13 @@ def move(
     return moved == 1
 
 
-def note_move(
-    connection: "Connection[dict[str, Any]]", replay: str, what: str, actor: str, detail: Mapping[str, object]
-) -> None:
-    from psycopg.types.json import Jsonb
-
+def note_move(connection: Connection, replay: str, what: str, actor: str, detail: Mapping[str, object]) -> None:
     connection.execute(
         """
         INSERT INTO kfm.replay_moves (replay, what, actor, detail)
         VALUES (%(replay)s, %(what)s, %(actor)s, %(detail)s)
         """,
-        {"replay": replay, "what": what, "actor": actor, "detail": Jsonb(dict(detail))},
+        {"replay": replay, "what": what, "actor": actor, "detail": jsonb(dict(detail))},
     )
 
 

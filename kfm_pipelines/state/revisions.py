@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.declarations.bbox import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.state.database import Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ def current_revision(database: Database, key: str) -> Revision | None:
     return _revision(rows[0]) if rows else None
 
 
-def record_revision(connection: "Connection[dict[str, Any]]", new: Revision) -> None:
+def record_revision(connection: Connection, new: Revision) -> None:
     """Record it, unless it restores the one that is current; then its bytes must be the same. Its Item may differ: it
     names the software that made it."""
     row = connection.execute(
@@ -97,7 +94,7 @@ def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
     return [row["rows"] for row in rows]
 
 
-def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> list[PublishedKey]:
+def published_keys(connection: Connection, dataset: str) -> list[PublishedKey]:
     rows = connection.execute(
         """
         SELECT DISTINCT ON (k.key COLLATE "C") k.key, k.window_start, k.window_end, r.bbox
@@ -109,7 +106,7 @@ def published_keys(connection: "Connection[dict[str, Any]]", dataset: str) -> li
     return [PublishedKey(r["key"], r["window_start"], r["window_end"], box_from(r["bbox"])) for r in rows]
 
 
-def current_revisions(connection: "Connection[dict[str, Any]]", dataset: str) -> list[Revision]:
+def current_revisions(connection: Connection, dataset: str) -> list[Revision]:
     """Of each key that anything is published of."""
     rows = connection.execute(
         """
@@ -139,7 +136,7 @@ def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Rev
     return [_revision(row) for row in rows]
 
 
-def settled_revision(connection: "Connection[dict[str, Any]]", key: str) -> Revision | None:
+def settled_revision(connection: Connection, key: str) -> Revision | None:
     """The current one, once a publication that is under way has ended; none begins until the transaction ends."""
     connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
     row = connection.execute(
@@ -148,7 +145,7 @@ def settled_revision(connection: "Connection[dict[str, Any]]", key: str) -> Revi
     return _revision(row) if row else None
 
 
-def count_change(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+def count_change(connection: Connection, dataset: str) -> None:
     """Say that the dataset's collection has to be written anew."""
     connection.execute(
         """
@@ -159,7 +156,7 @@ def count_change(connection: "Connection[dict[str, Any]]", dataset: str) -> None
     )
 
 
-def _insert(connection: "Connection[dict[str, Any]]", new: Revision) -> None:
+def _insert(connection: Connection, new: Revision) -> None:
     connection.execute(
         """
         INSERT INTO kfm.revisions
@@ -207,7 +204,7 @@ class Records:
     attestation_hash: str | None
 
 
-def enter(connection: "Connection[dict[str, Any]]", dataset: str, revision: Revision, records: Records) -> None:
+def enter(connection: Connection, dataset: str, revision: Revision, records: Records) -> None:
     """Once for a transaction: whoever rolls it forward commits it, so it is entered by the commit and nowhere else."""
     connection.execute(
         """

@@ -5,19 +5,15 @@ A key's transaction begins with a claim and ends in exactly one of `commit` (in 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import audit, dead_letters, wal
 from kfm_pipelines.state.audit import AuditEntry
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.keys import PRIORITIES, Claim, fenced
 from kfm_pipelines.state.wal import Entry, Step
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 def begin(
@@ -149,7 +145,7 @@ def publish_intent(database: Database, key: str) -> bool:
     return last is not None and last.step is Step.PUBLISH
 
 
-def settle(connection: "Connection[dict[str, Any]]", claim: Claim, outcome: Mapping[str, object]) -> None:
+def settle(connection: Connection, claim: Claim, outcome: Mapping[str, object]) -> None:
     """The key has had what its events asked for."""
     _move_started(connection, claim.key, "succeeded")
     connection.execute(
@@ -160,7 +156,7 @@ def settle(connection: "Connection[dict[str, Any]]", claim: Claim, outcome: Mapp
 
 
 def _open(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     claim: Claim,
     detail: Mapping[str, object],
     events: Sequence[IngestEvent],
@@ -176,9 +172,7 @@ def _open(
     )
 
 
-def _let_go(
-    connection: "Connection[dict[str, Any]]", claim: Claim, *, due_in: float | None = None, attempts: int = 0
-) -> None:
+def _let_go(connection: Connection, claim: Claim, *, due_in: float | None = None, attempts: int = 0) -> None:
     """Free the key, due in so many seconds, or when an event wants it that came and that this transaction did not see.
     A key that is settled has had what its events asked for: it is as urgent from now on as those that wait, or not at
     all. What is held in the late lane does not wait for anything."""
@@ -210,7 +204,7 @@ def _let_go(
         raise fenced(claim)
 
 
-def _move_started(connection: "Connection[dict[str, Any]]", key: str, state: str) -> None:
+def _move_started(connection: Connection, key: str, state: str) -> None:
     """The events that `begin` took, on to their next state."""
     connection.execute(
         """

@@ -3,14 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.errors import GateRefused
-from kfm_pipelines.state.database import Database, Row
+from kfm_pipelines.state.database import Connection, Database, jsonb
 from kfm_pipelines.state.keys import Claim
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class RecordedFinding:
 
 
 def record(
-    connection: "Connection[Row]",
+    connection: Connection,
     run_id: str,
     dataset: str,
     key: str | None,
@@ -95,8 +92,6 @@ class Judged:
 
 def record_verdict(database: Database, claim: Claim, dataset: str, judged: Judged) -> None:
     """The verdict, and each of its findings as a row of its own."""
-    from psycopg.types.json import Jsonb
-
     with database.transaction() as connection:
         connection.execute(
             """
@@ -109,9 +104,9 @@ def record_verdict(database: Database, claim: Claim, dataset: str, judged: Judge
                 "gate": judged.gate,
                 "digest": judged.digest,
                 "passed": judged.passed,
-                "findings": Jsonb([dict(finding) for finding in judged.findings]),
+                "findings": jsonb([dict(finding) for finding in judged.findings]),
                 "rules": list(judged.rules),
-                "report": None if judged.report is None else Jsonb(dict(judged.report)),
+                "report": None if judged.report is None else jsonb(dict(judged.report)),
                 "run_id": claim.owner,
             },
         )

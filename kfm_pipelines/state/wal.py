@@ -8,13 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database, jsonb
 from kfm_pipelines.state.keys import Claim
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 class Step(StrEnum):
@@ -50,7 +47,7 @@ class Entry:
 
 
 def append(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     claim: Claim,
     step: Step,
     detail: Mapping[str, object] | None = None,
@@ -58,8 +55,6 @@ def append(
     txn: int | None = None,
 ) -> None:
     """Write one transition; the database refuses it when the claim is no longer the newest or the move is illegal."""
-    from psycopg.types.json import Jsonb
-
     connection.execute(
         """
         INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
@@ -71,19 +66,19 @@ def append(
             "epoch": claim.epoch,
             "step": step,
             "run_id": claim.owner,
-            "detail": Jsonb(detail or {}),
+            "detail": jsonb(detail or {}),
         },
     )
 
 
-def last_entry(connection: "Connection[dict[str, Any]]", key: str) -> Entry | None:
+def last_entry(connection: Connection, key: str) -> Entry | None:
     row = connection.execute(
         "SELECT * FROM kfm.wal WHERE key = %(key)s ORDER BY id DESC LIMIT 1", {"key": key}
     ).fetchone()
     return _entry(row) if row else None
 
 
-def entry_of(connection: "Connection[dict[str, Any]]", key: str, txn: int, step: Step) -> Entry | None:
+def entry_of(connection: Connection, key: str, txn: int, step: Step) -> Entry | None:
     row = connection.execute(
         "SELECT * FROM kfm.wal WHERE key = %(key)s AND txn = %(txn)s AND step = %(step)s",
         {"key": key, "txn": txn, "step": step},
@@ -91,7 +86,7 @@ def entry_of(connection: "Connection[dict[str, Any]]", key: str, txn: int, step:
     return _entry(row) if row else None
 
 
-def history(connection: "Connection[dict[str, Any]]", key: str) -> list[Entry]:
+def history(connection: Connection, key: str) -> list[Entry]:
     rows = connection.execute("SELECT * FROM kfm.wal WHERE key = %(key)s ORDER BY id", {"key": key})
     return [_entry(row) for row in rows]
 

@@ -7,22 +7,18 @@ or, if it was only found in a bucket, asks for its key.
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.keys import LOCK_FREE, PRIORITIES
 from kfm_pipelines.watermarks.checkpoints import WHOLE
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 KEYS_AT_ONCE = 1000
 
 
 def make_due(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     datasets: Datasets,
     fresh: Sequence[IngestEvent],
     moved: Sequence[IngestEvent],
@@ -56,7 +52,7 @@ def make_due(
     make_keys_due(connection, [event.key for event in changed])
 
 
-def make_keys_due(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> None:
+def make_keys_due(connection: Connection, keys: Sequence[str]) -> None:
     """At once, for another reason than a new event; with those that take their inputs from one of them."""
     if keys:
         connection.execute(
@@ -105,7 +101,7 @@ def _close(database: Database, dataset: Dataset) -> int:
             return count
 
 
-def _unready(connection: "Connection[dict[str, Any]]", events: Sequence[IngestEvent]) -> set[str]:
+def _unready(connection: Connection, events: Sequence[IngestEvent]) -> set[str]:
     rows = connection.execute(
         "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
         {"identities": [event.identity for event in events]},
@@ -114,7 +110,7 @@ def _unready(connection: "Connection[dict[str, Any]]", events: Sequence[IngestEv
 
 
 def _let_wait(
-    connection: "Connection[dict[str, Any]]", datasets: Datasets, fresh: Sequence[IngestEvent], now: datetime | None
+    connection: Connection, datasets: Datasets, fresh: Sequence[IngestEvent], now: datetime | None
 ) -> set[str]:
     """Say of new events how long they wait; identities of those that do, or whose key does."""
     patient: defaultdict[str, list[IngestEvent]] = defaultdict(list)
@@ -129,9 +125,7 @@ def _let_wait(
     return {event.identity for events in patient.values() for event in events}
 
 
-def _wait_until(
-    connection: "Connection[dict[str, Any]]", dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None
-) -> None:
+def _wait_until(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None) -> None:
     """The longest wait, unless it is for a window that has closed already."""
     connection.execute(
         """
@@ -151,9 +145,7 @@ def _wait_until(
     )
 
 
-def _with_enough(
-    connection: "Connection[dict[str, Any]]", dataset: Dataset, events: Sequence[IngestEvent]
-) -> list[str]:
+def _with_enough(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent]) -> list[str]:
     rows = connection.execute(
         """
         SELECT key FROM kfm.inbox
@@ -165,7 +157,7 @@ def _with_enough(
     return [row["key"] for row in rows]
 
 
-def _ready_now(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> None:
+def _ready_now(connection: Connection, keys: Sequence[str]) -> None:
     """What waits for these keys waits no longer, except what is held."""
     connection.execute(
         """

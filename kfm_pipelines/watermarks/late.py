@@ -6,19 +6,15 @@ Does not: how far streams have come (`streams`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.state.audit import Action
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import LISTING
 from kfm_pipelines.state.keys import LOCK_FREE
 from kfm_pipelines.watermarks.due import make_keys_due
 from kfm_pipelines.watermarks.streams import hold_streams
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 KEYS_AT_ONCE = 1000
 # Each round judges as many keys as it could lock; with that many, a stream in which events keep changing places is left
@@ -57,7 +53,7 @@ class Judgement:
     unasked: bool  # only found in a bucket: nobody has asked for its key yet
 
 
-def judge(connection: "Connection[dict[str, Any]]", datasets: Datasets, identities: Sequence[str]) -> list[Judgement]:
+def judge(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> list[Judgement]:
     """Record which of these events are late. Their keys and their streams are held by whoever asks."""
     rows = connection.execute(_MISJUDGED_NAMED.encode(), {"identities": list(identities)})
     found = [Judgement(**row) for row in rows]
@@ -108,7 +104,7 @@ def _review(database: Database, datasets: Datasets, dataset: str) -> _Review:
         return _Review(len(ours), done)
 
 
-def _locked(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> set[str]:
+def _locked(connection: Connection, keys: Sequence[str]) -> set[str]:
     """Those that nobody else has locked, nor any key that takes its inputs from them."""
     rows = connection.execute(
         "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
@@ -118,7 +114,7 @@ def _locked(connection: "Connection[dict[str, Any]]", keys: Sequence[str]) -> se
     return (locked & set(keys)) - {row["inputs_from"] for row in rows if row["key"] not in locked}
 
 
-def _unmark(connection: "Connection[dict[str, Any]]", mark: Mapping[str, object]) -> bool:
+def _unmark(connection: Connection, mark: Mapping[str, object]) -> bool:
     """Unless a wider mark was left meanwhile."""
     statement = """
         DELETE FROM kfm.late_again
@@ -127,7 +123,7 @@ def _unmark(connection: "Connection[dict[str, Any]]", mark: Mapping[str, object]
     return connection.execute(statement, mark).rowcount == 1
 
 
-def _record(connection: "Connection[dict[str, Any]]", datasets: Datasets, found: Sequence[Judgement]) -> None:
+def _record(connection: Connection, datasets: Datasets, found: Sequence[Judgement]) -> None:
     """What somebody decided about an event stays, whether it is late by what is known now or not: it may be again."""
     if not found:
         return
@@ -157,7 +153,7 @@ def _record(connection: "Connection[dict[str, Any]]", datasets: Datasets, found:
     _write_down(connection, datasets, [one.identity for one in late])
 
 
-def _hold(connection: "Connection[dict[str, Any]]", identities: Sequence[str]) -> None:
+def _hold(connection: Connection, identities: Sequence[str]) -> None:
     """What is held wants nothing, and what is held no more wants its key worked on. What was only found in a bucket is
     never held, and goes on waiting for whoever asks for it."""
     connection.execute(
@@ -171,7 +167,7 @@ def _hold(connection: "Connection[dict[str, Any]]", identities: Sequence[str]) -
     )
 
 
-def _write_down(connection: "Connection[dict[str, Any]]", datasets: Datasets, identities: Sequence[str]) -> None:
+def _write_down(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> None:
     """A line in the audit for each key with events that were released before they were known to be late."""
     connection.execute(
         """

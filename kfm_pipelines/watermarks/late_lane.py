@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.keys import LOCK_TAKING, PRIORITIES
 from kfm_pipelines.watermarks.due import make_keys_due
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 KEYS_AT_ONCE = 500
 
@@ -103,7 +99,7 @@ def held_of_key(database: Database, key: str) -> dict[str, str]:
     return {row["asset_uri"]: row["identity"] for row in rows}
 
 
-def may_be_held(connection: "Connection[dict[str, Any]]", datasets: Datasets, key: str) -> set[str]:
+def may_be_held(connection: Connection, datasets: Datasets, key: str) -> set[str]:
     """Events of a key that are not held, and would be if they turned out to be late."""
     patched = [dataset.dataset for dataset in datasets.values() if dataset.late == "patch"]
     rows = connection.execute(
@@ -159,7 +155,7 @@ def _parameters(chosen: LateFilter) -> dict[str, object]:
     }
 
 
-def _let_go(connection: "Connection[dict[str, Any]]", identities: Sequence[str], actor: str, reason: str) -> list[str]:
+def _let_go(connection: Connection, identities: Sequence[str], actor: str, reason: str) -> list[str]:
     rows = connection.execute(
         """
         UPDATE kfm.late SET state = 'released', changed_at = clock_timestamp(), changed_by = %(actor)s,
@@ -187,7 +183,7 @@ def _let_go(connection: "Connection[dict[str, Any]]", identities: Sequence[str],
 
 
 def _write_down(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     datasets: Datasets,
     events: Sequence[LateEvent],
     actor: str,

@@ -7,13 +7,11 @@ Does not: the advances themselves (`streams`).
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.state.database import Connection
 from kfm_pipelines.watermarks.progress import FIRST_YEAR, Advance, Period, Step, Sweep, disagreement
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 ADVANCES_AT_ONCE = 1000
 FIRST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
@@ -43,7 +41,7 @@ REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timest
 
 
 def sweep_again(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     dataset: Dataset,
     new: Sequence[tuple[str, Advance]],
     surpassed: Sequence[tuple[str, Advance]],
@@ -77,7 +75,7 @@ def sweep_again(
         _judge_again(connection, dataset.dataset, Period(other.since, other.until or upto), judged)
 
 
-def sweep_all(connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+def sweep_all(connection: Connection, dataset: Dataset) -> None:
     """All steps anew, because the rule is another."""
     sweep = Sweep({}, None, dataset.watermark)
     pages = _pages(connection, dataset.dataset, None)
@@ -109,9 +107,7 @@ class _Changes:
         return at >= self.last_at + self.idle_after and sweep.furthest is not None and furthest < sweep.furthest
 
 
-def _pages(
-    connection: "Connection[dict[str, Any]]", dataset: str, since: datetime | None
-) -> Iterator[list[tuple[str, Advance]]]:
+def _pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[list[tuple[str, Advance]]]:
     """The advances since then, in the order of time; those of one instant are never parted."""
     parameters = {"dataset": dataset, "from": since or FIRST, "limit": ADVANCES_AT_ONCE}
     statement = """
@@ -128,9 +124,7 @@ def _pages(
         parameters["from"], comparison = rows[-1]["at"], ">"
 
 
-def _mark_at(
-    connection: "Connection[dict[str, Any]]", dataset: str, at: datetime, comparison: Literal["<", "<="]
-) -> datetime | None:
+def _mark_at(connection: Connection, dataset: str, at: datetime, comparison: Literal["<", "<="]) -> datetime | None:
     row = connection.execute(
         f"""
         SELECT watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at {comparison} %(at)s
@@ -141,9 +135,7 @@ def _mark_at(
     return row["watermark"] if row else None
 
 
-def _steps(
-    connection: "Connection[dict[str, Any]]", dataset: str, since: datetime | None, upto: datetime | None
-) -> set[Step]:
+def _steps(connection: Connection, dataset: str, since: datetime | None, upto: datetime | None) -> set[Step]:
     rows = connection.execute(
         """
         SELECT at, watermark FROM kfm.watermark_steps
@@ -155,9 +147,7 @@ def _steps(
     return {Step(row["at"], row["watermark"]) for row in rows}
 
 
-def _replace_steps(
-    connection: "Connection[dict[str, Any]]", dataset: str, wrong: Iterable[Step], right: Iterable[Step]
-) -> None:
+def _replace_steps(connection: Connection, dataset: str, wrong: Iterable[Step], right: Iterable[Step]) -> None:
     connection.execute(
         "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
         {"dataset": dataset, "ats": [step.at for step in wrong]},
@@ -172,7 +162,7 @@ def _replace_steps(
     )
 
 
-def _judge_again(connection: "Connection[dict[str, Any]]", dataset: str, period: Period, judged: Sequence[str]) -> None:
+def _judge_again(connection: Connection, dataset: str, period: Period, judged: Sequence[str]) -> None:
     """Leave a mark if other events made then are known. Their keys cannot be locked from here: that is done later."""
     connection.execute(
         """

@@ -10,18 +10,15 @@ ones. A checkpoint is what was promised at some time by the clock, and never goe
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.watermarks.checkpoints import WHOLE
 from kfm_pipelines.watermarks.progress import Advance, envelope, is_progress
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW, STREAMS_OF, sweep_again, sweep_all
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 # A dataset with more streams than that has a pattern that names something else; what it costs to follow them grows with
 # their number.
@@ -42,7 +39,7 @@ _BEHIND = f"""
 """  # noqa: S608 nothing in it is anybody's input
 
 
-def hold_streams(connection: "Connection[dict[str, Any]]", datasets: Iterable[str]) -> None:
+def hold_streams(connection: Connection, datasets: Iterable[str]) -> None:
     """Let nobody else change how far these datasets have come before this transaction ends. Whoever holds a stream must
     not lock a key any more: keys are locked first."""
     for dataset in sorted(set(datasets)):
@@ -52,7 +49,7 @@ def hold_streams(connection: "Connection[dict[str, Any]]", datasets: Iterable[st
 
 
 def advance(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     datasets: Datasets,
     told: Sequence[IngestEvent],
     judged: Sequence[str],
@@ -72,9 +69,7 @@ def advance(
             _advance_checkpoints(connection, declared, now)
 
 
-def brings_progress(
-    connection: "Connection[dict[str, Any]]", datasets: Datasets, told: Sequence[IngestEvent]
-) -> set[str]:
+def brings_progress(connection: Connection, datasets: Datasets, told: Sequence[IngestEvent]) -> set[str]:
     """The datasets that would advance. What is no progress now never will be: streams only come further."""
     found = set()
     for dataset in {event.dataset for event in told}:
@@ -103,14 +98,14 @@ def _written(rule: Watermark) -> str:
     return f"out_of_order {rule.out_of_order}, idle_after {rule.idle_after}, skew {rule.skew}"
 
 
-def _rule_of(connection: "Connection[dict[str, Any]]", dataset: str) -> str | None:
+def _rule_of(connection: Connection, dataset: str) -> str | None:
     row = connection.execute(
         "SELECT rule FROM kfm.stream_rules WHERE dataset = %(dataset)s", {"dataset": dataset}
     ).fetchone()
     return row["rule"] if row else None
 
 
-def _obey(connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+def _obey(connection: Connection, dataset: Dataset) -> None:
     """Reckon everything again once, if another rule is declared than it was reckoned by."""
     known, declared = _rule_of(connection, dataset.dataset), _written(dataset.watermark)
     if known == declared:
@@ -127,7 +122,7 @@ def _obey(connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
         sweep_all(connection, dataset)
 
 
-def _advance_anew(connection: "Connection[dict[str, Any]]", dataset: Dataset) -> None:
+def _advance_anew(connection: Connection, dataset: Dataset) -> None:
     """What is progress depends on the rule. Events may be purged, so what they were a sign of counts as well."""
     rows = connection.execute(
         """
@@ -147,9 +142,7 @@ def _advance_anew(connection: "Connection[dict[str, Any]]", dataset: Dataset) ->
     _insert_advances(connection, dataset.dataset, signs)
 
 
-def _followed(
-    connection: "Connection[dict[str, Any]]", dataset: str, new: Sequence[tuple[str, Advance]]
-) -> list[tuple[str, Advance]]:
+def _followed(connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]) -> list[tuple[str, Advance]]:
     """Without those of streams that are too many."""
     rows = connection.execute(
         """
@@ -193,7 +186,7 @@ def _parameters(dataset: str, signs: Sequence[tuple[str, Advance]]) -> dict[str,
 
 
 def _not_surpassed(
-    connection: "Connection[dict[str, Any]]", dataset: str, signs: Sequence[tuple[str, Advance]]
+    connection: Connection, dataset: str, signs: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
     if not signs:
         return []
@@ -211,7 +204,7 @@ def _not_surpassed(
 
 
 def _insert_advances(
-    connection: "Connection[dict[str, Any]]", dataset: str, new: Sequence[tuple[str, Advance]]
+    connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
     """Those that the new ones surpass are none any more; they follow upon them, since a stream only comes further."""
     parameters = _parameters(dataset, new)
@@ -234,14 +227,12 @@ def _insert_advances(
     return [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
 
 
-def _behind(
-    connection: "Connection[dict[str, Any]]", dataset: Dataset, now: datetime | None
-) -> Sequence[Mapping[str, Any]]:
+def _behind(connection: Connection, dataset: Dataset, now: datetime | None) -> Sequence[Mapping[str, Any]]:
     parameters = {"dataset": dataset.dataset, "now": now, "out_of_order": dataset.watermark.out_of_order}
     return connection.execute(_BEHIND.encode(), parameters).fetchall()
 
 
-def _advance_checkpoints(connection: "Connection[dict[str, Any]]", dataset: Dataset, now: datetime | None) -> None:
+def _advance_checkpoints(connection: Connection, dataset: Dataset, now: datetime | None) -> None:
     behind = _behind(connection, dataset, now)
     if not behind:
         return

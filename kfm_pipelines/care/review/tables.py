@@ -3,18 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.text import one_line
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +106,7 @@ def _gone(waiting: Waiting) -> ReviewRefused:
     return ReviewRefused(f"{waiting.key}: this release does not await review any more; look again")
 
 
-def _decide(
-    connection: "Connection[dict[str, Any]]", waiting: Waiting, decision: str, signed: Signature, policy: str
-) -> None:
+def _decide(connection: Connection, waiting: Waiting, decision: str, signed: Signature, policy: str) -> None:
     connection.execute(
         """
         INSERT INTO kfm.review_decisions

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.catalog.collections import pages, snapshot_marks
@@ -11,11 +10,9 @@ from kfm_pipelines.catalog.dcat import PublishedFile, Series, catalog_dcat, page
 from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
+from kfm_pipelines.state.database import Connection
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import CATALOG, DCAT_CATALOG
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 def write_page_dcat(services: Services, dataset: Dataset, page: str, items: Sequence[PageItem]) -> None:
@@ -40,7 +37,7 @@ def write_page_dcat(services: Services, dataset: Dataset, page: str, items: Sequ
 
 def write_catalog_dcat(
     services: Services,
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     described: Iterable[Dataset],
     known: Mapping[str, Summary],
 ) -> None:

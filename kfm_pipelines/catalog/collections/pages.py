@@ -7,12 +7,9 @@ costs the same however many there are.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.bbox import BBox, box_from, union
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Summary:
     versions: tuple[str, ...] = ()
 
 
-def count_page(connection: "Connection[dict[str, Any]]", dataset: str, key: str) -> None:
+def count_page(connection: Connection, dataset: str, key: str) -> None:
     """Say that the page of this key has to be written anew."""
     connection.execute(
         """
@@ -59,13 +56,13 @@ def count_page(connection: "Connection[dict[str, Any]]", dataset: str, key: str)
     )
 
 
-def count_every_page(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+def count_every_page(connection: Connection, dataset: str) -> None:
     connection.execute(
         "UPDATE kfm.collection_pages SET changed = changed + 1 WHERE dataset = %(dataset)s", {"dataset": dataset}
     )
 
 
-def stale_pages(connection: "Connection[dict[str, Any]]", dataset: str) -> list[StalePage]:
+def stale_pages(connection: Connection, dataset: str) -> list[StalePage]:
     rows = connection.execute(
         """
         SELECT page, changed, written FROM kfm.collection_pages
@@ -76,7 +73,7 @@ def stale_pages(connection: "Connection[dict[str, Any]]", dataset: str) -> list[
     return [StalePage(row["page"], row["changed"], is_new=row["written"] == 0) for row in rows]
 
 
-def items_of(connection: "Connection[dict[str, Any]]", dataset: str, page: str) -> list[PageItem]:
+def items_of(connection: Connection, dataset: str, page: str) -> list[PageItem]:
     """What is published of the page's stretch of time, each key once, as it is now."""
     rows = connection.execute(
         """
@@ -95,9 +92,7 @@ def items_of(connection: "Connection[dict[str, Any]]", dataset: str, page: str) 
     ]
 
 
-def pages_below(
-    connection: "Connection[dict[str, Any]]", dataset: str, above: str, being_written: Collection[str]
-) -> list[str]:
+def pages_below(connection: Connection, dataset: str, above: str, being_written: Collection[str]) -> list[str]:
     """The pages right below another, or below the collection when it has no name. One that is not written yet, and is
     not about to be, is left out: nothing may lead to it before it is there."""
     rows = connection.execute(
@@ -112,7 +107,7 @@ def pages_below(
     return [f"{above}/{row['part']}" if above else row["part"] for row in rows]
 
 
-def settled_summary(connection: "Connection[dict[str, Any]]", dataset: str, without: Collection[str]) -> Summary:
+def settled_summary(connection: Connection, dataset: str, without: Collection[str]) -> Summary:
     """What all pages but these come to, as they were last written."""
     [row] = connection.execute(
         """
@@ -136,7 +131,7 @@ def settled_summary(connection: "Connection[dict[str, Any]]", dataset: str, with
     )
 
 
-def record_page(connection: "Connection[dict[str, Any]]", dataset: str, stale: StalePage, summary: Summary) -> None:
+def record_page(connection: Connection, dataset: str, stale: StalePage, summary: Summary) -> None:
     """The page is written, up to the change it was found with."""
     connection.execute(
         """
@@ -180,7 +175,7 @@ def combined(summaries: Iterable[Summary]) -> Summary:
     )
 
 
-def keys_with_errors(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
+def keys_with_errors(connection: Connection, dataset: str) -> int:
     """Of how many keys the last scan found something wrong with what is published now."""
     [row] = connection.execute(
         """

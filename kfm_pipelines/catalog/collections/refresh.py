@@ -6,7 +6,6 @@ the bottom up, so that nothing leads to a document that is not there.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
@@ -21,11 +20,9 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.quality import GATES
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
+from kfm_pipelines.state.database import Connection
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import ROOT_CATALOG, beside_root
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 def refresh_collection(services: Services, dataset: Dataset) -> bool:
@@ -68,7 +65,7 @@ def refresh_stale(services: Services) -> list[str]:
 
 
 def _write_pages(
-    services: Services, connection: "Connection[dict[str, Any]]", dataset: Dataset, stale: list[StalePage]
+    services: Services, connection: Connection, dataset: Dataset, stale: list[StalePage]
 ) -> dict[str, Summary]:
     """Every page that is behind, and those above a new one, or above any where the store has lost them; what each of
     the former comes to now."""
@@ -86,14 +83,14 @@ def _write_pages(
     return {page: summaries[page] for page in names}
 
 
-def _total(connection: "Connection[dict[str, Any]]", dataset: Dataset, summaries: Mapping[str, Summary]) -> Summary:
+def _total(connection: Connection, dataset: Dataset, summaries: Mapping[str, Summary]) -> Summary:
     settled = pages.settled_summary(connection, dataset.dataset, summaries)
     return pages.combined([settled, *summaries.values()])
 
 
 def _write_collection(
     services: Services,
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     dataset: Dataset,
     summaries: Mapping[str, Summary],
     total: Summary,
@@ -121,7 +118,7 @@ def _write_collection(
     return True
 
 
-def _write_root(services: Services, connection: "Connection[dict[str, Any]]", dataset: Dataset, total: Summary) -> None:
+def _write_root(services: Services, connection: Connection, dataset: Dataset, total: Summary) -> None:
     """The entry to everything that has a collection, this one included."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
     rows = connection.execute(

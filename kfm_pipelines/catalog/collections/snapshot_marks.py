@@ -2,30 +2,27 @@
 collection that is the table of its Items; of all of them together, the graph of provenance."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from kfm_pipelines.catalog.collections.withdrawals import any_withdrawn
 from kfm_pipelines.errors import ServiceUnavailable
-
-if TYPE_CHECKING:
-    from psycopg import Connection
-
+from kfm_pipelines.state.database import Connection
 
 ITEMS = "items"  # all Items in one table
 PROVENANCE = "provenance"  # all of it in one graph
 
 
-def hold(connection: "Connection[dict[str, Any]]", dataset: str) -> None:
+def hold(connection: Connection, dataset: str) -> None:
     """Until the transaction ends nobody else writes a snapshot of this collection, or takes one back."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm snapshot ' || %(d)s))", {"d": dataset})
 
 
-def hold_graph(connection: "Connection[dict[str, Any]]") -> None:
+def hold_graph(connection: Connection) -> None:
     """Until the transaction ends nobody else writes the graph, or takes it back."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm provenance graph'))")
 
 
-def changes_of(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
+def changes_of(connection: Connection, dataset: str) -> int:
     """How often anything of the collection was published."""
     [row] = connection.execute(
         "SELECT coalesce(sum(changed), 0)::bigint AS changes FROM kfm.collection_pages WHERE dataset = %(dataset)s",
@@ -34,28 +31,28 @@ def changes_of(connection: "Connection[dict[str, Any]]", dataset: str) -> int:
     return int(row["changes"])
 
 
-def changes_of_collections(connection: "Connection[dict[str, Any]]") -> dict[str, int]:
+def changes_of_collections(connection: Connection) -> dict[str, int]:
     rows = connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset")
     return {row["dataset"]: row["changed"] for row in rows}
 
 
-def is_there(connection: "Connection[dict[str, Any]]", dataset: str, kind: str) -> bool:
+def is_there(connection: Connection, dataset: str, kind: str) -> bool:
     return dataset in taken_up_to(connection, kind)
 
 
-def taken_up_to(connection: "Connection[dict[str, Any]]", kind: str) -> dict[str, int]:
+def taken_up_to(connection: Connection, kind: str) -> dict[str, int]:
     """By dataset; one that it was never taken of is not there."""
     rows = connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind})
     return {row["dataset"]: row["changed"] for row in rows}
 
 
-def has_newer(connection: "Connection[dict[str, Any]]", kind: str, changes: Mapping[str, int]) -> bool:
+def has_newer(connection: Connection, kind: str, changes: Mapping[str, int]) -> bool:
     """Whether one was taken meanwhile that goes further than these changes."""
     taken = taken_up_to(connection, kind)
     return any(dataset in taken and taken[dataset] > changed for dataset, changed in changes.items())
 
 
-def record(connection: "Connection[dict[str, Any]]", kind: str, changes: Mapping[str, int]) -> None:
+def record(connection: Connection, kind: str, changes: Mapping[str, int]) -> None:
     for dataset, changed in changes.items():
         connection.execute(
             """
@@ -66,13 +63,13 @@ def record(connection: "Connection[dict[str, Any]]", kind: str, changes: Mapping
         )
 
 
-def forget(connection: "Connection[dict[str, Any]]", dataset: str, kind: str) -> None:
+def forget(connection: Connection, dataset: str, kind: str) -> None:
     connection.execute(
         "DELETE FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s", {"dataset": dataset, "kind": kind}
     )
 
 
-def forget_graph(connection: "Connection[dict[str, Any]]") -> None:
+def forget_graph(connection: Connection) -> None:
     """Of every dataset: it is one graph."""
     connection.execute("DELETE FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": PROVENANCE})
 
@@ -91,9 +88,7 @@ def written_at_last(what: str, attempt: Callable[[], Written | None]) -> Written
     raise ServiceUnavailable(f"what {what} was made of changed each time before it was written")
 
 
-def is_outdated(
-    connection: "Connection[dict[str, Any]]", kind: str, changes: Mapping[str, int], read: Mapping[str, str]
-) -> bool:
+def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], read: Mapping[str, str]) -> bool:
     """Whether it must not be written: there is a newer one, or of the contents that were `read`, by key, one was taken
     back. Holds for as long as the caller holds off others."""
     return has_newer(connection, kind, changes) or any_withdrawn(connection, read)

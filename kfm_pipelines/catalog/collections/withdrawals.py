@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class Traces:
     are_current: bool  # what replaces them is not committed yet
 
 
-def withdrawn(connection: "Connection[dict[str, Any]]", key: str, current: str) -> list[str]:
+def withdrawn(connection: Connection, key: str, current: str) -> list[str]:
     """Contents of this key that only an exemption let out unmasked, when what is published now is something else.
     One that another key has as well is not only this key's to withdraw, unless that one's was exempted, too, and has
     been replaced."""
@@ -39,7 +38,7 @@ def withdrawn(connection: "Connection[dict[str, Any]]", key: str, current: str) 
     return [row["content_hash"] for row in rows]
 
 
-def was_exempted(connection: "Connection[dict[str, Any]]", key: str, content_hash: str) -> bool:
+def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:
     """Whether only an exemption let this content of the key out."""
     found = connection.execute(
         "SELECT FROM kfm.audit WHERE key = %(key)s AND action = 'exempted' AND digest = %(content)s LIMIT 1",
@@ -48,7 +47,7 @@ def was_exempted(connection: "Connection[dict[str, Any]]", key: str, content_has
     return found.fetchone() is not None
 
 
-def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequence[str]) -> Traces:
+def traces_of(connection: Connection, key: str, contents: Sequence[str]) -> Traces:
     parameters = {"key": key, "contents": list(contents)}
     revisions = connection.execute(
         """
@@ -81,7 +80,7 @@ def traces_of(connection: "Connection[dict[str, Any]]", key: str, contents: Sequ
     )
 
 
-def any_withdrawn(connection: "Connection[dict[str, Any]]", read: Mapping[str, str]) -> bool:
+def any_withdrawn(connection: Connection, read: Mapping[str, str]) -> bool:
     """Whether of these contents, by key, one that only an exemption let out is not, or no longer, current."""
     [row] = connection.execute(
         """

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, jsonb
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,6 @@ class Compared:
 
 
 def record_comparison(database: Database, compared: Compared) -> None:
-    from psycopg.types.json import Jsonb
-
     database.execute(
         """
         INSERT INTO kfm.comparisons
@@ -48,7 +46,7 @@ def record_comparison(database: Database, compared: Compared) -> None:
             "candidate_digest": compared.candidate_digest,
             "content_hash": compared.content_hash,
             "good": compared.good,
-            "report": Jsonb(dict(compared.report)),
+            "report": jsonb(dict(compared.report)),
             "run_id": compared.run_id,
         },
     )
@@ -103,8 +101,6 @@ class Promotion:
 
 
 def record_promotion(database: Database, promotion: Promotion) -> None:
-    from psycopg.types.json import Jsonb
-
     database.execute(
         """
         INSERT INTO kfm.promotions (dataset, from_version, to_version, candidate_digest, actor, reason, report)
@@ -117,7 +113,7 @@ def record_promotion(database: Database, promotion: Promotion) -> None:
             "candidate_digest": promotion.candidate_digest,
             "actor": promotion.actor,
             "reason": promotion.reason,
-            "report": Jsonb(dict(promotion.report)),
+            "report": jsonb(dict(promotion.report)),
         },
     )
 

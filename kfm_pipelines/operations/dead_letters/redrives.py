@@ -6,7 +6,7 @@ sent, so after a crash exactly these items are in doubt, and no others.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.errors import LetterUnknown
 from kfm_pipelines.operations.dead_letters.tables import (
@@ -19,10 +19,7 @@ from kfm_pipelines.operations.dead_letters.tables import (
     parameters_of,
 )
 from kfm_pipelines.state import dead_letters
-from kfm_pipelines.state.database import Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database, jsonb
 
 ON_THE_WAY = ("sending", "sent")
 UNDECIDED = ("planned", *ON_THE_WAY, "arrived")
@@ -50,8 +47,6 @@ def start_redrive(
     database: Database, redrive_id: str, wanted: LetterFilter, *, limit: int, canary: int, rate: float
 ) -> int:
     """Bind the open letters that match to a new redrive; return how many. What another one took is not among them."""
-    from psycopg.types.json import Jsonb
-
     with database.transaction() as connection:
         rows = connection.execute(
             f"""
@@ -67,7 +62,7 @@ def start_redrive(
         ids = sorted(row["id"] for row in rows)
         connection.execute(
             "INSERT INTO kfm.redrives (id, filter, canary, rate) VALUES (%(id)s, %(filter)s, %(canary)s, %(rate)s)",
-            {"id": redrive_id, "filter": Jsonb(wanted.as_detail()), "canary": canary, "rate": rate},
+            {"id": redrive_id, "filter": jsonb(wanted.as_detail()), "canary": canary, "rate": rate},
         )
         connection.execute(
             """
@@ -188,7 +183,7 @@ def settle_items(database: Database, redrive_id: str) -> None:
             _settle(connection, redrive_id, row)
 
 
-def _settle(connection: "Connection[dict[str, Any]]", redrive_id: str, row: dict[str, Any]) -> None:
+def _settle(connection: Connection, redrive_id: str, row: dict[str, Any]) -> None:
     connection.execute(
         """
         UPDATE kfm.redrive_items SET state = %(state)s, outcome = left(%(outcome)s, 1000),
@@ -249,9 +244,7 @@ def _end(database: Database, redrive_id: str, state: str, note: str, given_up: S
     return len(dropped)
 
 
-def _reopen(
-    connection: "Connection[dict[str, Any]]", ids: Sequence[int], what: str, detail: Mapping[str, object]
-) -> None:
+def _reopen(connection: Connection, ids: Sequence[int], what: str, detail: Mapping[str, object]) -> None:
     connection.execute(
         """
         UPDATE kfm.dead_letters SET state = 'open', changed_at = clock_timestamp(), filed_at = NULL

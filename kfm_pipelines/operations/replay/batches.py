@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.operations.replay.eligible import take_inputs
 from kfm_pipelines.operations.replay.keys import LAST_ENTRIES
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.replays import note_move
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,7 @@ def end_batch(database: Database, batch: ReplayBatch, *, blameless: bool = False
     return True
 
 
-def _has_outcomes(connection: "Connection[dict[str, Any]]", batch: ReplayBatch) -> bool:
+def _has_outcomes(connection: Connection, batch: ReplayBatch) -> bool:
     rows = connection.execute(
         """
         SELECT FROM kfm.replay_keys WHERE replay = %(replay)s AND batch = %(batch)s AND state = 'done' LIMIT 1

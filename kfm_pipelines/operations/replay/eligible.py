@@ -4,15 +4,11 @@ them together; and making keys for windows that have none."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.revisions import Revision
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +115,7 @@ def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:
     )
 
 
-def take_inputs(connection: "Connection[dict[str, Any]]", replay: str, keys: Sequence[str]) -> None:
+def take_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> None:
     """Keys that are about to be made anew take the inputs of those they come from, or of where those have theirs from.
     Only what is not published does: a release is never mixed with what came before it."""
     connection.execute(

@@ -23,7 +23,7 @@ from kfm_pipelines.stages.config.key_config import KeyTerms, TermsOfKeys
 from kfm_pipelines.stages.config.snapshot import declaration_of_then
 from kfm_pipelines.stages.publish.read_back import published_data
 from kfm_pipelines.stages.reproduce import declaration_of, what_changed
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, jsonb
 from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.stores import Layout
@@ -64,14 +64,12 @@ def prepare_trial(database: Database, replay: str, key: str) -> None:
 
 
 def record_canary(database: Database, replay: str, key: str, comparison: Mapping[str, object]) -> None:
-    from psycopg.types.json import Jsonb
-
     database.execute(
         """
         UPDATE kfm.replay_keys SET canary = true, comparison = %(comparison)s
         WHERE replay = %(replay)s AND key = %(key)s
         """,
-        {"replay": replay, "key": key, "comparison": Jsonb(dict(comparison))},
+        {"replay": replay, "key": key, "comparison": jsonb(dict(comparison))},
     )
 
 

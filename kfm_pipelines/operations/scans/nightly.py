@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.catalog.collections.refresh import refresh_stale
@@ -27,13 +27,11 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.publish.read_back import read_published, table_then
 from kfm_pipelines.state import verdicts as findings
+from kfm_pipelines.state.database import Connection
 from kfm_pipelines.state.revisions import Revision, count_change, current_revision, settled_revision
 from kfm_pipelines.state.transactions import publish_intent
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.configure import of_error
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +157,7 @@ def under_way(dataset: Dataset, kind: Kind) -> Scanned:
 
 
 def record(
-    connection: "Connection[dict[str, Any]]",
+    connection: Connection,
     scanned: Scanned,
     run_id: str,
     started_at: datetime,

@@ -5,12 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfm_pipelines.state.database import Database, Row
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import Connection, Database, jsonb
 
 
 class Kind(StrEnum):
@@ -85,7 +82,7 @@ def due(database: Database, dataset: str, *, full: bool, limit: int) -> Due:
     return Due(keys, max(rows[0]["due"] - len(keys), 0) if rows else 0)
 
 
-def looked_at(connection: "Connection[Row]", key: str, revision: int, errors: int, found: str) -> bool:
+def looked_at(connection: Connection, key: str, revision: int, errors: int, found: str) -> bool:
     """Note it together with what was found, of which this is a digest. False when the last look at this revision found
     the same."""
     parameters = {"key": key, "revision": revision, "errors": errors, "found": found}
@@ -104,9 +101,7 @@ def looked_at(connection: "Connection[Row]", key: str, revision: int, errors: in
     return before is None
 
 
-def record_scan(connection: "Connection[Row]", scan: Scan) -> None:
-    from psycopg.types.json import Jsonb
-
+def record_scan(connection: Connection, scan: Scan) -> None:
     connection.execute(
         """
         INSERT INTO kfm.scans (run_id, kind, dataset, started_at, keys, errors, warnings, detail)
@@ -120,7 +115,7 @@ def record_scan(connection: "Connection[Row]", scan: Scan) -> None:
             "keys": scan.keys,
             "errors": scan.errors,
             "warnings": scan.warnings,
-            "detail": Jsonb(dict(scan.detail)),
+            "detail": jsonb(dict(scan.detail)),
         },
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.catalog.collections import snapshot_marks, withdrawals
 from kfm_pipelines.catalog.collections.pages import count_page
@@ -11,21 +11,18 @@ from kfm_pipelines.catalog.collections.withdrawals import Traces
 from kfm_pipelines.errors import DatasetKilled, Fenced
 from kfm_pipelines.stages.publish import gc_roots
 from kfm_pipelines.state import kill_switch, revisions, wal
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.ingest_state import record_processed
 from kfm_pipelines.state.keys import Claim, fenced, not_of
 from kfm_pipelines.state.revisions import Records, Revision, count_change, record_revision
 from kfm_pipelines.state.transactions import settle
 from kfm_pipelines.state.wal import Entry, Step
 
-if TYPE_CHECKING:
-    from psycopg import Connection
-
 
 class Publishing:
     """A key locked for its pointer swap; nobody can claim it before this transaction ends."""
 
-    def __init__(self, connection: "Connection[dict[str, Any]]", claim: Claim, dataset: str) -> None:
+    def __init__(self, connection: Connection, claim: Claim, dataset: str) -> None:
         self._connection = connection
         self._claim = claim
         self._dataset = dataset

@@ -9,12 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from kfm_pipelines.state.database import IDLE_IN_TRANSACTION_SECONDS, Database
-
-if TYPE_CHECKING:
-    from psycopg import Connection
+from kfm_pipelines.state.database import IDLE_IN_TRANSACTION_SECONDS, Connection, Database, advisory_lock
 
 _SEAT = {"seat": "kfm collecting"}
 # Publications queue up behind a collector that waits, so it does not wait for long.
@@ -38,7 +35,7 @@ class Holding:
         return {self.content, *self.documents.values()}
 
 
-def holdings(connection: "Connection[dict[str, Any]]", *, since: datetime | None = None) -> list[Holding]:
+def holdings(connection: Connection, *, since: datetime | None = None) -> list[Holding]:
     """Every release that may still be published, is a revision, or was the last to be applied to its key: a revision
     that is restored gets new documents. Not those whose content was withdrawn: an exemption alone had let it out.
     `since` leaves out what was staged before, and is quick however long the log is."""
@@ -61,7 +58,7 @@ def holdings(connection: "Connection[dict[str, Any]]", *, since: datetime | None
     return [_holding(row) for row in rows]
 
 
-def open_work(connection: "Connection[dict[str, Any]]") -> set[tuple[str, int]]:
+def open_work(connection: Connection) -> set[tuple[str, int]]:
     """Key and transaction of whatever is not over."""
     rows = connection.execute(
         """
@@ -74,37 +71,27 @@ def open_work(connection: "Connection[dict[str, Any]]") -> set[tuple[str, int]]:
     return {(row["key"], row["txn"]) for row in rows}
 
 
-def newest_epochs(connection: "Connection[dict[str, Any]]") -> dict[str, int]:
+def newest_epochs(connection: Connection) -> dict[str, int]:
     return {row["key"]: row["epoch"] for row in connection.execute("SELECT key, epoch FROM kfm.keys")}
 
 
-def margin_before_now(connection: "Connection[dict[str, Any]]") -> datetime:
+def margin_before_now(connection: Connection) -> datetime:
     """Everything that was staged earlier is committed and can be seen, or will never be: Postgres ends a transaction
     that does nothing for much less than this."""
     [row] = connection.execute("SELECT clock_timestamp() - make_interval(secs => %(margin)s) AS at", _MARGIN).fetchall()
     return cast(datetime, row["at"])
 
 
-def let_nobody_collect(connection: "Connection[dict[str, Any]]") -> None:
+def let_nobody_collect(connection: Connection) -> None:
     """Until the transaction ends no object is removed."""
     connection.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended(%(seat)s, 0))", _SEAT)
 
 
 @contextmanager
-def collecting(database: Database) -> "Iterator[Connection[dict[str, Any]] | None]":
+def collecting(database: Database) -> Iterator[Connection | None]:
     """Be the only one who keeps or removes objects; None when publications go on all the time."""
-    from psycopg.errors import LockNotAvailable
-
     with database.transaction() as connection:
-        timeout = {"timeout": f"{round(LONGEST_WAIT_SECONDS * 1000)}ms"}
-        connection.execute("SELECT set_config('lock_timeout', %(timeout)s, true)", timeout)
-        try:
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", _SEAT)
-        except LockNotAvailable:
-            connection.rollback()
-            yield None
-        else:
-            yield connection
+        yield connection if advisory_lock(connection, _SEAT["seat"], LONGEST_WAIT_SECONDS) else None
 
 
 def _holding(row: Mapping[str, Any]) -> Holding:
