@@ -3,15 +3,18 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.telemetry.logs.configure import of_error
-from kfm_pipelines.telemetry.process import Telemetry
+
+if TYPE_CHECKING:
+    from kfm_pipelines.telemetry.process import Telemetry
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def excused(telemetry: Telemetry, what: str, signal: str = "record") -> Iterator[None]:
+def excused(telemetry: "Telemetry", what: str, signal: str = "record") -> Iterator[None]:
     """Around what is only told. `what` could not be told then, and `signal` is what it is counted under."""
     try:
         yield
