@@ -17,8 +17,8 @@ def through_all_stages(batch: Batch, services: Services, dataset: Dataset, key: 
             services.store.write(path(key, handoff.claim.epoch), handoff.data)
             yield handoff
 
-    computed = list(kept(batch.compute([key]), layout.computed))
-    batch.validate(list(kept(batch.mask(computed), layout.masked)))
+    computed = list(kept(batch.compute([key]), layout.computed_table))
+    batch.validate(list(kept(batch.mask(computed), layout.masked_table)))
     batch.stage([key])
-    if key not in batch.publish([key]) and key not in batch.waiting:
+    if key not in batch.publish([key]) and key not in batch.awaiting_review:
         raise SystemExit(f"{key} was not published: {batch.notes}")

@@ -238,8 +238,8 @@ class ServiceUnavailable(Retryable):
 class SendIncomplete(Retryable):
     """`positions` are those of the messages to send again, counted from 0 in what was given."""
 
-    def __init__(self, sentence: str, positions: tuple[int, ...] = ()) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, positions: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
         self.positions = positions
 
 

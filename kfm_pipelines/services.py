@@ -32,7 +32,7 @@ class RetryPolicy:
         ceiling = min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt, 64))
         return random.uniform(0, ceiling)
 
-    def exhausted(self, attempt: int) -> bool:
+    def is_exhausted(self, attempt: int) -> bool:
         return attempt >= self.max_attempts
 
 
@@ -94,11 +94,11 @@ class Services:
     def retries(self) -> RetryPolicy:
         return RetryPolicy(base_seconds=self.settings.retry_base_seconds, max_attempts=self.settings.max_attempts)
 
-    def once(self, what: Hashable, load: Callable[[], Loaded]) -> Loaded:
+    def load_once(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
         """Returns what `load` gave the first time: every stage of a run works with the same policy, key and secret."""
-        if what not in self.cache:
-            self.cache[what] = load()
-        loaded: Loaded = self.cache[what]
+        if key not in self.cache:
+            self.cache[key] = load()
+        loaded: Loaded = self.cache[key]
         return loaded
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ def quoted(value: object) -> str:
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
 
 
-def one_line(text: str, longest: int) -> str:
+def one_line(text: str, max_length: int) -> str:
     """Text for a log line, a table cell or a message attribute: nothing unprintable, nothing endless."""
     shown = printable(text)
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+    return shown if len(shown) <= max_length else f"{shown[: max_length - 1]}…"

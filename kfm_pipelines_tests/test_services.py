@@ -45,4 +45,4 @@ def test_the_same_random_numbers_give_the_same_wait() -> None:
 def test_the_last_attempt_is_the_last() -> None:
     policy = RetryPolicy()
     assert policy.max_attempts == 7
-    assert [attempt for attempt in range(1, 10) if policy.exhausted(attempt)] == [7, 8, 9]
+    assert [attempt for attempt in range(1, 10) if policy.is_exhausted(attempt)] == [7, 8, 9]

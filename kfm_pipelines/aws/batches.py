@@ -24,7 +24,7 @@ class Refused:
 
     position: int
     code: str
-    for_good: bool
+    permanent: bool
 
 
 def entries(batch: Sequence[Outgoing], body_field: Literal["Message", "MessageBody"]) -> list[Any]:
@@ -40,8 +40,8 @@ def entries(batch: Sequence[Outgoing], body_field: Literal["Message", "MessageBo
     ]
 
 
-def refusals(answer: Mapping[str, Any]) -> list[Refused]:
-    failed = answer.get("Failed", [])
+def refusals(response: Mapping[str, Any]) -> list[Refused]:
+    failed = response.get("Failed", [])
     return [Refused(int(one["Id"]), str(one["Code"]), bool(one["SenderFault"])) for one in failed]
 
 

@@ -99,12 +99,12 @@ def _announce(dataset: Dataset, topic: str) -> dict[str, Any]:
     }
 
 
-def _reaches(keys: Mapping[str, Any], prefix: str) -> bool:
-    rules = keys.get("Key", {}).get("FilterRules", [])
+def _reaches(key_filter: Mapping[str, Any], prefix: str) -> bool:
+    rules = key_filter.get("Key", {}).get("FilterRules", [])
     return all(rule["Name"].lower() == "prefix" and prefix.startswith(rule["Value"]) for rule in rules)
 
 
-def _comparable(announced: Iterable[Mapping[str, Any]]) -> list[str]:
+def _comparable(notifications: Iterable[Mapping[str, Any]]) -> list[str]:
     """AWS answers `Prefix` where we say `prefix`, and in any order."""
-    ordered = [{**one, "Events": sorted(one["Events"])} for one in announced]
+    ordered = [{**one, "Events": sorted(one["Events"])} for one in notifications]
     return sorted(json.dumps(one, sort_keys=True).replace('"Prefix"', '"prefix"') for one in ordered)

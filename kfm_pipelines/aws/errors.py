@@ -24,16 +24,16 @@ _SENTENCES: Mapping[type[KfmError], str] = {
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
+def translated(operation: str) -> Iterator[None]:
     """Run an AWS call; what goes wrong comes out as one of our errors, saying what was being done."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         yield
     except ClientError as error:
-        raise _from_answer(doing, error) from error
+        raise _from_answer(operation, error) from error
     except BotoCoreError as error:
-        raise _from_client(doing, error) from error
+        raise _from_client(operation, error) from error
 
 
 def code_of(error: "ClientError") -> str:
@@ -51,11 +51,11 @@ def named_by_status(status: int) -> type[KfmError]:
     return Terminal
 
 
-def _from_answer(doing: str, error: "ClientError") -> KfmError:
+def _from_answer(operation: str, error: "ClientError") -> KfmError:
     code = code_of(error)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     named = _named_by_code(code) or named_by_status(status)
-    return named(f"{doing}: {_SENTENCES.get(named, '{}').format(code or status)}")
+    return named(f"{operation}: {_SENTENCES.get(named, '{}').format(code or status)}")
 
 
 def _named_by_code(code: str) -> type[KfmError] | None:
@@ -69,7 +69,7 @@ def _named_by_code(code: str) -> type[KfmError] | None:
     return None
 
 
-def _from_client(doing: str, error: "BotoCoreError") -> KfmError:
+def _from_client(operation: str, error: "BotoCoreError") -> KfmError:
     from botocore.exceptions import (
         EndpointConnectionError,
         HTTPClientError,
@@ -79,9 +79,9 @@ def _from_client(doing: str, error: "BotoCoreError") -> KfmError:
     )
 
     if isinstance(error, NoCredentialsError | NoRegionError):
-        return ObjectForbidden(f"{doing}: {error}")
+        return ObjectForbidden(f"{operation}: {error}")
     if isinstance(error, ParamValidationError):
-        return Terminal(f"{doing}: {' '.join(str(error).split())}")
+        return Terminal(f"{operation}: {' '.join(str(error).split())}")
     if isinstance(error, HTTPClientError | EndpointConnectionError):
-        return Unreachable(f"{doing}: the service cannot be reached")
-    return ServiceUnavailable(f"{doing}: {type(error).__name__}")
+        return Unreachable(f"{operation}: the service cannot be reached")
+    return ServiceUnavailable(f"{operation}: {type(error).__name__}")

@@ -31,14 +31,14 @@ def allow(sid: str, service: str, action: str, resource: str, sources: Sequence[
     }
 
 
-def with_statement(policy: str, wanted: Statement) -> str | None:
+def with_statement(policy: str, statement: Statement) -> str | None:
     """The policy with this statement in place of any of the same name; None when it is already there."""
     document: dict[str, Any] = json.loads(policy) if policy else {"Version": "2012-10-17"}
     statements = _listed(document.get("Statement", []))
-    others = [one for one in statements if one.get("Sid") != wanted["Sid"]]
-    if len(others) < len(statements) and _normal(wanted) in [_normal(one) for one in statements]:
+    others = [one for one in statements if one.get("Sid") != statement["Sid"]]
+    if len(others) < len(statements) and _normal(statement) in [_normal(one) for one in statements]:
         return None
-    return json.dumps({**document, "Statement": [*others, wanted]})
+    return json.dumps({**document, "Statement": [*others, statement]})
 
 
 def open_statements(policy: str, action: str) -> list[str]:

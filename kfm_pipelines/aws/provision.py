@@ -29,7 +29,7 @@ def provision(settings: Settings, datasets: Datasets) -> list[str]:
         done += _subscribe(leading, place) if leading else []
     for bucket in buckets:
         inside = [dataset for dataset in datasets.values() if dataset.input.bucket == bucket]
-        done += ensure_notifications(bucket, place.topic(settings.topic), inside)
+        done += ensure_notifications(bucket, place.topic_arn(settings.topic), inside)
     return done
 
 
@@ -39,6 +39,6 @@ def store_bucket(settings: Settings) -> list[str]:
     return [store.netloc] if store.scheme == "s3" else []
 
 
-def _subscribe(leading: list[SubscriptionWanted], place: Place) -> list[str]:
-    known = subscriptions_of(place.topic(leading[0].topic))
-    return [line for one in leading for line in ensure_subscription(one, place, known)]
+def _subscribe(specs: list[SubscriptionWanted], account: Place) -> list[str]:
+    known = subscriptions_of(account.topic_arn(specs[0].topic))
+    return [line for one in specs for line in ensure_subscription(one, account, known)]

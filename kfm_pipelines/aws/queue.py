@@ -52,11 +52,11 @@ class Depth:
 class Queue:
     def __init__(self, name: str) -> None:
         self.name = name
-        self._known_url: str | None = None
+        self._cached_url: str | None = None
 
     def receive(self, wait_seconds: int = 0) -> list[Message]:
         """Up to ten messages, hidden from others until the visibility timeout runs out."""
-        with self._talking("receiving from") as url:
+        with self._queue_call("receiving from") as url:
             answer = sqs_client().receive_message(
                 QueueUrl=url,
                 MaxNumberOfMessages=BATCH,
@@ -90,7 +90,7 @@ class Queue:
     ) -> None:
         """Send one message. On a FIFO queue it needs a group, and SQS tells equal ones apart by body or by the id."""
         fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
-        with self._talking("sending to") as url:
+        with self._queue_call("sending to") as url:
             sqs_client().send_message(
                 QueueUrl=url,
                 MessageBody=body,
@@ -111,40 +111,40 @@ class Queue:
         return Depth(int(counts["ApproximateNumberOfMessages"]), int(counts["ApproximateNumberOfMessagesNotVisible"]))
 
     def attributes(self) -> dict[str, str]:
-        with self._talking("asking about") as url:
+        with self._queue_call("asking about") as url:
             answer = sqs_client().get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
         return {str(name): value for name, value in answer["Attributes"].items()}
 
     def _delete_batch(self, batch: Sequence[Message]) -> list[Message]:
         """Those that SQS could not delete: the answer to a batch is 200 even then."""
         entries = [{"Id": str(number), "ReceiptHandle": message.receipt} for number, message in enumerate(batch)]
-        with self._talking("deleting from") as url:
+        with self._queue_call("deleting from") as url:
             answer = sqs_client().delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         return [batch[int(failed["Id"])] for failed in answer.get("Failed", [])]
 
     @contextmanager
-    def _talking(self, doing: str) -> Iterator[str]:
+    def _queue_call(self, operation: str) -> Iterator[str]:
         """The queue's address for one call; a queue that is gone is said to be, whoever deleted it when."""
-        with translated(f"{doing} queue {self.name}"):
+        with translated(f"{operation} queue {self.name}"):
             try:
                 yield self.url
             except sqs_client().exceptions.QueueDoesNotExist:
-                self._known_url = None
-                raise self._absent() from None
+                self._cached_url = None
+                raise self._missing_queue_error() from None
 
-    def _absent(self) -> SettingsInvalid:
+    def _missing_queue_error(self) -> SettingsInvalid:
         return SettingsInvalid(f"there is no queue {self.name!r}; `kfm doctor --fix` creates it")
 
     @property
     def url(self) -> str:
-        if self._known_url is None:
+        if self._cached_url is None:
             sqs = sqs_client()
             with translated(f"looking for queue {self.name}"):
                 try:
-                    self._known_url = sqs.get_queue_url(QueueName=self.name)["QueueUrl"]
+                    self._cached_url = sqs.get_queue_url(QueueName=self.name)["QueueUrl"]
                 except sqs.exceptions.QueueDoesNotExist:
-                    raise self._absent() from None
-        return self._known_url
+                    raise self._missing_queue_error() from None
+        return self._cached_url
 
 
 def _message(received: "MessageTypeDef", now: datetime) -> Message:

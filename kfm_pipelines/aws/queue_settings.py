@@ -9,21 +9,21 @@ from kfm_pipelines.aws.policies import with_statement
 from kfm_pipelines.aws.topology import Place, QueueWanted
 
 
-def ensure_queue(wanted: QueueWanted) -> tuple[Place, list[str]]:
+def ensure_queue(spec: QueueWanted) -> tuple[Place, list[str]]:
     """Where the queue is, and one line when it was created or changed."""
     sqs = sqs_client()
-    with translated(f"queue {wanted.name}"):
+    with translated(f"queue {spec.name}"):
         try:
-            url = sqs.get_queue_url(QueueName=wanted.name)["QueueUrl"]
+            url = sqs.get_queue_url(QueueName=spec.name)["QueueUrl"]
         except sqs.exceptions.QueueDoesNotExist:
-            url = sqs.create_queue(QueueName=wanted.name, Attributes=wanted.settings())["QueueUrl"]  # type: ignore[arg-type]
-            _change(url, _differing(wanted, wanted.settings(), place_of(url)))
-            return place_of(url), [f"queue {wanted.name}"]
+            url = sqs.create_queue(QueueName=spec.name, Attributes=spec.settings())["QueueUrl"]  # type: ignore[arg-type]
+            _change(url, _differing(spec, spec.settings(), place_of(url)))
+            return place_of(url), [f"queue {spec.name}"]
         answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
         current = {str(name): value for name, value in answer["Attributes"].items()}
-        differing = _differing(wanted, current, place_of(url))
+        differing = _differing(spec, current, place_of(url))
         _change(url, differing)
-    return place_of(url), [f"queue {wanted.name}: {', '.join(sorted(differing))}"] if differing else []
+    return place_of(url), [f"queue {spec.name}: {', '.join(sorted(differing))}"] if differing else []
 
 
 def place_of(queue_url: str) -> Place:
@@ -32,22 +32,22 @@ def place_of(queue_url: str) -> Place:
     return Place(meta.partition, meta.region_name, urlsplit(queue_url).path.split("/")[-2])
 
 
-def same_setting(current: str | None, wanted: str) -> bool:
+def same_setting(current: str | None, desired: str) -> bool:
     """AWS reorders JSON and writes its numbers as it likes."""
-    if current is None or not wanted.startswith("{"):
-        return current == wanted
-    return {k: str(v) for k, v in json.loads(current).items()} == {k: str(v) for k, v in json.loads(wanted).items()}
+    if current is None or not desired.startswith("{"):
+        return current == desired
+    return {k: str(v) for k, v in json.loads(current).items()} == {k: str(v) for k, v in json.loads(desired).items()}
 
 
-def _differing(wanted: QueueWanted, current: dict[str, str], place: Place) -> dict[str, str]:
-    settings = wanted.settings() | wanted.redrive(place)
+def _differing(spec: QueueWanted, current: dict[str, str], account: Place) -> dict[str, str]:
+    settings = spec.settings() | spec.redrive_settings(account)
     differing = {name: value for name, value in settings.items() if not same_setting(current.get(name), value)}
-    statement = wanted.statement(place)
+    statement = spec.statement(account)
     if statement is not None and (policy := with_statement(current.get("Policy", ""), statement)) is not None:
         differing["Policy"] = policy
     return differing
 
 
-def _change(url: str, differing: dict[str, str]) -> None:
-    if differing:
-        sqs_client().set_queue_attributes(QueueUrl=url, Attributes=differing)  # type: ignore[arg-type]
+def _change(url: str, settings: dict[str, str]) -> None:
+    if settings:
+        sqs_client().set_queue_attributes(QueueUrl=url, Attributes=settings)  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ class Subscription:
     raw: bool
     filter_policy: str
 
-    def suits(self, wanted: SubscriptionWanted) -> bool:
-        return self.raw == wanted.raw and same_filter(self.filter_policy, wanted.only)
+    def matches(self, spec: SubscriptionWanted) -> bool:
+        return self.raw == spec.raw and same_filter(self.filter_policy, spec.filter_policy)
 
 
 def topic_attributes(arn: str) -> dict[str, str] | None:
@@ -48,46 +48,46 @@ def subscription(arn: str) -> Subscription:
     return Subscription(arn, said.get("RawMessageDelivery") == "true", said.get("FilterPolicy", ""))
 
 
-def ensure_topic(wanted: TopicWanted, place: Place) -> list[str]:
+def ensure_topic(spec: TopicWanted, account: Place) -> list[str]:
     """One line for each thing created or changed."""
-    arn, done = place.topic(wanted.name), []
+    arn, done = account.topic_arn(spec.name), []
     current = topic_attributes(arn)
-    with translated(f"topic {wanted.name}"):
+    with translated(f"topic {spec.name}"):
         if current is None:
-            sns_client().create_topic(Name=wanted.name, Attributes=wanted.settings())
-            done.append(f"topic {wanted.name}")
+            sns_client().create_topic(Name=spec.name, Attributes=spec.settings())
+            done.append(f"topic {spec.name}")
             current = topic_attributes(arn) or {}
-        for name, value in _differing(wanted, current, place).items():
+        for name, value in _differing(spec, current, account).items():
             sns_client().set_topic_attributes(TopicArn=arn, AttributeName=name, AttributeValue=value)
-            done.append(f"topic {wanted.name}: {name}")
+            done.append(f"topic {spec.name}: {name}")
     return done
 
 
-def ensure_subscription(wanted: SubscriptionWanted, place: Place, known: dict[str, str]) -> list[str]:
+def ensure_subscription(spec: SubscriptionWanted, account: Place, existing: dict[str, str]) -> list[str]:
     """`known` are the topic's subscriptions, asked for once."""
-    topic, queue = place.topic(wanted.topic), place.queue(wanted.queue)
-    label = f"subscription of {wanted.queue} to {wanted.topic}"
+    topic, queue = account.topic_arn(spec.topic), account.queue_arn(spec.queue)
+    label = f"subscription of {spec.queue} to {spec.topic}"
     with translated(label):
-        if queue not in known:
-            sns_client().subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=wanted.settings())
+        if queue not in existing:
+            sns_client().subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=spec.settings())
             return [label]
-        current = subscription(known[queue])
-        if current.suits(wanted):
+        current = subscription(existing[queue])
+        if current.matches(spec):
             return []
-        _change(current, wanted)
+        _change(current, spec)
     return [f"{label}: filter and delivery"]
 
 
-def _change(current: Subscription, wanted: SubscriptionWanted) -> None:
+def _change(current: Subscription, spec: SubscriptionWanted) -> None:
     # An empty policy is how SNS is told to filter no longer.
-    settings = {"FilterPolicy": json.dumps(wanted.only or {}), **wanted.settings()}
+    settings = {"FilterPolicy": json.dumps(spec.filter_policy or {}), **spec.settings()}
     for name, value in settings.items():
         sns_client().set_subscription_attributes(SubscriptionArn=current.arn, AttributeName=name, AttributeValue=value)
 
 
-def _differing(wanted: TopicWanted, current: dict[str, str], place: Place) -> dict[str, str]:
-    differing = {name: value for name, value in wanted.settings().items() if current.get(name) != value}
-    statement = wanted.statement(place)
+def _differing(spec: TopicWanted, current: dict[str, str], account: Place) -> dict[str, str]:
+    differing = {name: value for name, value in spec.settings().items() if current.get(name) != value}
+    statement = spec.statement(account)
     if statement is not None and (policy := with_statement(current.get("Policy", ""), statement)) is not None:
         differing["Policy"] = policy
     return differing

@@ -31,15 +31,15 @@ class Place:
 
     partition: str
     region: str
-    account: str
+    account_id: str
 
-    def queue(self, name: str) -> str:
-        return f"arn:{self.partition}:sqs:{self.region}:{self.account}:{name}"
+    def queue_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:sqs:{self.region}:{self.account_id}:{name}"
 
-    def topic(self, name: str) -> str:
-        return f"arn:{self.partition}:sns:{self.region}:{self.account}:{name}"
+    def topic_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:sns:{self.region}:{self.account_id}:{name}"
 
-    def bucket(self, name: str) -> str:
+    def bucket_arn(self, name: str) -> str:
         return f"arn:{self.partition}:s3:::{name}"
 
 
@@ -49,7 +49,7 @@ class QueueWanted:
 
     name: str
     visibility_seconds: int
-    dead_letters: str | None = None
+    dead_letter_queue: str | None = None
     senders: tuple[str, ...] = ()
 
     @property
@@ -65,18 +65,18 @@ class QueueWanted:
         }
         return wanted | ({"FifoQueue": "true", "ContentBasedDeduplication": "true"} if self.fifo else {})
 
-    def redrive(self, place: Place) -> dict[str, str]:
-        if self.dead_letters is None:
+    def redrive_settings(self, account: Place) -> dict[str, str]:
+        if self.dead_letter_queue is None:
             return {}
-        target = place.queue(self.dead_letters)
+        target = account.queue_arn(self.dead_letter_queue)
         policy = {"deadLetterTargetArn": target, "maxReceiveCount": RECEIVES_BEFORE_DEAD_LETTER}
         return {"RedrivePolicy": json.dumps(policy)}
 
-    def statement(self, place: Place) -> Statement | None:
+    def statement(self, account: Place) -> Statement | None:
         if not self.senders:
             return None
-        topics = [place.topic(name) for name in self.senders]
-        return allow("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", place.queue(self.name), topics)
+        topics = [account.topic_arn(name) for name in self.senders]
+        return allow("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", account.queue_arn(self.name), topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ class TopicWanted:
     def settings(self) -> dict[str, str]:
         return {"FifoTopic": "true", "ContentBasedDeduplication": "true"} if self.fifo else {}
 
-    def statement(self, place: Place) -> Statement | None:
+    def statement(self, account: Place) -> Statement | None:
         if not self.buckets:
             return None
-        sources = [place.bucket(name) for name in self.buckets]
-        return allow("kfm-s3", "s3.amazonaws.com", "sns:Publish", place.topic(self.name), sources)
+        sources = [account.bucket_arn(name) for name in self.buckets]
+        return allow("kfm-s3", "s3.amazonaws.com", "sns:Publish", account.topic_arn(self.name), sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ class SubscriptionWanted:
     topic: str
     queue: str
     raw: bool = False
-    only: FilterPolicy | None = None
+    filter_policy: FilterPolicy | None = None
 
     def settings(self) -> dict[str, str]:
         wanted = {"RawMessageDelivery": "true" if self.raw else "false"}
-        return wanted | ({} if self.only is None else {"FilterPolicy": json.dumps(self.only)})
+        return wanted | ({} if self.filter_policy is None else {"FilterPolicy": json.dumps(self.filter_policy)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ def wiring(settings: Settings, datasets: Datasets) -> Wiring:
         subscriptions=(
             # S3's notices carry no attributes, and no filter policy matches a message without any.
             SubscriptionWanted(announced, settings.queue),
-            SubscriptionWanted(notices, settings.priority_queue, only=filter_policy(datasets, URGENT)),
-            SubscriptionWanted(notices, settings.queue, only=filter_policy(datasets, ORDINARY)),
+            SubscriptionWanted(notices, settings.priority_queue, filter_policy=filter_policy(datasets, URGENT)),
+            SubscriptionWanted(notices, settings.queue, filter_policy=filter_policy(datasets, ORDINARY)),
             SubscriptionWanted(in_order, settings.fifo_queue, raw=True),
         ),
     )
@@ -169,9 +169,9 @@ def filter_policy(datasets: Datasets, priorities: Sequence[Priority]) -> FilterP
     return wanted
 
 
-def same_filter(current: str | None, wanted: FilterPolicy | None) -> bool:
+def same_filter(current: str | None, desired: FilterPolicy | None) -> bool:
     """Whether SNS has this filter; it may give the fields and values back in any order."""
-    return _unordered(json.loads(current or "{}")) == _unordered(wanted or {})
+    return _unordered(json.loads(current or "{}")) == _unordered(desired or {})
 
 
 def _unordered(policy: FilterPolicy) -> dict[str, list[str]]:

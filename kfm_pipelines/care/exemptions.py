@@ -98,7 +98,7 @@ def _exemption(row: Mapping[str, Any]) -> Exemption:
         row["policy"],
         row["key_prefix"],
         row["until"],
-        Signature.of_row(row),
+        Signature.from_row(row),
         row["at"],
         row["ended_at"],
     )

@@ -25,12 +25,12 @@ from kfm_pipelines.text import without_places
 
 def policy_of(services: Services, dataset: Dataset) -> Policy:
     """Returns the policy that the dataset names, read once, so that every stage of a run goes by the same one."""
-    return services.once(("policy", dataset.policy), lambda: load_policy(services.settings.resources, dataset.policy))
+    return services.load_once(("policy", dataset.policy), lambda: load_policy(services.settings.resources, dataset.policy))
 
 
 def authorities_of(services: Services) -> Mapping[str, Authority]:
     settings = services.settings
-    return services.once("authorities", lambda: load_authorities(settings.resources, settings.authorities))
+    return services.load_once("authorities", lambda: load_authorities(settings.resources, settings.authorities))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Oversight:
         holder = self.authority.holder_of(signed, self.services.today())
         return Signature(signed.statement, self.authority.authority, holder, signed.key_id, signed.signature)
 
-    def refuse_forged(self, signed: Signature, said: Mapping[str, str], what: str) -> None:
+    def refuse_forged(self, signed: Signature, expected: Mapping[str, str], what: str) -> None:
         """A row must be what was signed, by a key of the authority that still counts. When it was written does not
         matter: whoever writes rows could write any day."""
-        if any(signed.statement.get(name) != value for name, value in said.items()):
+        if any(signed.statement.get(name) != value for name, value in expected.items()):
             raise SignatureRefused(f"{what} is not what was signed")
         try:
             self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), self.services.today())
@@ -81,10 +81,10 @@ class Rules:
         return not self.policy.is_open and self.exemption is None
 
     @property
-    def came_to(self) -> Literal["masked", "exempted", "open"]:
+    def masking_status(self) -> Literal["masked", "exempted", "open"]:
         return "masked" if self.masks else "exempted" if self.exemption else "open"
 
-    def published(self, dataset: Dataset) -> Table:
+    def published_table(self, dataset: Dataset) -> Table:
         return published_table(dataset, self.policy) if self.masks else dataset.table
 
 
@@ -104,24 +104,24 @@ class Governance:
     def authority(self) -> Authority:
         return self.oversight.authority
 
-    def of(self, key: str) -> Rules:
+    def rules_for(self, key: str) -> Rules:
         """PolicyRefused when an exemption of this key has run out, or is not what was signed."""
-        exemption = self.exemption_of(key)
+        exemption = self.exemption_for(key)
         if exemption is not None:
-            self._refuse_if_unfit(exemption)
+            self._refuse_if_invalid(exemption)
         return Rules(self.policy, self.secret, exemption)
 
-    def exemption_of(self, keys: str) -> Exemption | None:
+    def exemption_for(self, keys: str) -> Exemption | None:
         """The one that decides about this key, or about all keys that begin like this: the newest."""
         return next((one for one in self.exemptions if one.covers(keys)), None)
 
     def config_digest(self, key: str) -> str:
         """Changes with anything reviewed or decided that shapes the published bytes."""
-        exemption = self.of(key).exemption
+        exemption = self.rules_for(key).exemption
         parts = ["kfm-config-2", self.oversight.dataset.digest, self.policy.digest, exemption.id if exemption else None]
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
-    def _refuse_if_unfit(self, exemption: Exemption) -> None:
+    def _refuse_if_invalid(self, exemption: Exemption) -> None:
         try:
             self.oversight.refuse_forged(exemption.signed, _said(exemption), f"exemption {exemption.id}")
         except SignatureRefused as error:

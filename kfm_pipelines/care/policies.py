@@ -81,7 +81,7 @@ class Policy(Declared):
     wording: Sentence | None = None  # what stands where something is withheld
 
     @model_validator(mode="after")
-    def _classes_are_known(self) -> Self:
+    def _check_classes(self) -> Self:
         if (self.sensitivity is None) == (self.class_column is None):
             raise ValueError("needs either sensitivity, for all records, or class_column")
         if self.is_open and self.classes:
@@ -91,11 +91,11 @@ class Policy(Declared):
         if self.sensitivity is not None and not self.is_open and set(self.classes) != {self.sensitivity}:
             raise ValueError(f"classes: must have rules for {self.sensitivity!r}, and for no other class")
         for sensitivity, rules in self.classes.items():
-            rules.refuse_unless_fit_for(sensitivity)
+            rules.refuse_unless_allowed_for(sensitivity)
         return self
 
     @model_validator(mode="after")
-    def _has_what_its_rules_need(self) -> Self:
+    def _check_required_fields(self) -> Self:
         if self.is_open:
             return self
         if self.key_id is None:

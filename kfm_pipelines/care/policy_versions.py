@@ -22,39 +22,39 @@ class UsedPolicy:
         return f"{self.policy}@{self.version}"
 
 
-def recognise(database: Database, used: UsedPolicy, dataset: str) -> None:
+def recognise(database: Database, version: UsedPolicy, dataset: str) -> None:
     """Record the version when it is new; refuse it when it is not what it was, or its secret is another one."""
-    known = known_versions(database, used)
-    refuse_changed_rules(used, known)
-    refuse_another_secret(used, known)
-    if all(one.name != used.name for one in known):
-        _insert(database, used, dataset)
+    known = known_versions(database, version)
+    refuse_changed_rules(version, known)
+    refuse_another_secret(version, known)
+    if all(one.name != version.name for one in known):
+        _insert(database, version, dataset)
 
 
-def known_versions(database: Database, used: UsedPolicy) -> list[UsedPolicy]:
+def known_versions(database: Database, version: UsedPolicy) -> list[UsedPolicy]:
     """This version of the policy as it was first used, and whatever else goes by the same secret."""
     rows = database.fetch(
         "SELECT policy, version, digest, key_id, key_check FROM kfm.policy_versions"
         " WHERE (policy = %(policy)s AND version = %(version)s) OR key_id = %(key_id)s",
-        {"policy": used.policy, "version": used.version, "key_id": used.key_id},
+        {"policy": version.policy, "version": version.version, "key_id": version.key_id},
     )
     return [UsedPolicy(**row) for row in rows]
 
 
-def refuse_changed_rules(used: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
-    if any(one.name == used.name and one.digest != used.digest for one in known):
-        raise PolicyRefused(f"policy {used.name} is not what it was when it was first used; give it a new version")
+def refuse_changed_rules(version: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
+    if any(one.name == version.name and one.digest != version.digest for one in known):
+        raise PolicyRefused(f"policy {version.name} is not what it was when it was first used; give it a new version")
 
 
-def refuse_another_secret(used: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
-    same_key = [one for one in known if used.key_id is not None and one.key_id == used.key_id]
-    if any(one.key_check != used.key_check for one in same_key):
+def refuse_another_secret(version: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
+    same_key = [one for one in known if version.key_id is not None and one.key_id == version.key_id]
+    if any(one.key_check != version.key_check for one in same_key):
         raise PolicyRefused(
-            f"the secret of key {used.key_id} is not the one it was; a new secret is a new key_id and policy version"
+            f"the secret of key {version.key_id} is not the one it was; a new secret is a new key_id and policy version"
         )
 
 
-def _insert(database: Database, used: UsedPolicy, dataset: str) -> None:
+def _insert(database: Database, version: UsedPolicy, dataset: str) -> None:
     with database.transaction() as connection:
         new = connection.execute(
             """
@@ -62,17 +62,17 @@ def _insert(database: Database, used: UsedPolicy, dataset: str) -> None:
             VALUES (%(policy)s, %(version)s, %(digest)s, %(key_id)s, %(key_check)s) ON CONFLICT DO NOTHING
             """,
             {
-                "policy": used.policy,
-                "version": used.version,
-                "digest": used.digest,
-                "key_id": used.key_id,
-                "key_check": used.key_check,
+                "policy": version.policy,
+                "version": version.version,
+                "digest": version.digest,
+                "key_id": version.key_id,
+                "key_check": version.key_check,
             },
         ).rowcount
         if new:
-            detail = {"key_id": used.key_id} if used.key_id else {}
+            detail = {"key_id": version.key_id} if version.key_id else {}
             audit.record(
-                connection, AuditEntry(Action.POLICY_USED, "kfm", dataset, used.name, digest=used.digest, detail=detail)
+                connection, AuditEntry(Action.POLICY_USED, "kfm", dataset, version.name, digest=version.digest, detail=detail)
             )
     if not new:
-        recognise(database, used, dataset)
+        recognise(database, version, dataset)

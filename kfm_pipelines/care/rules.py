@@ -40,7 +40,7 @@ class Displace(Declared):
     reason: Words
 
     @model_validator(mode="after")
-    def _is_a_ring(self) -> Self:
+    def _check_ring_width(self) -> Self:
         if self.max_m < 2 * self.min_m:
             raise ValueError("max_m must be at least twice min_m, or the ring is too narrow to hide in")
         return self
@@ -55,7 +55,7 @@ class Group(Declared):
     by: list[ColumnName] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _resolutions_differ(self) -> Self:
+    def _check_resolutions_differ(self) -> Self:
         if len(set(self.resolutions)) != len(self.resolutions):
             raise ValueError("resolutions has the same one twice")
         return self
@@ -104,15 +104,15 @@ class ClassRules(Declared):
     polygon: ShapeRule | None = None
     raster: MaskRaster | None = None
 
-    def of(self, kind: GeometryKind) -> Rule | None:
+    def rule_for(self, kind: GeometryKind) -> Rule | None:
         return {"point": self.point, "line": self.line, "polygon": self.polygon}[kind]
 
     @property
     def rules(self) -> dict[GeometryKind, Rule]:
         kinds: tuple[GeometryKind, ...] = ("point", "line", "polygon")
-        return {kind: rule for kind in kinds if (rule := self.of(kind)) is not None}
+        return {kind: rule for kind in kinds if (rule := self.rule_for(kind)) is not None}
 
-    def refuse_unless_fit_for(self, sensitivity: Sensitivity) -> None:
+    def refuse_unless_allowed_for(self, sensitivity: Sensitivity) -> None:
         """ValueError when a rule shows more than its class allows."""
         if not self.rules and self.raster is None:
             raise ValueError(f"classes.{sensitivity}: says nothing about any kind of geometry")

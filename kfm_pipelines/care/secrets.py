@@ -24,7 +24,7 @@ def read_secret(settings: Settings, key_id: str) -> bytes:
 
 def secret_of(services: Services, key_id: str) -> bytes:
     """Returns the secret with this id, read once: a run masks all its keys with the same one."""
-    return services.once(("care secret", key_id), lambda: read_secret(services.settings, key_id))
+    return services.load_once(("care secret", key_id), lambda: read_secret(services.settings, key_id))
 
 
 def key_check(secret: bytes) -> str:

@@ -113,7 +113,7 @@ class Signature:
     signature: str
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> "Signature":
+    def from_row(cls, row: Mapping[str, Any]) -> "Signature":
         return cls(row["statement"], row["authority"], row["holder"], row["key_id"], row["signature"])
 
     def as_row(self) -> dict[str, object]:

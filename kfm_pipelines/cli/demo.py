@@ -60,12 +60,12 @@ def _emit(services: Services, windows: int, as_json: bool) -> list[str]:
     keys: list[str] = []
     every = [
         Samples(DATASET, START, windows, copies=1),
-        *(Samples(dataset, start, count, copies=1, road=road) for dataset, start, count, road in BESIDES),
+        *(Samples(dataset, start, count, copies=1, route=road) for dataset, start, count, road in BESIDES),
     ]
     total = sum(samples.windows for samples in every)
     with progress("objects uploaded, each event sent twice", total, quiet=as_json) as show:
         for samples in every:
-            way = carrier(services, samples.road, "topic", services.datasets[samples.dataset].pipeline)
+            way = carrier(services, samples.route, "topic", services.datasets[samples.dataset].pipeline)
             keys += emit_samples(services, samples, way, _after(len(keys), show))
     return keys
 

@@ -21,7 +21,7 @@ def up(port: int | None, as_json: bool) -> None:
     with (
         opened_services() as services,
         serve_metrics(
-            services.settings.telemetry_folder, services.settings.metrics_port or USUAL_PORT, or_another=True
+            services.settings.telemetry_folder, services.settings.metrics_port or USUAL_PORT, or_any_free_port=True
         ) as metrics,
         serve_dagster(services.settings.home, os.environ, port) as server,
     ):

@@ -16,14 +16,14 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
         show_finding(one)
 
 
-def show_finding(one: Mapping[str, Any], about: str = "") -> None:
+def show_finding(finding: Mapping[str, Any], prefix: str = "") -> None:
     """One finding, after what it is about. Columns of a table would break the paths in it apart."""
-    rule = f"{one['severity']}, {one['gate']} gate, {one['rule']}"
-    _line(f"  {about}{rule}: {one['subject']}: expected {one['expected']}, found {one['measured']}")
-    if one["sample"]:
-        _line(f"    for example {one['sample']}")
-    if one["fix"]:
-        _line(f"    {one['fix']}")
+    rule = f"{finding['severity']}, {finding['gate']} gate, {finding['rule']}"
+    _line(f"  {prefix}{rule}: {finding['subject']}: expected {finding['expected']}, found {finding['measured']}")
+    if finding["sample"]:
+        _line(f"    for example {finding['sample']}")
+    if finding["fix"]:
+        _line(f"    {finding['fix']}")
 
 
 def _line(text: str) -> None:

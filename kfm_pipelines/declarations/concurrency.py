@@ -22,7 +22,7 @@ class Concurrency(Declared):
     limits: list[PrefixLimit] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _prefixes_are_apart(self) -> Self:
+    def _check_prefixes_disjoint(self) -> Self:
         ordered = sorted(limit.prefix for limit in self.limits)
         for shorter, longer in pairwise(ordered):
             if longer.startswith(shorter):

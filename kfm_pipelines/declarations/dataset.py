@@ -87,7 +87,7 @@ class Dataset(Declared):
     slo: ServiceLevel = ServiceLevel()
 
     @model_validator(mode="after")
-    def _limits_name_own_keys(self) -> Self:
+    def _check_limit_prefixes(self) -> Self:
         start = f"{self.key.source}:{self.key.aoi}:"
         for limit in self.concurrency.limits:
             if not (limit.prefix.startswith(start) or start.startswith(limit.prefix)):
@@ -95,7 +95,7 @@ class Dataset(Declared):
         return self
 
     @model_validator(mode="after")
-    def _quality_names_columns(self) -> Self:
+    def _check_quality_columns(self) -> Self:
         for name in self.quality.columns:
             try:
                 self.table.column(name)
@@ -108,13 +108,13 @@ class Dataset(Declared):
         return self
 
     @model_validator(mode="after")
-    def _candidate_is_another_version(self) -> Self:
+    def _check_candidate_version(self) -> Self:
         if self.canary and self.canary.transform_version == self.key.transform_version:
             raise ValueError("canary.transform_version must differ from key.transform_version")
         return self
 
     @model_validator(mode="after")
-    def _pattern_names_the_window(self) -> Self:
+    def _check_window_groups(self) -> Self:
         missing = _PATTERN_GROUPS[self.key.window] - set(re.compile(self.input.object_pattern).groupindex)
         if missing:
             raise ValueError(
@@ -123,7 +123,7 @@ class Dataset(Declared):
         return self
 
     @model_validator(mode="after")
-    def _pattern_names_the_partition(self) -> Self:
+    def _check_partition_group(self) -> Self:
         named = self.watermark.partition
         if named is not None and named not in re.compile(self.input.object_pattern).groupindex:
             raise ValueError(f"watermark.partition: input.object_pattern has no group (?P<{named}>…)")
@@ -141,10 +141,10 @@ class Dataset(Declared):
     @property
     def digest(self) -> str:
         """Changes when, and only when, something changes that shapes the published bytes."""
-        return hashlib.sha256(rfc8785.dumps(self.shaping)).hexdigest()
+        return hashlib.sha256(rfc8785.dumps(self.digest_document)).hexdigest()
 
     @property
-    def shaping(self) -> dict[str, Any]:
+    def digest_document(self) -> dict[str, Any]:
         """What of the declaration shapes the published bytes."""
         shaping = self.model_dump(mode="json", include=_SHAPING)
         if self.transform is not None:  # who names none has the digest of before there were any

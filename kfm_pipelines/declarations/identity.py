@@ -37,7 +37,7 @@ class Extent(Declared):
     north: Annotated[float, Field(ge=-90, le=90)]
 
     @model_validator(mode="after")
-    def _has_an_inside(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.west >= self.east or self.south >= self.north:
             raise ValueError("west must be less than east, and south less than north")
         return self

@@ -21,7 +21,7 @@ class EventTemplate(Declared):
 
     @field_validator("object_key")
     @classmethod
-    def _reads(cls, template: str) -> str:
+    def _check_template(cls, template: str) -> str:
         for literal, field, spec, conversion in Formatter().parse(template):
             if not re.fullmatch(r"[A-Za-z0-9_./-]*", literal):
                 raise ValueError(f"may have letters, digits and _ . / - between fields, not {literal!r}")
@@ -52,7 +52,7 @@ class Input(Declared):
 
     @field_validator("object_pattern")
     @classmethod
-    def _compiles(cls, pattern: str) -> str:
+    def _check_pattern(cls, pattern: str) -> str:
         try:
             re.compile(pattern)
         except re.error as error:
@@ -60,7 +60,7 @@ class Input(Declared):
         return pattern
 
     @model_validator(mode="after")
-    def _events_agree(self) -> Self:
+    def _check_events(self) -> Self:
         sources = [event.source for event in self.events]
         if len(set(sources)) != len(sources):
             raise ValueError("events has the same source twice")

@@ -24,7 +24,7 @@ class Range(Declared):
     severity: Blame = "error"
 
     @model_validator(mode="after")
-    def _has_bounds(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.min is None and self.max is None:
             raise ValueError("needs min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -46,7 +46,7 @@ class Nulls(Declared):
     error_above: Share | None = None
 
     @model_validator(mode="after")
-    def _has_a_limit(self) -> Self:
+    def _check_limits(self) -> Self:
         if self.warn_above is None and self.error_above is None:
             raise ValueError("needs warn_above, error_above or both")
         return self

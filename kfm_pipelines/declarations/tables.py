@@ -29,7 +29,7 @@ class Table(Declared):
     columns: Annotated[list[Column], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _named_columns_exist(self) -> Self:
+    def _check_columns(self) -> Self:
         names = [column.name for column in self.columns]
         if len(set(names)) != len(names):
             raise ValueError("columns has the same name twice")
@@ -38,14 +38,14 @@ class Table(Declared):
             raise ValueError("columns has the same source twice")
         if (self.longitude_column is None) != (self.latitude_column is None):
             raise ValueError("longitude_column and latitude_column go together")
-        self._refuse_type(self.time_column, ("timestamp", "date"))
-        self._refuse_type(self.longitude_column, ("float64",))
-        self._refuse_type(self.latitude_column, ("float64",))
-        self._refuse_type(self.geometry_column, ("geometry",))
+        self._check_type(self.time_column, ("timestamp", "date"))
+        self._check_type(self.longitude_column, ("float64",))
+        self._check_type(self.latitude_column, ("float64",))
+        self._check_type(self.geometry_column, ("geometry",))
         for name in self.primary_key:
             self.column(name)
         for column in self.columns:
-            self._refuse_derived(column)
+            self._check_derived(column)
         return self
 
     def column(self, name: str) -> Column:
@@ -69,7 +69,7 @@ class Table(Declared):
         """The column that no object has."""
         return next((column for column in self.columns if column.derived), None)
 
-    def _refuse_derived(self, column: Column) -> None:
+    def _check_derived(self, column: Column) -> None:
         """What is made of two columns is there where both are, and says nothing that they do not."""
         if column.derived is None:
             return
@@ -85,7 +85,7 @@ class Table(Declared):
         if column.name in self.primary_key:
             raise ValueError(f"{column.name!r} is derived, so it cannot be in the primary_key")
 
-    def _refuse_type(self, name: str | None, expected: tuple[ColumnType, ...]) -> None:
+    def _check_type(self, name: str | None, expected: tuple[ColumnType, ...]) -> None:
         """What says when or where has to be able to; the gates compare it."""
         if name is not None and (found := self.column(name).type) not in expected:
             raise ValueError(f"{name!r} must be of type {' or '.join(expected)}, not {found}")

@@ -16,11 +16,11 @@ LONGEST = timedelta(days=36_525)  # what is reckoned with durations has to stay 
 _LARGEST_FIRST = {"d": timedelta(days=1), "h": timedelta(hours=1), "min": timedelta(minutes=1)}
 
 
-def _duration(written: object) -> object:
+def _duration(value: object) -> object:
     """As people write it, and as `_written` does: what was declared for a release must be read again years later."""
-    found = re.fullmatch(r"([0-9]{1,9}) ?(s|min|h|d)", written) if isinstance(written, str) else None
-    if isinstance(written, timedelta):
-        return written
+    found = re.fullmatch(r"([0-9]{1,9}) ?(s|min|h|d)", value) if isinstance(value, str) else None
+    if isinstance(value, timedelta):
+        return value
     if found is None:
         raise ValueError("must be a number and a unit, like 90 s, 15 min, 3 h or 2 d")
     duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
@@ -60,7 +60,7 @@ class Due(Declared):
     wait: Duration | None = None
 
     @model_validator(mode="after")
-    def _says_how_long(self) -> Self:
+    def _check_wait(self) -> Self:
         if self.when == "on_close" and self.events != 1:
             raise ValueError("events is for eager only; on_close waits for the watermark")
         if self.wait is None and (self.when == "on_close" or self.events > 1):
@@ -75,7 +75,7 @@ class ServiceLevel(Declared):
 
     @field_validator("freshness")
     @classmethod
-    def _takes_time(cls, freshness: timedelta | None) -> timedelta | None:
+    def _check_freshness(cls, freshness: timedelta | None) -> timedelta | None:
         # Dagster looks at freshness about once a minute, and refuses less.
         if freshness is not None and freshness < timedelta(minutes=1):
             raise ValueError("must be at least 1 min")

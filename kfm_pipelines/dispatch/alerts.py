@@ -25,7 +25,7 @@ LONGEST_SUBJECT = 100  # SNS refuses more, and everything but printable ASCII
 
 
 class AlertTopic(Topic):
-    def tell(self, subject: str, document: Mapping[str, object], attributes: Mapping[str, str]) -> None:
+    def send_alert(self, subject: str, document: Mapping[str, object], attributes: Mapping[str, str]) -> None:
         """`subject` is what a mail has on top; subscriptions filter by `attributes`."""
         plain = "".join(character if " " <= character <= "~" else "?" for character in subject)
         with translated(f"publishing to topic {self.name}"):
@@ -79,7 +79,7 @@ class Told:
     """How far failures were told: those after this event are new, and these have to be tried again."""
 
     after: int
-    again: tuple[str, ...] = ()
+    retry_run_ids: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, cursor: str | None) -> "Told | None":
@@ -88,8 +88,8 @@ class Told:
         said = json.loads(cursor)
         return cls(int(said["after"]), tuple(said["again"]))
 
-    def written(self) -> str:
-        return json.dumps({"after": self.after, "again": self.again})
+    def serialise(self) -> str:
+        return json.dumps({"after": self.after, "again": self.retry_run_ids})
 
 
 def failure_sensor(jobs: Sequence[str]) -> dg.SensorDefinition:
@@ -102,7 +102,7 @@ def failure_sensor(jobs: Sequence[str]) -> dg.SensorDefinition:
 
         topic = AlertTopic(services.open().settings.alert_topic)
         told, said = tick(context.instance, context.cursor, {*jobs, ASSET_JOB}, lambda run: _send(topic, run))
-        return dg.SensorResult(skip_reason=said, cursor=told.written())
+        return dg.SensorResult(skip_reason=said, cursor=told.serialise())
 
     return kfm_failed_runs
 
@@ -115,7 +115,7 @@ def tick(
     if before is None:
         return Told(_newest(instance)), "tells of the runs that fail from now on"
     newest, new = _failures(instance, before.after)
-    runs = [*before.again, *(run_id for run_id in new if run_id not in before.again)]
+    runs = [*before.retry_run_ids, *(run_id for run_id in new if run_id not in before.retry_run_ids)]
     sent, refused = _send_all(instance, runs, jobs, send)
     left = [run_id for run_id in runs if run_id not in sent and run_id not in refused] + list(refused)
     said = f"{sum(sent.values())} failed runs told"
@@ -198,4 +198,4 @@ def _keys(run: dg.DagsterRun) -> int | None:
 
 def _send(topic: "AlertTopic", failed: FailedRun) -> None:
     attributes = {"type": "run-failure", **({"dataset": failed.dataset} if failed.dataset else {})}
-    topic.tell(failed.subject, failed.as_document(), attributes)
+    topic.send_alert(failed.subject, failed.as_document(), attributes)

@@ -23,25 +23,25 @@ class Room:
 
     def __init__(self, datasets: Datasets, slots: int) -> None:
         self._datasets = datasets
-        self._taken: Counter[Limited] = Counter()
+        self._in_use: Counter[Limited] = Counter()
         self.slots = slots
 
     def fits(self, run: PlannedRun) -> bool:
         limits = _limits(self._datasets[run.dataset], run.names)
-        return self.slots > 0 and all(self._taken[what] < at_most for what, at_most in limits.items())
+        return self.slots > 0 and all(self._in_use[what] < at_most for what, at_most in limits.items())
 
-    def take(self, dataset: str, keys: Sequence[str]) -> None:
+    def reserve(self, dataset: str, keys: Sequence[str]) -> None:
         """One slot is for a run over these keys. Nothing else is known of a dataset that is declared no more."""
         self.slots -= 1
         if dataset in self._datasets:
-            self._taken.update(_limits(self._datasets[dataset], keys).keys())
+            self._in_use.update(_limits(self._datasets[dataset], keys).keys())
 
-    def notice(self, run: dg.DagsterRun) -> None:
+    def count_run(self, run: dg.DagsterRun) -> None:
         """A run under way, whoever asked for it, such as one of a backfill: it takes no slot of ours, but its pool and
         its tag count."""
         pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else None
-        self._taken.update({("pool", pool) for pool in pools or ()})
-        self._taken.update({(name, value) for name, value in run.tags.items() if name.startswith(AT_MOST_TAG)})
+        self._in_use.update({("pool", pool) for pool in pools or ()})
+        self._in_use.update({(name, value) for name, value in run.tags.items() if name.startswith(AT_MOST_TAG)})
 
 
 def open_pools(instance: dg.DagsterInstance, datasets: Datasets) -> None:

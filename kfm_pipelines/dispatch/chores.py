@@ -22,10 +22,10 @@ class Chores:
     always: tuple[Chore, ...]
     gauges: RecordGauges
 
-    def after_drain(self, services: Services, drained: Drained) -> list[str]:
+    def run_after_drain(self, services: Services, drained: Drained) -> list[str]:
         if drained.unreachable:
             return []
         return [problem for chore in self.with_queues for problem in chore(services)]
 
-    def every_time(self, services: Services) -> list[str]:
+    def run_always(self, services: Services) -> list[str]:
         return [problem for chore in self.always for problem in chore(services)]

@@ -34,7 +34,7 @@ def drain(once: bool, as_json: bool) -> None:
                 budget_seconds=FOLLOW_SECONDS if once else 0,
                 wait_seconds=0 if once else LONG_POLL_SECONDS,
             )
-            batch = drained.tally
+            batch = drained.counts
             total += batch
             if once and drained.problems:
                 raise ServiceUnavailable(drained.problems[0])
@@ -93,7 +93,7 @@ def _metrics_served(services: Services, once: bool) -> Iterator[None]:
         return
     from kfm_pipelines.telemetry.metrics.scrape import serve_metrics
 
-    with serve_metrics(services.settings.telemetry_folder, port, or_another=True) as url:
+    with serve_metrics(services.settings.telemetry_folder, port, or_any_free_port=True) as url:
         notes.print(f"metrics: {url}")
         yield
 
@@ -106,8 +106,8 @@ def _summary(counts: dict[str, int]) -> str:
     )
 
 
-def _tell(tally: Tally, as_json: bool) -> None:
-    counts = asdict(tally)
+def _tell(batch_counts: Tally, as_json: bool) -> None:
+    counts = asdict(batch_counts)
     if as_json:
         print_json(counts)
     else:

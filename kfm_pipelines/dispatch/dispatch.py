@@ -54,15 +54,15 @@ def dispatch(instance: dg.DagsterInstance, services: Services) -> Requests:
     requests = [_request(services, one.dataset, one.keys, one.run_key) for one in lost]
     room = Room(services.datasets, services.settings.runs_in_flight)
     for one in still_open:
-        room.take(one.dataset, one.keys)
+        room.reserve(one.dataset, one.keys)
     waiting = planned_runs(instance, services, limit=services.settings.batch_size * max(room.slots, 1))
     turns = Turns(recent_turns(services.database, TURNS_REMEMBERED))
     keys = 0
-    while run := turns.next_of(run for run in waiting if room.fits(run)):
+    while run := turns.choose_next(run for run in waiting if room.fits(run)):
         waiting.remove(run)
         if record_dispatch(services.database, run.run_key, run.dataset, run.names):
-            room.take(run.dataset, run.names)
-            turns.take(run)
+            room.reserve(run.dataset, run.names)
+            turns.record_run(run)
             requests.append(_request(services, run.dataset, run.names, run.run_key))
             keys += len(run.keys)
     held_back = sum(len(run.keys) for run in waiting)
@@ -90,14 +90,14 @@ def _without_killed(instance: dg.DagsterInstance, services: Services, still_open
     return [one for one in still_open if one not in lost]
 
 
-def _close(instance: dg.DagsterInstance, services: Services, one: Dispatch, run: dg.DagsterRun) -> None:
+def _close(instance: dg.DagsterInstance, services: Services, dispatched: Dispatch, run: dg.DagsterRun) -> None:
     if not run.is_success:
-        if one.dataset in services.datasets:
-            report_published(instance, services, services.datasets[one.dataset], run.run_id, one.keys)
-            tell_if_aborted(instance, services, services.datasets[one.dataset], run)
-        put_off(services, one.dataset, run.run_id, one.keys, one.age_seconds)
+        if dispatched.dataset in services.datasets:
+            report_published(instance, services, services.datasets[dispatched.dataset], run.run_id, dispatched.keys)
+            tell_if_aborted(instance, services, services.datasets[dispatched.dataset], run)
+        put_off(services, dispatched.dataset, run.run_id, dispatched.keys, dispatched.age_seconds)
     void_claims(services.database, run.run_id, again_in(services))
-    close_dispatch(services.database, one.run_key)
+    close_dispatch(services.database, dispatched.run_key)
 
 
 def put_off(services: Services, dataset: str, run_id: str, keys: Sequence[str], age_seconds: float) -> None:
@@ -156,8 +156,8 @@ def _request(services: Services, dataset_name: str, keys: Sequence[str], run_key
     return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})
 
 
-def _is_lost(instance: dg.DagsterInstance, one: Dispatch) -> bool:
-    return one.age_seconds > LOST_AFTER_SECONDS and _run_of(instance, one.run_key) is None
+def _is_lost(instance: dg.DagsterInstance, dispatched: Dispatch) -> bool:
+    return dispatched.age_seconds > LOST_AFTER_SECONDS and _run_of(instance, dispatched.run_key) is None
 
 
 def _run_of(instance: dg.DagsterInstance, run_key: str) -> dg.DagsterRun | None:

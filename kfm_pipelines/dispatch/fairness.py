@@ -16,26 +16,26 @@ class Turns:
     """The turns taken so far, the latest first. They come from the database, so that a new process, or a tick with
     one free slot, goes on where the last one stopped."""
 
-    def __init__(self, taken: Iterable[Turn]) -> None:
-        self._taken = deque(taken, maxlen=TURNS_REMEMBERED)
+    def __init__(self, history: Iterable[Turn]) -> None:
+        self._history = deque(history, maxlen=TURNS_REMEMBERED)
 
-    def next_of(self, runs: Iterable[PlannedRun]) -> PlannedRun | None:
+    def choose_next(self, runs: Iterable[PlannedRun]) -> PlannedRun | None:
         """The run whose turn it is; the runs of each dataset in the order they are given."""
         urgent: list[PlannedRun] = []
         others: list[PlannedRun] = []
         for run in runs:
             (urgent if run.urgent else others).append(run)
-        chosen = others if others and (not urgent or self._others_are_owed_one()) else urgent
-        return max(chosen, key=self._turns_since, default=None)
+        chosen = others if others and (not urgent or self._is_non_urgent_due()) else urgent
+        return max(chosen, key=self._dispatches_since, default=None)
 
-    def take(self, run: PlannedRun) -> None:
-        self._taken.appendleft(Turn(run.dataset, run.urgent))
+    def record_run(self, run: PlannedRun) -> None:
+        self._history.appendleft(Turn(run.dataset, run.urgent))
 
-    def _others_are_owed_one(self) -> bool:
-        latest: Sequence[Turn] = [*self._taken][: ONE_IN - 1]
+    def _is_non_urgent_due(self) -> bool:
+        latest: Sequence[Turn] = [*self._history][: ONE_IN - 1]
         return len(latest) == ONE_IN - 1 and all(turn.urgent for turn in latest)
 
-    def _turns_since(self, run: PlannedRun) -> int:
+    def _dispatches_since(self, run: PlannedRun) -> int:
         """How long ago its dataset had a turn of this kind; of equals the first given is the maximum."""
         mine = Turn(run.dataset, run.urgent)
-        return self._taken.index(mine) if mine in self._taken else TURNS_REMEMBERED
+        return self._history.index(mine) if mine in self._history else TURNS_REMEMBERED

@@ -41,7 +41,7 @@ def tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg
 
 def _tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg.SensorResult:
     try:
-        drained = "; ".join([_drained(services, chores), *chores.every_time(services)])
+        drained = "; ".join([_drained(services, chores), *chores.run_always(services)])
         keep_time(services.database, services.datasets)
         drained = "; ".join([drained, *time_told(services.database)])
         reap(instance, services)
@@ -55,10 +55,10 @@ def _tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> d
 
 def _drained(services: Services, chores: Chores) -> str:
     drained = drain_all(services, budget_seconds=DRAIN_SECONDS)
-    told = [f"this tick: {_told(drained.tally)}", *drained.problems]
+    told = [f"this tick: {_told(drained.counts)}", *drained.problems]
     if drained.unreachable:
         return "; ".join(told)
-    return "; ".join([*_depths(services), *told, *chores.after_drain(services, drained)])
+    return "; ".join([*_depths(services), *told, *chores.run_after_drain(services, drained)])
 
 
 def _depths(services: Services) -> list[str]:
@@ -72,16 +72,16 @@ def _depths(services: Services) -> list[str]:
     return [f"queue {name}: {depth.waiting} waiting, {depth.in_flight} in flight" for name, depth in shown.items()]
 
 
-def _told(tally: Tally) -> str:
-    if tally == Tally():
+def _told(counts: Tally) -> str:
+    if counts == Tally():
         return "no messages"
-    return f"{tally.recorded} new events, {tally.duplicates} duplicates, {tally.refused} refused"
+    return f"{counts.recorded} new events, {counts.duplicates} duplicates, {counts.refused} refused"
 
 
-def _skip_reason(drained: str, requests: Requests) -> str:
+def _skip_reason(drain_text: str, requests: Requests) -> str:
     for killed, keys in requests.stopped:
-        drained += f"; {keys} keys wait: {killed.dataset} is killed ({killed.reason})"
+        drain_text += f"; {keys} keys wait: {killed.dataset} is killed ({killed.reason})"
     runs = f"{requests.open_runs} runs open"
     if requests.held_back:
-        return f"{drained}; {requests.held_back} keys wait until one of the {runs} ends"
-    return f"{drained}; no {'other ' if requests.stopped else ''}key is due, {runs}"
+        return f"{drain_text}; {requests.held_back} keys wait until one of the {runs} ends"
+    return f"{drain_text}; no {'other ' if requests.stopped else ''}key is due, {runs}"

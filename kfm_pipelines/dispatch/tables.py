@@ -167,7 +167,7 @@ def close_dispatch(database: Database, run_key: str) -> None:
         connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
 
 
-def void_claims(database: Database, owner: str, again_in: AgainIn) -> int:
+def void_claims(database: Database, owner: str, retry_delay: AgainIn) -> int:
     """A run that is known to have ended holds nothing any more; what it held is due again when the policy says."""
     with database.transaction() as connection:
         connection.execute(LOCK_HELD, {"owner": owner})
@@ -181,11 +181,11 @@ def void_claims(database: Database, owner: str, again_in: AgainIn) -> int:
             FROM unnest(%(keys)s::text[], %(seconds)s::float[]) AS w (key, seconds)
             WHERE k.key = w.key
             """,
-            {"keys": [row["key"] for row in held], "seconds": [again_in(row["attempts"]) for row in held]},
+            {"keys": [row["key"] for row in held], "seconds": [retry_delay(row["attempts"]) for row in held]},
         ).rowcount
 
 
-def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], again_in: AgainIn) -> int:
+def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], retry_delay: AgainIn) -> int:
     """A run that failed without a word on these keys will not do better at once; count it as an attempt of theirs."""
     with database.transaction() as connection:
         connection.execute(LOCK_NAMED, {"keys": list(keys)})
@@ -202,7 +202,7 @@ def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], agai
             """,
             {
                 "keys": [row["key"] for row in known],
-                "seconds": [again_in(row["attempts"] + 1) for row in known],
+                "seconds": [retry_delay(row["attempts"] + 1) for row in known],
                 "run_id": run_id,
             },
         ).rowcount

@@ -35,7 +35,7 @@ class Worked:
     """What a worker did. A key that came several times counts with its last outcome."""
 
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
-    waiting: set[str] = field(default_factory=set)  # keys whose release somebody has to see first
+    awaiting_review: set[str] = field(default_factory=set)  # keys whose release somebody has to see first
     runs: int = 0
     problems: tuple[str, ...] = ()  # of the last look into the queues, and with what was left unfinished
 
@@ -46,7 +46,7 @@ class Worked:
             "published": found[Outcome.APPLIED],
             "skipped": found[Outcome.SKIPPED],
             "failed": found[Outcome.FAILED],
-            **({"awaiting_review": len(self.waiting)} if self.waiting else {}),
+            **({"awaiting_review": len(self.awaiting_review)} if self.awaiting_review else {}),
         }
 
 
@@ -64,11 +64,11 @@ def work(
     with opened_instance() as instance:
         while True:
             drained = drain_all(services, budget_seconds=LONGEST_DRAIN_SECONDS)
-            chores.after_drain(services, drained)
+            chores.run_after_drain(services, drained)
             keep_time(services.database, services.datasets)
             settle(instance, services)
             reap(instance, services)
-            problems = (*drained.problems, *chores.every_time(services))
+            problems = (*drained.problems, *chores.run_always(services))
             if problems and problems != worked.problems:
                 on_progress(replace(worked, problems=problems))
             worked.problems = problems
@@ -76,7 +76,7 @@ def work(
             for run in _next_runs(instance, services, turns):
                 _execute(definitions, instance, services, run, worked)
                 on_progress(worked)
-            if worked.runs > before or drained.tally.received:
+            if worked.runs > before or drained.counts.received:
                 if not once:
                     chores.gauges(services)
                 continue
@@ -97,7 +97,7 @@ def _nap(services: Services, once: bool) -> float | None:
     return min(max(wait, SHORTEST_NAP_SECONDS) if wait is not None else LONGEST_NAP_SECONDS, LONGEST_NAP_SECONDS)
 
 
-def _next_runs(instance: dg.DagsterInstance, services: Services, turns: Turns) -> Iterator[PlannedRun]:
+def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: Turns) -> Iterator[PlannedRun]:
     """Some of the runs that are due, in the order of their turn; what comes meanwhile gets its own turn after these.
 
     Keys a run was asked for as well: nobody may be there to start it, and a claim keeps two from doing the same."""
@@ -105,11 +105,11 @@ def _next_runs(instance: dg.DagsterInstance, services: Services, turns: Turns) -
     waiting = planned_runs(instance, services, limit=limit, also_dispatched=True)
     for _ in range(RUNS_BETWEEN_DRAINS):
         room = _room(instance, services)
-        run = turns.next_of(run for run in waiting if room.fits(run))
+        run = scheduler.choose_next(run for run in waiting if room.fits(run))
         if run is None:
             return
         waiting.remove(run)
-        turns.take(run)
+        scheduler.record_run(run)
         yield run
 
 
@@ -117,12 +117,12 @@ def _room(instance: dg.DagsterInstance, services: Services) -> Room:
     """One slot: no queue stands before this process, so it looks itself what is under way elsewhere."""
     room = Room(services.datasets, slots=1)
     for run in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
-        room.notice(run)
+        room.count_run(run)
     return room
 
 
 def _execute(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, worked: Worked
+    definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, summary: Worked
 ) -> None:
     dataset: Dataset = services.datasets[run.dataset]
     job = definitions.resolve_job_def(group_of(dataset))
@@ -135,8 +135,8 @@ def _execute(
     if not result.success:
         put_off(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
     entries = last_entries_of_run(services.database, result.run_id, run.names)
-    worked.runs += 1
-    worked.waiting = {waiting.key for waiting in waiting_reviews(services.database)} & (worked.waiting | set(run.names))
+    summary.runs += 1
+    summary.awaiting_review = {waiting.key for waiting in waiting_reviews(services.database)} & (summary.awaiting_review | set(run.names))
     for key, entry in entries.items():
         if entry.outcome is not None and "again_in_seconds" not in entry.detail:
-            worked.outcomes[key] = entry.outcome
+            summary.outcomes[key] = entry.outcome

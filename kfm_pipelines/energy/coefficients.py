@@ -12,13 +12,13 @@ log = logging.getLogger(__name__)
 
 
 def coefficients_of(services: Services) -> Coefficients:
-    return services.once("coefficients", lambda: load_coefficients(services.settings.resources))
+    return services.load_once("coefficients", lambda: load_coefficients(services.settings.resources))
 
 
 def coefficients_digest(services: Services) -> str:
     """Returns the digest under which the coefficients are kept; ledger entries refer to it."""
     document = coefficients_of(services).model_dump(mode="json")
-    return services.once("coefficients digest", lambda: freeze(services.database, "energy-coefficients", document))
+    return services.load_once("coefficients digest", lambda: freeze(services.database, "energy-coefficients", document))
 
 
 def energy_of(services: Services, usage: Usage) -> Energy:

@@ -30,25 +30,25 @@ class Readings(Protocol):
 class MachineCounter:
     """Adds up what the counters tell. Once one of them was lost, what came meanwhile is, so that it tells no more."""
 
-    def __init__(self, readings: Readings) -> None:
-        self._readings = readings
+    def __init__(self, read: Readings) -> None:
+        self._read = read
         self._lock = Lock()
-        self._names = frozenset(readings())
+        self._names = frozenset(read())
         self._total = 0.0
-        self._moved = dict.fromkeys(self._names, time.monotonic())
+        self._last_advanced = dict.fromkeys(self._names, time.monotonic())
         self._lost = not self._names
 
     def watt_seconds(self) -> float | None:
         """Since it was made; None when that is not known."""
         with self._lock:
             if not self._lost:
-                self._add(self._readings(), time.monotonic())
+                self._add(self._read(), time.monotonic())
             return None if self._lost else self._total
 
     def _add(self, readings: Mapping[str, float], now: float) -> None:
         self._total += WATT_SECONDS_PER_KWH * sum(readings.values())
-        self._moved.update((name, now) for name, kwh in readings.items() if kwh > 0)
-        stuck = any(now - moved > STUCK_SECONDS for moved in self._moved.values())
+        self._last_advanced.update((name, now) for name, kwh in readings.items() if kwh > 0)
+        stuck = any(now - moved > STUCK_SECONDS for moved in self._last_advanced.values())
         self._lost = stuck or readings.keys() != self._names or min(readings.values()) < 0
         if self._lost:
             log.warning("the machine's energy counters cannot be read any more; energy is estimated from now on")

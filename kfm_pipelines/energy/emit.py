@@ -45,10 +45,10 @@ def _tell(services: Services, stage: str, method: str, entries: Sequence[EnergyE
         "energy_kwh": None if watt_seconds is None else watt_seconds / 3_600_000,
     }
     usage = reduce(add, (entry.usage for entry in entries))
-    telemetry.records.tell("energy-v2", {**common, **_used(usage), "energy_ws": watt_seconds, "cost_usd": dollars,
+    telemetry.records.write("energy-v2", {**common, **_used(usage), "energy_ws": watt_seconds, "cost_usd": dollars,
                                          "coefficients": coefficients_digest(services)})  # fmt: skip
     grid = coefficients_of(services).grid
-    telemetry.records.tell(
+    telemetry.records.write(
         "carbon-v2",
         {
             **common,
@@ -86,16 +86,16 @@ class Work:
 
 
 def enter_used(
-    services: Services, run_id: str, used: Mapping[Work, Usage], *, dataset: str | None, replay: str | None = None
+    services: Services, run_id: str, usages: Mapping[Work, Usage], *, dataset: str | None, replay: str | None = None
 ) -> list[EnergyEntry]:
     """Enter what was used; the entries, for whoever tells of them. The work is done, so one that cannot be entered is
     told of and stops nothing."""
-    if not used:
+    if not usages:
         return []
     with excused(services.telemetry, "what work cost", "energy"):
         entries = [
             EnergyEntry(run_id, work.stage, usage, energy_of(services, usage), dataset, work.key, work.epoch, replay)
-            for work, usage in used.items()
+            for work, usage in usages.items()
         ]
         enter(services.database, entries, coefficients_digest(services))
         return entries

@@ -115,8 +115,8 @@ class MonthSpent:
     month: date
     runs: int
     keys: int
-    for_nothing: float | None
-    spent: Spent
+    wasted_share: float | None
+    total: Spent
 
 
 # A sum that leaves out what is unknown would pass for the whole.
@@ -149,14 +149,14 @@ CHOSEN = """
 """
 
 
-def energy_in_all(spent: Sequence[Spent]) -> Energy:
+def energy_in_all(totals: Sequence[Spent]) -> Energy:
     """Of all of it, where one method covers it all; different methods are not added up, and then it is unknown."""
-    return spent[0].energy if len(spent) == 1 else UNKNOWN
+    return totals[0].energy if len(totals) == 1 else UNKNOWN
 
 
-def cpu_seconds_in_all(spent: Sequence[Spent]) -> float | None:
+def cpu_seconds_in_all(totals: Sequence[Spent]) -> float | None:
     """Processor time is the same thing whatever the energy was found by; None when any of it is unknown."""
-    parts = [one.usage.cpu_seconds for one in spent]
+    parts = [one.usage.cpu_seconds for one in totals]
     return sum(part for part in parts if part is not None) if parts and None not in parts else None
 
 
@@ -193,10 +193,10 @@ def spent_by_key_of_run(database: Database, run_id: str) -> dict[str, tuple[Spen
     return _spent_by_key(database, "run_id", run_id)
 
 
-def _spent_by_key(database: Database, of: Literal["replay", "run_id"], value: str) -> dict[str, tuple[Spent, ...]]:
+def _spent_by_key(database: Database, column: Literal["replay", "run_id"], value: str) -> dict[str, tuple[Spent, ...]]:
     rows = database.fetch(
         f"""
-        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE {of} = %(value)s AND key IS NOT NULL
+        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE {column} = %(value)s AND key IS NOT NULL
         GROUP BY key, method ORDER BY key, method
         """,  # noqa: S608 - constants
         {"value": value},

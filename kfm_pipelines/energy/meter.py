@@ -70,35 +70,35 @@ class Meter:
     One of a process of its own: it says nothing true in a fork of the process that made it."""
 
     def __init__(self) -> None:
-        self._begun = self._looked = time.monotonic()
-        self._first = _counters(0.0)
+        self._started = self._sampled = time.monotonic()
+        self._baseline = _counters(0.0)
         self._memory = _memory_bytes()
         self._gigabyte_seconds: float | None = None if self._memory is None else 0.0
 
     @classmethod
-    def of_process(cls) -> "Meter":
+    def since_process_start(cls) -> "Meter":
         """One that has measured since this process began: its start is a cost of whatever it was started for."""
         meter = cls()
         age = _age_seconds()
-        meter._begun -= age
-        meter._first = Usage(0.0, 0.0, 0.0, 0, 0, meter._first.watt_seconds, 0)
+        meter._started -= age
+        meter._baseline = Usage(0.0, 0.0, 0.0, 0, 0, meter._baseline.watt_seconds, 0)
         if meter._memory is not None:
             meter._gigabyte_seconds = meter._memory / 2 * age / GIGABYTE  # it has grown from nothing
         return meter
 
     def read(self) -> Usage:
         now = time.monotonic()
-        self._hold_memory(now)
-        return _counters(now - self._begun, self._gigabyte_seconds) - self._first
+        self._add_memory_seconds(now)
+        return _counters(now - self._started, self._gigabyte_seconds) - self._baseline
 
-    def _hold_memory(self, now: float) -> None:
+    def _add_memory_seconds(self, now: float) -> None:
         """As if it had grown evenly since somebody looked last. A look that fails leaves it unknown for good."""
         before, self._memory = self._memory, _memory_bytes()
         if self._gigabyte_seconds is None or before is None or self._memory is None:
             self._gigabyte_seconds = None
         else:
-            self._gigabyte_seconds += (before + self._memory) / 2 * (now - self._looked) / GIGABYTE
-        self._looked = now
+            self._gigabyte_seconds += (before + self._memory) / 2 * (now - self._sampled) / GIGABYTE
+        self._sampled = now
 
 
 @dataclass
@@ -106,14 +106,14 @@ class RunUsage:
     """What a run uses in this process, and how much of it is its keys'."""
 
     meter: Meter
-    of_keys: Usage | None = None
+    key_usage: Usage | None = None
 
     def add(self, usage: Usage) -> None:
-        self.of_keys = usage if self.of_keys is None else self.of_keys + usage
+        self.key_usage = usage if self.key_usage is None else self.key_usage + usage
 
-    def beside_keys(self) -> Usage:
+    def overhead(self) -> Usage:
         used = self.meter.read()
-        return used if self.of_keys is None else used - self.of_keys
+        return used if self.key_usage is None else used - self.key_usage
 
 
 def _age_seconds() -> float:

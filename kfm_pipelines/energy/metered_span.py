@@ -19,10 +19,10 @@ ABOUT = ("kfm.pipeline", "kfm.key", "kfm.stage", "kfm.version", INPUTS)
 
 
 @contextmanager
-def part(services: Services, name: str, more: Mapping[str, Value] | None = None) -> Iterator[None]:
+def part(services: Services, name: str, attributes: Mapping[str, Value] | None = None) -> Iterator[None]:
     """A part of the work at hand: it says of what it is as the whole does, and what it cost by itself."""
     meter = Meter()
-    about = {**said_by_open_span(ABOUT), OUTPUTS: [], **(more or {})}
+    about = {**said_by_open_span(ABOUT), OUTPUTS: [], **(attributes or {})}
     with services.telemetry.spans.span(name, about) as span:
         try:
             yield

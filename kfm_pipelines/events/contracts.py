@@ -42,11 +42,11 @@ _FORMATS: Mapping[str, Callable[[str], object]] = {"date-time": read_timestamp, 
 _VERSION = re.compile(r"(?P<major>[0-9]{1,9})(?:\.[0-9]{1,9})*")
 
 
-def check_major(field: str, version: object, *, reads: int) -> None:
+def check_major(field: str, version: object, *, supported: int) -> None:
     """Refuse another major version by name, before its changed fields are mistaken for broken ones."""
     found = _VERSION.fullmatch(version) if isinstance(version, str) else None
-    if found and int(found["major"]) != reads:
-        raise ContractBroken(f"{field} {quoted(version)} is another major version; this pipeline reads {reads}.x")
+    if found and int(found["major"]) != supported:
+        raise ContractBroken(f"{field} {quoted(version)} is another major version; this pipeline reads {supported}.x")
 
 
 def check_count(records: object) -> None:

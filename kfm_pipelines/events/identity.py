@@ -77,7 +77,7 @@ def _digest(named_fields: list[Any]) -> str:
     return hashlib.sha256(canonical(named_fields)).hexdigest()
 
 
-def _continued(begun: "hashlib._Hash", ending: bytes) -> str:
-    whole = begun.copy()
+def _continued(digest: "hashlib._Hash", ending: bytes) -> str:
+    whole = digest.copy()
     whole.update(ending)
     return whole.hexdigest()

@@ -32,7 +32,7 @@ class PublishedSubject:
     documents: Mapping[str, tuple[int, str] | None]  # size and digest by the name of the asset in the Item
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def parsed_item(self) -> Mapping[str, Any]:
         """What the Item says; nothing when it cannot be read."""
         return read_item(self.item)
 
@@ -41,7 +41,7 @@ class PublishedSubject:
         return _digest(self.content)
 
     @property
-    def is_as_recorded(self) -> bool:
+    def matches_record(self) -> bool:
         """Whether Item and bytes are the ones that the gates judged."""
         return self.content_hash == self.recorded.content_hash and _digest(self.item) == self.recorded.item_hash
 
@@ -71,7 +71,7 @@ def _digests(subject: PublishedSubject) -> Iterator[Finding]:
 def _item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
     if subject.item is None:
         return
-    item = subject.described
+    item = subject.parsed_item
     if subject.content is not None:
         yield from _asset_agrees(item, "data", len(subject.content), str(subject.content_hash))
     for name, found in subject.documents.items():

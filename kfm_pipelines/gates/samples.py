@@ -19,7 +19,7 @@ def sample_of(subject: TableSubject, wrong: "pa.ChunkedArray | pa.Array", *colum
     """What the first rows with a true value in `wrong` have in the primary key and in these columns."""
     import pyarrow.compute as pc
 
-    if not subject.may_show:
+    if not subject.may_sample:
         return ""
     places = pc.indices_nonzero(pc.fill_null(wrong, False))[:ROWS_SHOWN]
     hidden = set(subject.published.place_columns)

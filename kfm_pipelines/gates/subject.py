@@ -25,7 +25,7 @@ class Precedents:
 
     previous_rows: int | None = None  # of the revision published now
     neighbour_rows: tuple[int, ...] = ()  # of the windows around this one
-    same_objects_gave: str | None = None  # content hash of what the very same objects gave under the same policy
+    same_inputs_hash: str | None = None  # content hash of what the very same objects gave under the same policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class TableSubject:
     data: bytes  # the Parquet file the table was read from
     content_hash: str
     window: tuple[datetime, datetime]  # half-open: a reading at its end belongs to the next one
-    may_show: bool = False  # whether a sample may hold values: nothing is masked, and nothing has to be
-    precedents: Precedents = Precedents()
+    may_sample: bool = False  # whether a sample may hold values: nothing is masked, and nothing has to be
+    baselines: Precedents = Precedents()
     approved: ApprovedSchema | None = None  # None: nobody asks
 
 

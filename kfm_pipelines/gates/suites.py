@@ -10,4 +10,4 @@ def suite_of(services: Services, name: str, table: Table) -> Suite:
     of the file."""
     resources = services.settings.resources
     version = (suite_digest(resources, name), *(column.name for column in table.columns))
-    return services.once(("suite", name, *version), lambda: load_suite(resources, name, table))
+    return services.load_once(("suite", name, *version), lambda: load_suite(resources, name, table))

@@ -7,7 +7,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stores.layout import archived_event
 
 
-def archive_events(services: Services, key: str, *, again: bool = False) -> int:
+def archive_events(services: Services, key: str, *, recheck_store: bool = False) -> int:
     """Write the messages of the key's events that are not in the archive yet; once per identity. With `again` those
     that are not in the store, whatever the log says: it may be another store, or have lost them."""
     rows = services.database.fetch(
@@ -16,7 +16,7 @@ def archive_events(services: Services, key: str, *, again: bool = False) -> int:
         WHERE key IN (%(key)s, (SELECT inputs_from FROM kfm.keys WHERE key = %(key)s))
           AND (archived_at IS NULL OR %(again)s) ORDER BY identity
         """,
-        {"key": key, "again": again},
+        {"key": key, "again": recheck_store},
     )
     for row in rows:
         path = archived_event(row["identity"])

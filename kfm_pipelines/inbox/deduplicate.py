@@ -35,14 +35,14 @@ class News:
     somebody tells of those that were only found in a bucket."""
 
     new: list[Told]
-    later: list[Told]
-    earlier: list[Told]
-    found: list[Told]
+    reordered: list[Told]
+    made_earlier: list[Told]
+    from_listing: list[Told]
     collisions: int  # known events that a FIFO producer tells with other content under the same dedupe key
 
     @property
     def keys(self) -> list[str]:
-        return [told.event.key for told in (*self.new, *self.later, *self.earlier, *self.found)]
+        return [told.event.key for told in (*self.new, *self.reordered, *self.made_earlier, *self.from_listing)]
 
 
 def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
@@ -55,36 +55,36 @@ def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
     return [told[identity] for identity in sorted(told)]
 
 
-def what_is_new(connection: Connection, told: Sequence[Told]) -> News:
+def what_is_new(connection: Connection, events: Sequence[Told]) -> News:
     rows = connection.execute(
         """
         SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS found, shape, asset_uri, etag, size
         FROM kfm.inbox WHERE identity = ANY(%(identities)s)
         """,
-        {"identities": [one.event.identity for one in told], "listing": LISTING},
+        {"identities": [one.event.identity for one in events], "listing": LISTING},
     )
     known = {row["identity"]: row for row in rows}
-    again = [(one, known[one.event.identity]) for one in told if one.event.identity in known]
+    again = [(one, known[one.event.identity]) for one in events if one.event.identity in known]
     return News(
-        new=[one for one in told if one.event.identity not in known],
-        later=[
+        new=[one for one in events if one.event.identity not in known],
+        reordered=[
             one
             for one, row in again
             if _padded(one.event.sequencer) > _padded(row["sequencer"]) or one.event.event_time > row["event_time"]
         ],
-        earlier=[one for one, row in again if row["made_at"] is not None and one.made_at < row["made_at"]],
-        found=[one for one, row in again if row["found"]],
+        made_earlier=[one for one, row in again if row["made_at"] is not None and one.made_at < row["made_at"]],
+        from_listing=[one for one, row in again if row["found"]],
         collisions=sum(_collides(_said(one.event), tuple(row[name] for name in SAID)) for one, row in again),
     )
 
 
-def collisions_among(deliveries: "Sequence[Delivery]", told: Sequence[Told]) -> int:
+def collisions_among(deliveries: "Sequence[Delivery]", events: Sequence[Told]) -> int:
     """The same among messages that came together."""
-    first = {one.event.identity: _said(one.event) for one in told}
+    first = {one.event.identity: _said(one.event) for one in events}
     return sum(_collides(_said(event), first[event.identity]) for delivery in deliveries for event in delivery.events)
 
 
-def take_over(connection: Connection, queue: str, found: Sequence[Told]) -> list[Told]:
+def take_over(connection: Connection, queue: str, events: Sequence[Told]) -> list[Told]:
     """Events that were only found in a bucket, and so were due for nobody, are the queue's from now on, as if they had
     come now; those of them that no run has begun with."""
     rows = connection.execute(
@@ -97,15 +97,15 @@ def take_over(connection: Connection, queue: str, found: Sequence[Told]) -> list
         RETURNING i.identity, state
         """,
         {
-            "identities": [one.event.identity for one in found],
-            "traces": [one.event.trace for one in found],
-            "sent": [one.event.sent_at for one in found],
+            "identities": [one.event.identity for one in events],
+            "traces": [one.event.trace for one in events],
+            "sent": [one.event.sent_at for one in events],
             "queue": queue,
             "listing": LISTING,
         },
     ).fetchall()
     taken = {row["identity"] for row in rows if row["state"] == "received"}
-    return [one for one in found if one.event.identity in taken]
+    return [one for one in events if one.event.identity in taken]
 
 
 def insert(connection: Connection, queue: str, new: Sequence[Told]) -> list[Told]:
@@ -141,12 +141,12 @@ def insert(connection: Connection, queue: str, new: Sequence[Told]) -> list[Told
     return [told for told in new if told.event.identity in fresh]
 
 
-def move(connection: Connection, again: Sequence[Told]) -> set[str]:
+def move(connection: Connection, events: Sequence[Told]) -> set[str]:
     """Move known events to their later place and their earlier making; identities of those that are not the only event
     about their object. Alone in its object an event changes nothing by moving."""
-    if not again:
+    if not events:
         return set()
-    once = {told.event.identity: told for told in again}
+    once = {told.event.identity: told for told in events}
     rows = connection.execute(
         """
         UPDATE kfm.inbox i SET event_time = greatest(i.event_time, told.event_time),
@@ -183,9 +183,9 @@ def _said(event: IngestEvent) -> tuple[object, ...]:
     return tuple(getattr(event, name) for name in SAID)
 
 
-def _collides(said: tuple[object, ...], first: tuple[object, ...]) -> bool:
+def _collides(content: tuple[object, ...], first: tuple[object, ...]) -> bool:
     """Whether a FIFO producer has used a dedupe key twice: what came first counts, what comes now is dropped."""
-    return said[0] == first[0] == FIFO_ENVELOPE and said != first
+    return content[0] == first[0] == FIFO_ENVELOPE and content != first
 
 
 def _padded(sequencer: str | None) -> str:

@@ -27,7 +27,7 @@ CHARACTERS_PER_COMMIT = 4 * 1024 * 1024
 class Drained:
     """What came from all queues, and which of them could not be asked."""
 
-    tally: Tally
+    counts: Tally
     problems: tuple[str, ...]
     unreachable: bool = False
 
@@ -61,12 +61,12 @@ def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_secon
         arrivals = Arrivals(services, queue.name)
         read = arrivals.read(messages, partial(read_message, datasets=datasets))
         recorded = record_safely(database, queue.name, messages, read, datasets)
-        total += recorded.tally
+        total += recorded.counts
         try:
             queue.delete(messages)
             keep_time(database, datasets)
         finally:
-            arrivals.tell(recorded)
+            arrivals.emit(recorded)
         if time.monotonic() >= deadline:
             return total
 
@@ -84,7 +84,7 @@ def record_safely(
         why = MessageRefused(f"the message could not be recorded: {error}")
         refusal = refused(messages[0], why)
         recorded = record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)
-        return replace(recorded, unrecorded=frozenset(event.identity for event in deliveries[0].events))
+        return replace(recorded, unrecorded_identities=frozenset(event.identity for event in deliveries[0].events))
 
 
 def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Message]:

@@ -34,17 +34,17 @@ class Tally:
 class Recorded:
     """What came of a batch of messages: counted, and which events were new."""
 
-    tally: Tally = field(default_factory=Tally)
-    fresh: frozenset[str] = frozenset()
+    counts: Tally = field(default_factory=Tally)
+    new_identities: frozenset[str] = frozenset()
     collisions: int = 0
-    unrecorded: frozenset[str] = frozenset()  # events that the database would not take
+    unrecorded_identities: frozenset[str] = frozenset()  # events that the database would not take
 
     def __add__(self, other: "Recorded") -> "Recorded":
         return Recorded(
-            self.tally + other.tally,
-            self.fresh | other.fresh,
+            self.counts + other.counts,
+            self.new_identities | other.new_identities,
             self.collisions + other.collisions,
-            self.unrecorded | other.unrecorded,
+            self.unrecorded_identities | other.unrecorded_identities,
         )
 
 
@@ -69,11 +69,11 @@ def record(
         connection.execute(LOCK_TAKING, {"keys": news.keys})
         fresh = deduplicate.insert(connection, queue, news.new)
         raced = [one for one in news.new if one not in fresh]  # another was quicker, perhaps with another place
-        among_others = deduplicate.move(connection, [*news.later, *news.earlier, *raced])
-        moved = [one for one in (*news.later, *raced) if one.event.identity in among_others]
-        taken = deduplicate.take_over(connection, queue, news.found)
+        among_others = deduplicate.move(connection, [*news.reordered, *news.made_earlier, *raced])
+        moved = [one for one in (*news.reordered, *raced) if one.event.identity in among_others]
+        taken = deduplicate.take_over(connection, queue, news.from_listing)
         said = [event for delivery in counted for event in delivery.events]
-        follow(connection, datasets, said, fresh, [*news.earlier, *raced], now)
+        follow(connection, datasets, said, fresh, [*news.made_earlier, *raced], now)
         wanted = [one.event for one in (*fresh, *taken)]
         due.make_due(connection, datasets, wanted, [one.event for one in moved], now)
         dead_letters.record_messages(connection, queue, refusals)
@@ -115,24 +115,24 @@ def _ensure_keys(connection: Connection, events: Sequence[IngestEvent]) -> None:
 def follow(
     connection: Connection,
     datasets: Datasets,
-    told: Sequence[IngestEvent],
+    events: Sequence[IngestEvent],
     fresh: Sequence[Told],
-    again: Sequence[Told],
+    repeated: Sequence[Told],
     now: datetime | None,
 ) -> None:
     """Let streams advance by everything that was told, then judge by that what is new, or was made earlier than was
     known. From here on no key may be locked."""
     new = {one.event.identity for one in fresh}
-    judged = [*new, *(one.event.identity for one in again)]
-    if not judged and not streams.brings_progress(connection, datasets, told):
+    judged = [*new, *(one.event.identity for one in repeated)]
+    if not judged and not streams.brings_progress(connection, datasets, events):
         return
-    streams.hold_streams(connection, (event.dataset for event in told))
-    streams.advance(connection, datasets, told, judged, now)
+    streams.hold_streams(connection, (event.dataset for event in events))
+    streams.advance(connection, datasets, events, judged, now)
     changed = [one for one in late.judge(connection, datasets, judged) if one.identity not in new]
     due.make_keys_due(connection, [one.key for one in changed if not one.unasked])
 
 
-def _count(connection: Connection, queue: str, tally: Tally) -> None:
+def _count(connection: Connection, queue: str, counts: Tally) -> None:
     connection.execute(
         """
         INSERT INTO kfm.queue_totals AS q (queue, received, recorded, duplicates, refused, violations)
@@ -142,5 +142,5 @@ def _count(connection: Connection, queue: str, tally: Tally) -> None:
             duplicates = q.duplicates + excluded.duplicates, refused = q.refused + excluded.refused,
             violations = q.violations + excluded.violations
         """,
-        {"queue": queue, **asdict(tally)},
+        {"queue": queue, **asdict(counts)},
     )

@@ -19,21 +19,21 @@ from kfm_pipelines.watermarks.due import make_due
 REASON = "registered for a replay"
 
 
-def register(database: Database, datasets: Datasets, told: Sequence[tuple[IngestEvent, str]], actor: str) -> int:
+def register(database: Database, datasets: Datasets, events: Sequence[tuple[IngestEvent, str]], actor: str) -> int:
     """Record the events, whose keys are there, each with what was read of it; how many were new. Streams advance by
     them as by any other, and a known one may be found to be made earlier. What is new is released, also if it turns out
     late only one day: whoever registers it wants it counted."""
     with database.transaction() as connection:
-        once = deduplicate.told_once([Delivery(body, (event,)) for event, body in told])
+        once = deduplicate.told_once([Delivery(body, (event,)) for event, body in events])
         news = deduplicate.what_is_new(connection, once)
         connection.execute(LOCK_TAKING, {"keys": news.keys})
         fresh = deduplicate.insert(connection, inbox.LISTING, news.new)
         raced = [one for one in news.new if one not in fresh]  # a notification was quicker
-        again = [*news.later, *news.earlier, *raced]
+        again = [*news.reordered, *news.made_earlier, *raced]
         among_others = deduplicate.move(connection, again)
         _release(connection, datasets, [one.event for one in fresh], actor)
-        follow(connection, datasets, [one.event for one in once], fresh, [*news.earlier, *raced], None)
-        moved = [one.event for one in (*news.later, *raced) if one.event.identity in among_others]
+        follow(connection, datasets, [one.event for one in once], fresh, [*news.made_earlier, *raced], None)
+        moved = [one.event for one in (*news.reordered, *raced) if one.event.identity in among_others]
         make_due(connection, datasets, [], moved, None)
     return len(fresh)
 

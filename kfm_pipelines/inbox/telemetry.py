@@ -39,7 +39,7 @@ class _Arrival:
 
     message: Message
     delivery: Delivery
-    received: tuple[tuple[str, TraceContext], ...]
+    traces: tuple[tuple[str, TraceContext], ...]
     traced: bool
 
 
@@ -50,9 +50,9 @@ class Arrivals:
     services: Services
     queue: str
     _meter: Meter = field(default_factory=Meter)
-    _arrived: list[_Arrival] = field(default_factory=list)
+    _messages: list[_Arrival] = field(default_factory=list)
     _read_at: datetime | None = None
-    _events: int = 0
+    _event_count: int = 0
 
     def read(self, messages: Sequence[Message], reader: Callable[[Message], Delivery]) -> list[Delivery]:
         """What each message says, every event with the span that received it."""
@@ -62,28 +62,28 @@ class Arrivals:
             delivery = reader(message)
             arrival = _Arrival(message, delivery, (), traced=False)
             with excused(self.services.telemetry, "where a message comes from", "span"):
-                arrival = self._arrival(message, delivery, begun, traced=left > 0)
-            left -= len(arrival.received)
-            self._events += len(arrival.received)
-            self._arrived.append(arrival)
+                arrival = self._trace_message(message, delivery, begun, traced=left > 0)
+            left -= len(arrival.traces)
+            self._event_count += len(arrival.traces)
+            self._messages.append(arrival)
         self._read_at = _now()
-        return [one.delivery for one in self._arrived]
+        return [one.delivery for one in self._messages]
 
-    def tell(self, recorded: Recorded) -> None:
+    def emit(self, recorded: Recorded) -> None:
         """To be called when they are recorded."""
         with excused(self.services.telemetry, "what came of messages"):
-            self._tell(recorded)
+            self._emit(recorded)
 
-    def _tell(self, recorded: Recorded) -> None:
+    def _emit(self, recorded: Recorded) -> None:
         now = _now()
-        energy = self._spent()
-        self._count(recorded)
-        new = set(recorded.fresh)
-        for one in self._arrived:
-            self._tell_one(one, new, recorded.unrecorded, now, energy)
-        self._tell_all(recorded, now)
+        energy = self._emit_energy()
+        self._emit_counters(recorded)
+        new = set(recorded.new_identities)
+        for one in self._messages:
+            self._emit_message(one, new, recorded.unrecorded_identities, now, energy)
+        self._emit_totals(recorded, now)
 
-    def _arrival(self, message: Message, delivery: Delivery, begun: datetime, *, traced: bool) -> _Arrival:
+    def _trace_message(self, message: Message, delivery: Delivery, started_at: datetime, *, traced: bool) -> _Arrival:
         sender = sender_of(message)
         known = [event.identity for event in delivery.events]
         if delivery.refusal:
@@ -91,7 +91,7 @@ class Arrivals:
         received = tuple(
             (
                 identity,
-                self._received(message, identity, delivery, sender, begun) if traced else _origin(sender, identity),
+                self._emit_receive_spans(message, identity, delivery, sender, started_at) if traced else _origin(sender, identity),
             )
             for identity in known
         )
@@ -101,8 +101,8 @@ class Arrivals:
         )
         return _Arrival(message, replace(delivery, events=events), received, traced)
 
-    def _received(
-        self, message: Message, identity: str, delivery: Delivery, sender: Sender, begun: datetime
+    def _emit_receive_spans(
+        self, message: Message, identity: str, delivery: Delivery, sender: Sender, started_at: datetime
     ) -> TraceContext:
         """Tell of its way here: by the clocks of SNS, of SQS and of this machine, which may disagree a little."""
         spans = self.services.telemetry.spans
@@ -112,24 +112,24 @@ class Arrivals:
             "messaging.message.id": message.message_id,
             "kfm.event_id": identity,
         }
-        sent = message.sent_at or message.received_at or begun
-        got = message.received_at or begun
+        sent = message.sent_at or message.received_at or started_at
+        got = message.received_at or started_at
         announced, origin = sender.announced_at or sent, _origin(sender, identity)
-        delivered = spans.past("sns_to_sqs_delivery", announced, sent, attributes, under=origin, kind="consumer")
-        received = spans.past("sqs_receive", sent, got, attributes, under=delivered, kind="consumer")
+        delivered = spans.emit_past_span("sns_to_sqs_delivery", announced, sent, attributes, parent=origin, kind="consumer")
+        received = spans.emit_past_span("sqs_receive", sent, got, attributes, parent=delivered, kind="consumer")
         refusal = delivery.refusal if delivery.refusal and delivery.refusal.identity == identity else None
         failed = type(refusal.error).__name__ if refusal else None
-        spans.past("contract_validation", begun, _now(), attributes, under=received, failed=failed)
+        spans.emit_past_span("contract_validation", started_at, _now(), attributes, parent=received, failed=failed)
         return received
 
-    def _spent(self) -> Energy:
+    def _emit_energy(self) -> Energy:
         """What taking them in has cost, which is nobody's run."""
         usage = self._meter.read()
         tell_costs(self.services, enter_used(self.services, INTAKE, {Work("ingest"): usage}, dataset=None))
         return energy_of(self.services, usage)
 
-    def _count(self, recorded: Recorded) -> None:
-        metrics, tally = self.services.telemetry.metrics, recorded.tally
+    def _emit_counters(self, recorded: Recorded) -> None:
+        metrics, tally = self.services.telemetry.metrics, recorded.counts
         metrics.count("messages_received_total", tally.received, queue=self.queue)
         metrics.count("messages_duplicate_total", tally.duplicates, queue=self.queue)
         metrics.count("event_dedup_hits", tally.duplicates)
@@ -137,32 +137,32 @@ class Arrivals:
         metrics.count("sqs_fifo.producer.violations", tally.violations)
         metrics.count("sqs_fifo.dedupe.collisions_detected", recorded.collisions)
 
-    def _tell_one(
-        self, one: _Arrival, new: set[str], unrecorded: frozenset[str], now: datetime, energy: Energy
+    def _emit_message(
+        self, received: _Arrival, new: set[str], unrecorded: frozenset[str], now: datetime, energy: Energy
     ) -> None:
         """What it brought is not new any more for those after it: copies may come together."""
-        brought = {identity for identity, _ in one.received} & new
+        brought = {identity for identity, _ in received.traces} & new
         told_new = bool(brought)
         new -= brought
-        telemetry, message = self.services.telemetry, one.message
+        telemetry, message = self.services.telemetry, received.message
         if message.sent_at and message.received_at:
             waited = max(0.0, (message.received_at - message.sent_at).total_seconds())
             telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
-        for identity, context in one.received:
+        for identity, context in received.traces:
             refused = identity in unrecorded or (
-                one.delivery.refusal is not None and identity == one.delivery.refusal.identity
+                received.delivery.refusal is not None and identity == received.delivery.refusal.identity
             )
             fresh = identity in brought
             brought.discard(identity)  # a message may say the same twice
             latency = _milliseconds(message.sent_at, now)
             if fresh and latency is not None:
                 telemetry.metrics.observe("event_ingest_latency_ms", latency)
-            if one.traced and not refused and self._read_at:
+            if received.traced and not refused and self._read_at:
                 hit: dict[str, Value] = {"kfm.event_id": identity, "kfm.dedup_hit": not fresh}
-                telemetry.spans.past("idempotent_write", self._read_at, now, hit, under=context)
+                telemetry.spans.emit_past_span("idempotent_write", self._read_at, now, hit, parent=context)
             if refused:
-                self._log_refusal(one, identity, context)
-            telemetry.records.tell(
+                self._log_refusal(received, identity, context)
+            telemetry.records.write(
                 "event-ingest-v1",
                 {
                     "at": now.isoformat(),
@@ -173,24 +173,24 @@ class Arrivals:
                     "latency_ms": latency,
                     "dedup_hit": not fresh and not refused,
                     "dlq": refused,
-                    **self._share(energy),
+                    **self._energy_per_event(energy),
                 },
             )
         if self.queue.endswith(".fifo"):
-            self._tell_fifo(one, now, dedup_hit=not told_new and not one.delivery.refusal)
+            self._emit_fifo_record(received, now, dedup_hit=not told_new and not received.delivery.refusal)
 
-    def _tell_fifo(self, one: _Arrival, now: datetime, *, dedup_hit: bool) -> None:
-        body = one.message.body.encode()
+    def _emit_fifo_record(self, received: _Arrival, now: datetime, *, dedup_hit: bool) -> None:
+        body = received.message.body.encode()
         self.services.telemetry.metrics.observe("sqs_fifo.body_hash.length_bytes", len(body))
-        refusal = one.delivery.refusal
-        self.services.telemetry.records.tell(
+        refusal = received.delivery.refusal
+        self.services.telemetry.records.write(
             "eventbus-v1",
             {
                 "at": now.isoformat(),
                 "queue": self.queue,
-                "event_ids": [identity for identity, _ in one.received],
-                "message_id": one.message.message_id or None,
-                "message_group": one.message.group,
+                "event_ids": [identity for identity, _ in received.traces],
+                "message_id": received.message.message_id or None,
+                "message_group": received.message.group,
                 "body_hash": hashlib.sha256(body).hexdigest(),
                 "body_bytes": len(body),
                 "dedup_hit": dedup_hit,
@@ -198,9 +198,9 @@ class Arrivals:
             },
         )
 
-    def _tell_all(self, recorded: Recorded, now: datetime) -> None:
-        tally = recorded.tally
-        self.services.telemetry.records.tell(
+    def _emit_totals(self, recorded: Recorded, now: datetime) -> None:
+        tally = recorded.counts
+        self.services.telemetry.records.write(
             "patterns-v1",
             {
                 "at": now.isoformat(),
@@ -218,15 +218,15 @@ class Arrivals:
             tally.received, tally.recorded, tally.duplicates, tally.refused, extra={"queue": self.queue},
         )  # fmt: skip
 
-    def _log_refusal(self, one: _Arrival, identity: str, context: TraceContext) -> None:
-        refusal = one.delivery.refusal
-        with joined(message_id=one.message.message_id, event_id=identity, trace_id=context.trace_hex, queue=self.queue):
+    def _log_refusal(self, received: _Arrival, identity: str, context: TraceContext) -> None:
+        refusal = received.delivery.refusal
+        with joined(message_id=received.message.message_id, event_id=identity, trace_id=context.trace_hex, queue=self.queue):
             why = type(refusal.error).__name__ if refusal else "it could not be recorded"
             log.warning("a message was refused: %s", why)
 
-    def _share(self, energy: Energy) -> dict[str, Any]:
+    def _energy_per_event(self, energy: Energy) -> dict[str, Any]:
         """Of one event: what is not known of all is not known of one."""
-        events = max(1, self._events)
+        events = max(1, self._event_count)
         spent = {"energy_ws": energy.watt_seconds, "carbon_g": energy.carbon_grams}
         shared = {name: None if value is None else value / events for name, value in spent.items()}
         return {**shared, "energy_method": energy.method}

@@ -29,16 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(options.command, signal.Signals[f"SIG{options.signal}"], options.grace, options.user)
 
 
-def run(command: Sequence[str], ask: signal.Signals, grace: int, user: str | None) -> int:
+def run(command: Sequence[str], stop_signal: signal.Signals, grace: int, user: str | None) -> int:
     """Run the command to its end, or until standard input closes or a signal comes; return its exit code."""
     signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal may be dropped before sigwait sees it
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    child = _start(command, ask, user)
+    child = _start(command, stop_signal, user)
     threading.Thread(target=_turn_end_of_input_into_sigterm, daemon=True).start()
     while child.poll() is None:
         match signal.sigwait(_WATCHED):
             case signal.SIGTERM | signal.SIGINT | signal.SIGHUP:
-                child.send_signal(ask)
+                child.send_signal(stop_signal)
                 signal.alarm(grace)
             case signal.SIGALRM:
                 _kill_group(child.pid)
@@ -46,8 +46,8 @@ def run(command: Sequence[str], ask: signal.Signals, grace: int, user: str | Non
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
-def _start(command: Sequence[str], ask: signal.Signals, user: str | None) -> subprocess.Popen[bytes]:
-    pass_on_our_death = _death_notice(ask)
+def _start(command: Sequence[str], stop_signal: signal.Signals, user: str | None) -> subprocess.Popen[bytes]:
+    pass_on_our_death = _death_notice(stop_signal)
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
@@ -72,7 +72,7 @@ def _group_of(user: str) -> int:
     return pwd.getpwnam(user).pw_gid
 
 
-def _death_notice(ask: signal.Signals) -> Callable[[], object]:
+def _death_notice(stop_signal: signal.Signals) -> Callable[[], object]:
     """Should the guard itself be killed, Linux can tell the command; elsewhere the command would stay.
 
     Loaded before the fork: afterwards we may be a user who cannot read Python's own files.
@@ -82,7 +82,7 @@ def _death_notice(ask: signal.Signals) -> Callable[[], object]:
     import ctypes
 
     prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(_PR_SET_PDEATHSIG, int(ask))
+    return lambda: prctl(_PR_SET_PDEATHSIG, int(stop_signal))
 
 
 def _turn_end_of_input_into_sigterm() -> None:

@@ -37,9 +37,9 @@ def opened_instance() -> Iterator[dg.DagsterInstance]:
                 engine.dispose()
 
 
-def _remember_yes(storage: object, question: str) -> None:
+def _remember_yes(storage: object, method: str) -> None:
     """What is there stays; what is not may come. The last argument is what is asked for."""
-    ask = getattr(storage, question, None)
+    ask = getattr(storage, method, None)
     if ask is None:
         return
     there: set[str] = set()
@@ -49,7 +49,7 @@ def _remember_yes(storage: object, question: str) -> None:
             there.add(arguments[-1])
         return arguments[-1] in there
 
-    setattr(storage, question, asked)
+    setattr(storage, method, asked)
 
 
 def _engines(instance: dg.DagsterInstance) -> list[sqlalchemy.Engine]:

@@ -57,7 +57,7 @@ class RunLogs(logging.Handler):
             told = told_of_run(record)
         except Exception:  # noqa: BLE001 - Dagster may come to tell things in another way; runs go on
             told = _line(record.levelno, "a line of a run could not be told", {"job": None})
-        if told.levelno >= self._log.least:
+        if told.levelno >= self._log.min_level:
             self._log.append(told)
 
     def close(self) -> None:

@@ -31,13 +31,13 @@ class Samples:
     windows: int
     seed: int = 0
     copies: int = 0
-    road: Road = "s3"
+    route: Road = "s3"
     priority: Priority = "normal"
 
     @property
-    def messages_each(self) -> int:
+    def messages_per_object(self) -> int:
         """S3 tells of an object by itself; the other roads are ours to send on."""
-        return self.copies if self.road == "s3" else self.copies + 1
+        return self.copies if self.route == "s3" else self.copies + 1
 
 
 @click.command()
@@ -96,42 +96,42 @@ def emit(**given: Any) -> None:
         given["road"] = "fifo"
     samples = Samples(**{**given, "start": given["start"].replace(tzinfo=UTC)})
     with opened_services() as services:
-        way = carrier(services, samples.road, target, group or services.datasets[samples.dataset].pipeline)
+        way = carrier(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
         if body is not None:
             _send_traced(services, way, _text(body))
             _tell({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
         with progress("objects uploaded", samples.windows, quiet=as_json) as show:
             keys = emit_samples(services, samples, way, show)
-        sent = samples.windows * samples.messages_each
+        sent = samples.windows * samples.messages_per_object
         _tell({"objects": samples.windows, "messages": sent, "keys": keys}, as_json)
 
 
-def emit_samples(services: Services, samples: Samples, way: Way, show: Callable[[int], None]) -> list[str]:
+def emit_samples(services: Services, request: Samples, sender: Way, on_progress: Callable[[int], None]) -> list[str]:
     """Upload the samples and tell of them; return the keys they belong to, in order."""
-    dataset, sample = services.datasets[samples.dataset], SAMPLES[samples.dataset]
+    dataset, sample = services.datasets[request.dataset], SAMPLES[request.dataset]
     keys: dict[str, None] = {}
-    for number, start in enumerate(sample.windows(samples.start, samples.windows), start=1):
+    for number, start in enumerate(sample.windows(request.start, request.windows), start=1):
         begun = datetime.now(UTC)
-        object_key, data = sample.make(start, seed=samples.seed)
+        object_key, data = sample.make(start, seed=request.seed)
         uploaded = upload(dataset, object_key, data, start)
         [event] = [fold(said, services.datasets) for said in normalise(told(uploaded, "s3"))]
         trace = TraceContext.of_event(event.identity)  # S3's own notice leads to the same one
-        for _ in range(samples.messages_each):
-            way.send(told(uploaded, samples.road, samples.priority), {TRACEPARENT: trace.traceparent})
+        for _ in range(request.messages_per_object):
+            sender.send(told(uploaded, request.route, request.priority), {TRACEPARENT: trace.traceparent})
         attributes: dict[str, Value] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
         attributes |= {"kfm.event_id": event.identity, "kfm.object": event.asset_uri}
-        services.telemetry.spans.origin("publish_event", trace, begun, datetime.now(UTC), attributes)
+        services.telemetry.spans.emit_root_span("publish_event", trace, begun, datetime.now(UTC), attributes)
         keys |= {event.key: None}
-        show(number)
+        on_progress(number)
     services.telemetry.flush()
     return list(keys)
 
 
-def _send_traced(services: Services, way: Way, body: str) -> None:
+def _send_traced(services: Services, sender: Way, body: str) -> None:
     with services.telemetry.spans.span("publish_event", kind="producer") as span:
         here = context_of(span)
-        way.send(body, {TRACEPARENT: here.traceparent} if here else {})
+        sender.send(body, {TRACEPARENT: here.traceparent} if here else {})
     services.telemetry.flush()
 
 

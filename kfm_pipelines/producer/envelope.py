@@ -135,12 +135,12 @@ def _instant(event_time: datetime) -> datetime:
     return event_time
 
 
-def _body(said: Mapping[str, Any]) -> str:
+def _body(fields: Mapping[str, Any]) -> str:
     """Canonical JSON that the pipeline will read: what its reader refuses is refused here already."""
-    if not isinstance(said["payload"], Mapping):
-        raise ProducerMistaken(f"payload must be an object, not {quoted(said['payload'])}")
+    if not isinstance(fields["payload"], Mapping):
+        raise ProducerMistaken(f"payload must be an object, not {quoted(fields['payload'])}")
     try:
-        body = rfc8785.dumps({**said, "payload": dict(said["payload"])}).decode()
+        body = rfc8785.dumps({**fields, "payload": dict(fields["payload"])}).decode()
         normalise(body)
     except (rfc8785.CanonicalizationError, RecursionError) as error:
         raise ProducerMistaken(f"payload cannot be written as canonical JSON: {error}") from None

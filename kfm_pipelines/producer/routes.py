@@ -32,12 +32,12 @@ class RoutedNotices:
     """The notice topic, or past it the queue it leads to. The attributes are read off the body, so they agree."""
 
     services: Services
-    past_the_topic: bool
+    bypass_topic: bool
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
         dataset, priority = _said(body)
         settings = self.services.settings
-        if self.past_the_topic:
+        if self.bypass_topic:
             Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
         else:
             product = self.services.datasets[dataset].product
@@ -56,22 +56,22 @@ class InOrder:
         self.producer.send_all([Outgoing(body, attributes or {}, self.group)])
 
 
-def carrier(services: Services, road: Road, target: str, group: str) -> Way:
+def carrier(services: Services, route: Road, target: str, group: str) -> Way:
     """What carries messages on this road, through its topic or past it to the queue."""
     settings = services.settings
     to_queue = target == "queue"
-    if road == "auto-update":
+    if route == "auto-update":
         return RoutedNotices(services, to_queue)
-    if road == "fifo":
+    if route == "fifo":
         end = Queue(settings.fifo_queue) if to_queue else Topic(settings.fifo_queue)
         hits = partial(services.telemetry.metrics.count, "sqs_fifo.dedupe_window_hits")
         return InOrder(FifoProducer(end, on_window_hit=hits), group)
     return services.queue if to_queue else Topic(settings.topic)
 
 
-def told(uploaded: Uploaded, road: Road, priority: Priority = "normal") -> str:
+def told(uploaded: Uploaded, route: Road, priority: Priority = "normal") -> str:
     """The message about an uploaded object, as this road's senders write it."""
-    if road == "auto-update":
+    if route == "auto-update":
         return json.dumps(_auto_update(uploaded, priority))
     said: dict[str, Any] = {
         "bucket": uploaded.bucket,
@@ -81,7 +81,7 @@ def told(uploaded: Uploaded, road: Road, priority: Priority = "normal") -> str:
         "version_id": uploaded.version_id,
         "event_time": uploaded.event_time,
     }
-    if road == "fifo":
+    if route == "fifo":
         return object_envelope(uploaded.dataset.event_source, **said).body
     return json.dumps(s3_notification(**said))
 

@@ -28,10 +28,10 @@ class FifoProducer:
     """`on_window_hit` is called for each message whose body this producer has sent within five minutes before: it is
     taken, and not delivered again."""
 
-    def __init__(self, carrier: Carrier, on_window_hit: Callable[[], None] = lambda: None) -> None:
-        self._carrier = carrier
+    def __init__(self, target: Carrier, on_window_hit: Callable[[], None] = lambda: None) -> None:
+        self._target = target
         self._on_window_hit = on_window_hit
-        self._sent: dict[bytes, float] = {}
+        self._sent_at: dict[bytes, float] = {}
 
     def send(self, event: Envelope, group: str | None = None, routing: Sequence[str] = ()) -> None:
         """Send one event; its pipeline is its group unless told otherwise. See `outgoing` for `routing`."""
@@ -43,31 +43,31 @@ class FifoProducer:
             checked_group(message.group)
         everything = dict(enumerate(messages))
         refused = self._send(everything)
-        passing = {one.position: everything[one.position] for one in refused if not one.for_good}
-        left = [one for one in refused if one.for_good] + self._send(passing)
+        passing = {one.position: everything[one.position] for one in refused if not one.permanent}
+        left = [one for one in refused if one.permanent] + self._send(passing)
         lost = {one.position for one in left}
-        self._remember(message.body for position, message in everything.items() if position not in lost)
+        self._remember_bodies(message.body for position, message in everything.items() if position not in lost)
         if left:
-            raise _not_taken(self._carrier.name, len(messages), left)
+            raise _not_taken(self._target.name, len(messages), left)
 
-    def _remember(self, bodies: Iterable[str]) -> None:
+    def _remember_bodies(self, bodies: Iterable[str]) -> None:
         """Each body that was taken, for as long as SQS remembers it. One within the window does not begin it anew."""
         now = time.monotonic()
-        while self._sent and now - next(iter(self._sent.values())) >= WINDOW_SECONDS:  # the earliest comes first
-            del self._sent[next(iter(self._sent))]
+        while self._sent_at and now - next(iter(self._sent_at.values())) >= WINDOW_SECONDS:  # the earliest comes first
+            del self._sent_at[next(iter(self._sent_at))]
         for body in bodies:
             digest = hashlib.sha256(body.encode()).digest()
-            if digest in self._sent:
+            if digest in self._sent_at:
                 self._on_window_hit()
             else:
-                self._sent[digest] = now
+                self._sent_at[digest] = now
 
     def _send(self, messages: Mapping[int, Outgoing]) -> list[Refused]:
         refused: list[Refused] = []
         for batch in batches(messages):
             positions = list(batch)
-            answer = self._carrier.send_batch(list(batch.values()))
-            refused += [Refused(positions[one.position], one.code, one.for_good) for one in answer]
+            answer = self._target.send_batch(list(batch.values()))
+            refused += [Refused(positions[one.position], one.code, one.permanent) for one in answer]
         return refused
 
 
@@ -75,6 +75,6 @@ def _not_taken(name: str, sent: int, left: Sequence[Refused]) -> ProducerMistake
     ordered = sorted(left, key=lambda one: one.position)
     which = ", ".join(f"number {one.position + 1} ({one.code})" for one in ordered)
     sentence = f"{name} did not take {len(left)} of {sent} messages: {which}"
-    if all(one.for_good for one in left):
+    if all(one.permanent for one in left):
         return ProducerMistaken(sentence)
     return SendIncomplete(sentence, tuple(one.position for one in ordered))

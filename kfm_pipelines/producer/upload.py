@@ -40,7 +40,7 @@ class Topic:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._known_arn: str | None = None
+        self._cached_arn: str | None = None
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
         """Publish one message; subscriptions filter by its attributes."""
@@ -58,9 +58,9 @@ class Topic:
 
     @property
     def _arn(self) -> str:
-        if self._known_arn is None:
-            self._known_arn = _arn_of(self.name)
-        return self._known_arn
+        if self._cached_arn is None:
+            self._cached_arn = _arn_of(self.name)
+        return self._cached_arn
 
 
 def _arn_of(name: str) -> str:

@@ -47,68 +47,68 @@ from kfm_pipelines.stores.layout import clear_work
 class Batch:
     """The keys of one run, which is the owner of their claims."""
 
-    def __init__(self, services: Services, dataset: Dataset, run_id: str, purpose: Purpose = EVENTS) -> None:
+    def __init__(self, services: Services, dataset: Dataset, run_id: str, trigger: Purpose = EVENTS) -> None:
         self._services = services
         self.database = services.database
         self._store = services.store
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
-        self._purpose = purpose
-        self._reproduces = reproduces(services.database, dataset.dataset, purpose)
-        declaration = cache(partial(declaration_of, services.database)) if self._reproduces else None
-        self._terms = TermsOfKeys(services, dataset, declaration)
+        self._trigger = trigger
+        self._is_reproduction = reproduces(services.database, dataset.dataset, trigger)
+        declaration = cache(partial(declaration_of, services.database)) if self._is_reproduction else None
+        self._configs = TermsOfKeys(services, dataset, declaration)
         self.claims = Claims(
             services.database,
             run_id,
             services.settings.lease_seconds,
-            purpose.replay,
+            trigger.replay,
             dataset=dataset.dataset,
-            spares_reviews=self._reproduces,
+            skip_in_review=self._is_reproduction,
         )
-        self._told = WorkTold(services, dataset, run_id, purpose, held=self.claims.held)
-        self._outcomes = OutcomesTold(services, dataset, run_id, purpose.replay, self._told)
-        self._work = KeyWork(services, self._layout, self._told, self._outcomes)
-        self.notes = self._work.notes  # why a key dropped out in this stage
-        self.waiting: set[str] = set()  # keys whose release somebody has to see first
+        self._stage_telemetry = WorkTold(services, dataset, run_id, trigger, held_keys=self.claims.held)
+        self._outcomes = OutcomesTold(services, dataset, run_id, trigger.replay, self._stage_telemetry)
+        self._failures = KeyWork(services, self._layout, self._stage_telemetry, self._outcomes)
+        self.notes = self._failures.notes  # why a key dropped out in this stage
+        self.awaiting_review: set[str] = set()  # keys whose release somebody has to see first
 
     def compute(self, keys: Sequence[str]) -> HandoffStream:
         """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
         fetches = Fetches()
-        with self._under_way():
-            self._told.know(keys)
-            self._told.begin_traces(keys)
-            for key in self._allowed(keys):
-                claim = self._claimed(key)
+        with self._stage_scope():
+            self._stage_telemetry.load_origins(keys)
+            self._stage_telemetry.begin_traces(keys)
+            for key in self._allowed_keys(keys):
+                claim = self._claim_key(key)
                 if claim is None:
                     continue
-                with self._work.on(claim, "compute"):
+                with self._failures.guard(claim, "compute"):
                     with part(self._services, "extract"):
-                        prepared = self._prepared(claim)
+                        prepared = self._prepare_inputs(claim)
                     fetches += prepared.fetches
                     if isinstance(prepared, inputs.Settled):
                         self.notes[key] = prepared.note
-                        self._told.fruitless()
-                        self._outcomes.skipped(claim)
+                        self._stage_telemetry.mark_no_output()
+                        self._outcomes.emit_skipped(claim)
                         continue
-                    terms = self._terms.of(key)
+                    terms = self._configs.for_key(key)
                     with part(self._services, "transform"):
                         made = write_parquet(compute(terms.dataset, prepared.objects))
-                    yield Handoff.of(claim, made)
+                    yield Handoff.from_bytes(claim, made)
                     detail = {**prepared.as_detail(), **terms.as_detail(key)}
                     transactions.advance(self.database, claim, Step.COMPUTE, detail)
         count_fetches(self.database, self._dataset.dataset, fetches)
-        self._outcomes.fetched(fetches)
+        self._outcomes.emit_fetches(fetches)
 
     def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
         """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
-        with self._under_way():
+        with self._stage_scope():
             for handoff in handoffs:
-                with self._work.on(handoff.claim, "mask"):
-                    dataset = self._terms.of(handoff.claim.key).dataset
-                    rules = self._terms.of(handoff.claim.key).rules(handoff.claim.key)
+                with self._failures.guard(handoff.claim, "mask"):
+                    dataset = self._configs.for_key(handoff.claim.key).dataset
+                    rules = self._configs.for_key(handoff.claim.key).rules(handoff.claim.key)
                     outcome = masked(self._services, dataset, rules, handoff)
-                    data = write_published(outcome.table, rules.published(dataset))
-                    result = Handoff.of(handoff.claim, data)
+                    data = write_published(outcome.table, rules.published_table(dataset))
+                    result = Handoff.from_bytes(handoff.claim, data)
                     yield result
                     detail = {
                         "policy": rules.policy.name,
@@ -118,19 +118,19 @@ class Batch:
                         "content_hash": result.content_hash,
                     }
                     audited = masking_entry(dataset, handoff.claim, rules, result.content_hash, outcome)
-                    transactions.advance(self.database, handoff.claim, Step.MASK, detail, audited=audited)
+                    transactions.advance(self.database, handoff.claim, Step.MASK, detail, audit_entry=audited)
 
     def validate(self, handoffs: Iterable[Handoff]) -> list[Judgement]:
         """Let every gate judge every key's table. With a red one among them the green ones are handed back, because
         the run will be stopped by its blocking check; they come again without the red one."""
         judgements: list[Judgement] = []
-        with self._under_way():
+        with self._stage_scope():
             for handoff in handoffs:
-                with self._work.on(handoff.claim, "validate"):
-                    terms = self._terms.of(handoff.claim.key)
+                with self._failures.guard(handoff.claim, "validate"):
+                    terms = self._configs.for_key(handoff.claim.key)
                     rules = terms.rules(handoff.claim.key)
                     verdicts = judge_table(self._services, terms.dataset, rules, terms.approved, handoff)
-                    self._heed(handoff.claim, verdicts, judgements)
+                    self._collect_verdicts(handoff.claim, verdicts, judgements)
                     detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
                     transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
             self._hand_back_if_red(judgements, "validate")
@@ -139,18 +139,18 @@ class Batch:
     def stage(self, keys: Iterable[str]) -> list[Judgement]:
         """Write each green key's revision, complete, to where no reader looks, and let the release gates judge it."""
         judgements: list[Judgement] = []
-        with self._under_way():
-            for claim in self._known(keys):
-                with self._work.on(claim, "stage"):
-                    terms = self._terms.of(claim.key)
-                    if self._reproduces:
+        with self._stage_scope():
+            for claim in self._load_held_claims(keys):
+                with self._failures.guard(claim, "stage"):
+                    terms = self._configs.for_key(claim.key)
+                    if self._is_reproduction:
                         reproduce.refuse_other_data(self.database, claim)
                     with part(self._services, "stac_write"):
                         staged = release.stage_candidate(self._services, terms.dataset, claim, terms.governance)
                     transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
                     rules = terms.rules(claim.key)
                     verdicts = judge_release(self._services, terms.dataset, claim, rules, staged)
-                    self._heed(claim, verdicts, judgements)
+                    self._collect_verdicts(claim, verdicts, judgements)
                     write_validation_report(self._services, terms.dataset, claim)
             self._hand_back_if_red(judgements, "stage")
         return judgements
@@ -158,55 +158,55 @@ class Batch:
     def publish(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
         """Publish what is staged and green, key by key; what somebody has to see first waits for that."""
         published: dict[str, Mapping[str, Any]] = {}
-        keys = self._allowed(list(keys))
-        with self._under_way():
-            for claim in self._known(keys):
-                with self._work.on(claim, "publish"):
-                    if self._reproduces and self._is_there(claim):
+        keys = self._allowed_keys(list(keys))
+        with self._stage_scope():
+            for claim in self._load_held_claims(keys):
+                with self._failures.guard(claim, "publish"):
+                    if self._is_reproduction and self._skip_if_reproduced(claim):
                         continue
-                    if self._waits(claim):
-                        self.waiting.add(claim.key)
+                    if self._await_review_if_required(claim):
+                        self.awaiting_review.add(claim.key)
                         continue
-                    terms = self._terms.of(claim.key)
+                    terms = self._configs.for_key(claim.key)
                     done = release.publish(self._services, terms.dataset, claim, terms.governance)
                     published[claim.key] = done.as_detail()
-                    self._outcomes.applied(claim, published[claim.key])
+                    self._outcomes.emit_applied(claim, published[claim.key])
         return published
 
-    def care_shown(self, keys: Iterable[str]) -> dict[str, CareShown]:
+    def care_previews(self, keys: Iterable[str]) -> dict[str, CareShown]:
         """Drawing takes a while, so the leases are kept alive."""
-        with self._under_way():
-            return self.shown.care(self.held(keys))
+        with self._stage_scope():
+            return self.previews.care(self.held_claims(keys))
 
     @cached_property
-    def shown(self) -> BatchShown:
+    def previews(self) -> BatchShown:
         """What people may see of its keys."""
-        return BatchShown(self._services, self._dataset, self._terms)
+        return BatchShown(self._services, self._dataset, self._configs)
 
     def trace_of(self, key: str) -> str:
         """The trace that all of this is told in."""
-        return self._told.trace_of(key).trace_hex
+        return self._stage_telemetry.trace_of(key).trace_hex
 
-    def held(self, keys: Iterable[str]) -> list[Claim]:
+    def held_claims(self, keys: Iterable[str]) -> list[Claim]:
         """The claims on those of the keys that are still in this run."""
         claims = self.claims.held()
         return [claims[key] for key in keys if key in claims]
 
-    def _known(self, keys: Iterable[str]) -> list[Claim]:
+    def _load_held_claims(self, keys: Iterable[str]) -> list[Claim]:
         """The same, and where they come from, as it is now."""
-        claims = self.held(keys)
-        self._told.know([claim.key for claim in claims])
+        claims = self.held_claims(keys)
+        self._stage_telemetry.load_origins([claim.key for claim in claims])
         return claims
 
-    def _allowed(self, keys: Sequence[str]) -> list[str]:
+    def _allowed_keys(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that this run may touch; the notes say why not the others."""
-        refused = refused_keys(self.database, self._dataset.dataset, self._purpose, keys, self.claims.owner)
-        if self._reproduces:
+        refused = refused_keys(self.database, self._dataset.dataset, self._trigger, keys, self.claims.owner)
+        if self._is_reproduction:
             refused |= keys_in_review(self.database, keys)
         self.notes.update(refused)
         return [key for key in keys if key not in refused]
 
-    def _claimed(self, key: str) -> Claim | None:
+    def _claim_key(self, key: str) -> Claim | None:
         """The key, free of what a predecessor left; None when it is not ours to work on, or was only to be finished."""
         try:
             CanonicalKey.parse(key)
@@ -216,81 +216,81 @@ class Batch:
         except KfmError as error:
             self.notes[key] = str(error)
             return None
-        with self._work.on(claim, "compute", "wal_replay"):
+        with self._failures.guard(claim, "compute", "wal_replay"):
             if claim.epoch > 1:  # somebody has had it before
                 enter_what_was_lost(self._services, self._dataset.dataset, key)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
-                self._services, self._dataset, claim, intent, lambda: self._terms.of(key).governance
+                self._services, self._dataset, claim, intent, lambda: self._configs.for_key(key).governance
             ):
                 self.notes[key] = "an interrupted publication was completed"
-                self._outcomes.applied(claim, intent.detail, txn=intent.txn)
+                self._outcomes.emit_applied(claim, intent.detail, txn=intent.txn)
                 return None
             clear_work(self._store, self._layout, key)
             return claim
         return None
 
-    def _prepared(self, claim: Claim) -> inputs.Prepared | inputs.Settled:
-        if self._reproduces:
-            return reproduce.prepare_again(self._services, claim, self._terms)
-        terms = self._terms.of(claim.key)
+    def _prepare_inputs(self, claim: Claim) -> inputs.Prepared | inputs.Settled:
+        if self._is_reproduction:
+            return reproduce.prepare_again(self._services, claim, self._configs)
+        terms = self._configs.for_key(claim.key)
         source = inputs.source_of_key(self.database, claim.key)
         if source is not None:
             refuse_laxer_policy(self._services, terms.dataset, source)
         config = terms.governance.config_digest(claim.key)
         return inputs.prepare(self._services, terms.dataset, claim, config)
 
-    def _is_there(self, claim: Claim) -> bool:
+    def _skip_if_reproduced(self, claim: Claim) -> bool:
         """Whether what was made again is what readers find; then nothing is published."""
         staged = release.staged_release(self.database, claim)
         if not reproduce.is_there(self._services, self._dataset, staged):
             return False
         self.notes[claim.key] = reproduce.REPRODUCED
-        self._work.clear(claim)
+        self._failures.clear(claim)
         detail = {"revision": staged.revision, "reason": reproduce.REPRODUCED}
         transactions.skip(self.database, claim, detail)
-        self._told.fruitless()
-        self._outcomes.skipped(claim)
+        self._stage_telemetry.mark_no_output()
+        self._outcomes.emit_skipped(claim)
         return True
 
-    def _waits(self, claim: Claim) -> bool:
+    def _await_review_if_required(self, claim: Claim) -> bool:
         """Whether the staged release has to be seen by somebody first; then the key is let go until it has been."""
         staged = release.staged_release(self.database, claim)
-        governance = self._terms.of(claim.key).governance
+        governance = self._configs.for_key(claim.key).governance
         if is_approved(governance.oversight, claim.key, staged.digest):
             return False
         entry = asking_entry(self._dataset, claim, governance.policy, staged.digest)
         transactions.await_review(self.database, claim, staged.digest, entry)
         self.notes[claim.key] = "awaiting review"
-        self._told.fruitless()
-        self._outcomes.waits(claim)
+        self._stage_telemetry.mark_no_output()
+        self._outcomes.emit_awaiting_review(claim)
         return True
 
-    def _heed(self, claim: Claim, verdicts: Iterable[Verdict], judgements: list[Judgement]) -> None:
+    def _collect_verdicts(self, claim: Claim, verdicts: Iterable[Verdict], key_verdicts: list[Judgement]) -> None:
         """Keep what the gates say. What a red one refused is set aside for a while, for people to look at."""
         for verdict in verdicts:
-            judgements.append(Judgement(claim.key, verdict))
+            key_verdicts.append(Judgement(claim.key, verdict))
             if not verdict.passed:
                 write_validation_report(self._services, self._dataset, claim)
                 keep_red(self._services, self._dataset, claim)
                 raise refusal_of(claim.key, verdict)
 
     @contextmanager
-    def _under_way(self) -> Iterator[None]:
+    def _stage_scope(self) -> Iterator[None]:
         """Leases are kept alive while a stage works; afterwards what it has cost and come to is told."""
         try:
-            with self.claims.kept_alive():
+            with self.claims.keep_alive():
                 yield
         finally:
-            self._told.end_stage()
+            self._stage_telemetry.end_stage()
             self._outcomes.end_stage()
             self._services.telemetry.flush()
 
-    def _hand_back_if_red(self, judgements: Sequence[Judgement], stage: str) -> None:
-        if all(judgement.verdict.passed for judgement in judgements):
+    def _hand_back_if_red(self, key_verdicts: Sequence[Judgement], stage: str) -> None:
+        if all(judgement.verdict.passed for judgement in key_verdicts):
             return
         reason = "another key of the run is red"
         for claim in self.claims.held().values():
-            with self._work.on(claim, stage):
-                self._work.hand_back(claim, delay=0, reason=reason, count_attempt=False)
+            with self._failures.guard(claim, stage):
+                self._failures.hand_back(claim, delay=0, reason=reason, count_attempt=False)
                 self.notes[claim.key] = f"handed back: {reason}"

@@ -31,22 +31,22 @@ log = logging.getLogger(__name__)
 class KeyWork:
     """The keys that one stage of a run works on, one after the other."""
 
-    def __init__(self, services: Services, layout: Layout, told: WorkTold, outcomes: OutcomesTold) -> None:
+    def __init__(self, services: Services, layout: Layout, telemetry: WorkTold, outcomes: OutcomesTold) -> None:
         self._services = services
         self._layout = layout
-        self._told = told
+        self._telemetry = telemetry
         self._outcomes = outcomes
         self.notes: dict[str, str] = {}  # why a key dropped out
 
     @contextmanager
-    def on(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
+    def guard(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
         """That the key was lost may show only when its failure is written."""
-        with self._told.work(claim, stage, span):
+        with self._telemetry.stage_span(claim, stage, span):
             try:
-                with self._answering(claim, stage):
+                with self._handle_failures(claim, stage):
                     yield
             except OwnershipLost as error:
-                self._told.failed(error)
+                self._telemetry.mark_work_failed(error)
                 self.notes[claim.key] = str(error)
                 self.clear(claim)
 
@@ -58,44 +58,44 @@ class KeyWork:
         """Remove what this claim wrote, unless it has to be kept to finish a publication. Done before the key is let
         go: afterwards perhaps nobody looks at it again."""
         if not transactions.publish_intent(self._services.database, claim.key):
-            for folder in self._layout.work_of(claim.key):
+            for folder in self._layout.work_folders(claim.key):
                 self._services.store.remove(f"{folder}/{claim.epoch}")
 
     @contextmanager
-    def _answering(self, claim: Claim, stage: str) -> Iterator[None]:
+    def _handle_failures(self, claim: Claim, stage: str) -> Iterator[None]:
         try:
             yield
         except OwnershipLost:
             raise
         except DatasetKilled as error:
-            self._told.failed(error)
+            self._telemetry.mark_work_failed(error)
             self.notes[claim.key] = str(error)
             self.hand_back(claim, delay=0, reason=str(error), count_attempt=False)
         except ReplayRefused as error:
-            self._told.failed(error)
+            self._telemetry.mark_work_failed(error)
             self._refuse(claim, error)
         except Terminal as error:
             self._fail(claim, stage, error)
         except Retryable as error:
-            self._again(claim, stage, error)
+            self._retry(claim, stage, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure
             # Where it came from, not what it says: an exception may quote the data it was about.
             log.error("unexpected failure of %s in %s: %s\n%s", claim.key, stage, type(error).__name__, trace_of(error))
             unnamed = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
-            self._again(claim, stage, unnamed.with_traceback(error.__traceback__))
+            self._retry(claim, stage, unnamed.with_traceback(error.__traceback__))
 
-    def _again(self, claim: Claim, stage: str, error: Retryable) -> None:
-        if self._services.retries.exhausted(claim.attempts):
+    def _retry(self, claim: Claim, stage: str, error: Retryable) -> None:
+        if self._services.retries.is_exhausted(claim.attempts):
             exhausted = AttemptsExhausted(f"{claim.attempts} attempts, the last one: {error}")
             self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
             return
         delay = self._services.retries.delay(claim.attempts, self._services.random)
         left = claim.replay and not transactions.publish_intent(self._services.database, claim.key)
         when = "its replay asks again" if left else f"comes again in {delay:.0f} s"
-        self._told.failed(error)
+        self._telemetry.mark_work_failed(error)
         self.notes[claim.key] = f"{when}: {error}"
         self.hand_back(claim, delay=delay, reason=str(error), count_attempt=True)
-        self._outcomes.again(error)
+        self._outcomes.emit_retry(error)
 
     def _refuse(self, claim: Claim, error: ReplayRefused) -> None:
         """What is published stays as it is and nothing is wrong with it, so there is no dead letter."""
@@ -106,14 +106,14 @@ class KeyWork:
         )
 
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
-        self._told.failed(error)
+        self._telemetry.mark_work_failed(error)
         self.notes[claim.key] = str(error)
         self.clear(claim)
         again_in = self._services.retries.cap_seconds
         for_good = transactions.fail(
-            self._services.database, claim, stage, error, again_in=again_in, trace=trace_of(error)
+            self._services.database, claim, stage, error, retry_in=again_in, trace=trace_of(error)
         )
         if for_good:
-            self._outcomes.failed(claim, stage, error)
+            self._outcomes.emit_failed(claim, stage, error)
         else:
-            self._outcomes.again(error)
+            self._outcomes.emit_retry(error)

@@ -17,7 +17,7 @@ class Handoff:
         self._read = read
 
     @classmethod
-    def of(cls, claim: Claim, data: bytes) -> "Handoff":
+    def from_bytes(cls, claim: Claim, data: bytes) -> "Handoff":
         return cls(claim, lambda: data)
 
     @cached_property

@@ -49,15 +49,15 @@ def declaration_of(database: Database, key: str) -> str:
     return str(_made(database, key).computed["frozen"][DECLARATION])
 
 
-def prepare_again(services: Services, claim: Claim, terms: TermsOfKeys) -> Prepared:
+def prepare_again(services: Services, claim: Claim, configs: TermsOfKeys) -> Prepared:
     """Begin over the very inputs of what is published, and fetch them; ReplayRefused when anything has changed. Events
     that wait are not taken: what they ask for is something else."""
     making = making_of(services.database, claim.key)
     intent = {"follows": making.revision, "inputs": making.inputs} if making else {"follows": 0, "inputs": []}
-    known = transactions.begin(services.database, claim, lambda _: intent, taking=False)
-    archive_events(services, claim.key, again=True)
+    known = transactions.begin(services.database, claim, lambda _: intent, take_events=False)
+    archive_events(services, claim.key, recheck_store=True)
     _refuse(claim.key, what_changed(services, claim.key))
-    making, of_then = _made(services.database, claim.key), terms.of(claim.key)
+    making, of_then = _made(services.database, claim.key), configs.for_key(claim.key)
     events = _events_of_then(making, known)
     fetched = _fetched(services, making, events, of_then.dataset)
     prepared = prepared_from(of_then.governance.config_digest(claim.key), events, fetched)
@@ -93,24 +93,24 @@ def _refuse(key: str, changes: Sequence[str]) -> None:
         raise ReplayRefused(f"{key}: cannot be reproduced: {'; '.join(changes)}")
 
 
-def _changed_events(making: Making, now: Sequence[IngestEvent]) -> Iterator[str]:
+def _changed_events(applied: Making, now: Sequence[IngestEvent]) -> Iterator[str]:
     """Objects that came, went or were written again since. An event that promises no content says nothing of it."""
-    then = {str(one["uri"]): one for one in making.inputs}
+    then = {str(one["uri"]): one for one in applied.inputs}
     for uri in sorted(then.keys() - {event.asset_uri for event in now}):
         yield f"{uri} is no input any more"
     for event in now:
         one = then.get(event.asset_uri)
         if one is None:
-            yield f"{event.asset_uri} came after revision {making.revision}"
+            yield f"{event.asset_uri} came after revision {applied.revision}"
             continue
-        etag = making.computed["etags"][event.asset_uri]
+        etag = applied.computed["etags"][event.asset_uri]
         if event.etag not in (None, etag):
             yield f"{event.asset_uri} had ETag {etag} and was written again with {event.etag}"
         if event.late != one.get("late", False):
             yield f"{event.asset_uri} is {'late' if event.late else 'not late any more'}"
 
 
-def _events_of_then(making: Making, known: Sequence[IngestEvent]) -> list[IngestEvent]:
+def _events_of_then(applied: Making, known: Sequence[IngestEvent]) -> list[IngestEvent]:
     """The inputs as events that promise exactly what was found then."""
     by_identity = {event.identity: event for event in known}
     by_object = {event.asset_uri: event for event in known}
@@ -119,15 +119,15 @@ def _events_of_then(making: Making, known: Sequence[IngestEvent]) -> list[Ingest
             by_identity.get(one["event"], by_object[one["uri"]]),
             identity=one["event"],
             version_id=one["version"],
-            etag=making.computed["etags"][one["uri"]],
-            size=making.computed["sizes"][one["uri"]],
+            etag=applied.computed["etags"][one["uri"]],
+            size=applied.computed["sizes"][one["uri"]],
             late=one.get("late", False),
         )
-        for one in making.inputs
+        for one in applied.inputs
     ]
 
 
-def _fetched(services: Services, making: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
+def _fetched(services: Services, applied: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
     fetched, changes = {}, []
     for event in events:
         try:
@@ -135,10 +135,10 @@ def _fetched(services: Services, making: Making, events: Sequence[IngestEvent], 
         except (IntegrityBroken, ObjectMissing, ObjectForbidden) as error:
             changes.append(str(error))
             continue
-        then, now = making.computed["sha256"][event.asset_uri], fetched[event.asset_uri].sha256
+        then, now = applied.computed["sha256"][event.asset_uri], fetched[event.asset_uri].sha256
         if now != then:
             changes.append(f"{event.asset_uri} had SHA-256 {then[:12]} and has {now[:12]}")
-    _refuse(making.key, changes)
+    _refuse(applied.key, changes)
     return fetched
 
 
@@ -154,7 +154,7 @@ def _differing(then: Release, now: Release) -> Iterator[str]:
 def _is_whole(store: Store, layout: Layout, release: Release) -> bool:
     digests = {
         layout.item(release.key): release.item_hash,
-        layout.processed(release.key): release.content_hash,
+        layout.processed_data(release.key): release.content_hash,
         layout.content(release.content_hash): release.content_hash,
         **{layout.document(digest): digest for digest in (*release.documents.values(), *release.records.values())},
     }

@@ -29,40 +29,40 @@ class Purpose:
 
     replay: str | None = None
     backfill: bool = False
-    by_hand: bool = False  # somebody started it in some other way
+    manual: bool = False  # somebody started it in some other way
 
     @classmethod
-    def of(cls, tags: Mapping[str, str]) -> "Purpose":
+    def from_tags(cls, tags: Mapping[str, str]) -> "Purpose":
         replay, backfill = tags.get(REPLAY_TAG), BACKFILL_TAG in tags
         asked = ASKED_BY_EVENTS.items() <= tags.items() and AGAIN_TAG not in tags
-        return cls(replay, backfill, by_hand=not (asked or backfill or replay))
+        return cls(replay, backfill, manual=not (asked or backfill or replay))
 
     @property
     def is_bounded(self) -> bool:
         """Whether only closed windows may be touched. What events ask for may be done at any time."""
-        return self.backfill or self.by_hand or self.replay is not None
+        return self.backfill or self.manual or self.replay is not None
 
 
 EVENTS = Purpose()
 
 
 def refused_keys(
-    database: Database, dataset: str, purpose: Purpose, keys: Sequence[str], run_id: str
+    database: Database, dataset: str, trigger: Purpose, keys: Sequence[str], run_id: str
 ) -> dict[str, str]:
     """Why some of the keys are not for this run: they are another dataset's, or their windows are not closed yet, so
     they may still change."""
-    above = _above_watermark(database, dataset, keys) if purpose.is_bounded else {}
-    allowed = due_or_held(database, list(above), run_id) if purpose.by_hand else set()
+    above = _above_watermark(database, dataset, keys) if trigger.is_bounded else {}
+    allowed = due_or_held(database, list(above), run_id) if trigger.manual else set()
     strangers = keys_of_others(database, dataset, keys)
     return {key: reason for key, reason in above.items() if key not in allowed} | strangers
 
 
-def reproduces(database: Database, dataset: str, purpose: Purpose) -> bool:
+def reproduces(database: Database, dataset: str, trigger: Purpose) -> bool:
     """Whether the run has to give the very bytes that are published. ReplayRefused when it belongs to no replay of the
     dataset, though it says so."""
-    if purpose.replay is None:
+    if trigger.replay is None:
         return False
-    replay = replays.read(database, purpose.replay)
+    replay = replays.read(database, trigger.replay)
     if replay.dataset != dataset:
         raise ReplayRefused(f"replay {replay.id} is of {replay.dataset}, not of {dataset}")
     return replay.mode == "reproduce"

@@ -55,7 +55,7 @@ class Database:
         from psycopg_pool import PoolTimeout
 
         try:
-            with self._opened().connection() as connection:
+            with self._open_pool().connection() as connection:
                 yield connection
         except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
             raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
@@ -75,7 +75,7 @@ class Database:
             self._pool.close()
             self._pool = None
 
-    def _opened(self) -> "ConnectionPool[Connection]":
+    def _open_pool(self) -> "ConnectionPool[Connection]":
         if self._pool is None:
             import psycopg
             from psycopg.rows import dict_row

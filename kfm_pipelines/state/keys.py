@@ -54,13 +54,13 @@ class Claims:
         replay: str | None = None,
         *,
         dataset: str | None = None,
-        spares_reviews: bool = False,
+        skip_in_review: bool = False,
     ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
         self._replay = replay
         self._dataset = dataset
-        self._spares_reviews = spares_reviews
+        self._skip_in_review = skip_in_review
         self.owner = owner
 
     def take(self, key: str) -> Claim:
@@ -82,7 +82,7 @@ class Claims:
                 "lease": self._lease_seconds,
                 "replay": self._replay,
                 "dataset": self._dataset,
-                "spares_reviews": self._spares_reviews,
+                "spares_reviews": self._skip_in_review,
             },
         )
         if not rows:
@@ -111,10 +111,10 @@ class Claims:
         )
 
     @contextmanager
-    def kept_alive(self) -> Iterator[None]:
+    def keep_alive(self) -> Iterator[None]:
         """Renew all leases now and then while the work inside goes on; a worker that stops loses them."""
         done = threading.Event()
-        keeper = threading.Thread(target=self._keep, args=(done,), name="lease-keeper", daemon=True)
+        keeper = threading.Thread(target=self._renew_until, args=(done,), name="lease-keeper", daemon=True)
         self.renew()
         keeper.start()
         try:
@@ -123,7 +123,7 @@ class Claims:
             done.set()
             keeper.join()
 
-    def _keep(self, done: threading.Event) -> None:
+    def _renew_until(self, done: threading.Event) -> None:
         while not done.wait(self._lease_seconds / 3):
             try:
                 self.renew()
@@ -138,7 +138,7 @@ class Claims:
         if self._dataset is not None:
             for reason in keys_of_others(self._database, self._dataset, [key]).values():
                 raise KeyInvalid(reason)
-        if self._spares_reviews:
+        if self._skip_in_review:
             for reason in keys_in_review(self._database, [key]).values():
                 raise KeyBusy(reason)
         raise KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
@@ -162,8 +162,8 @@ def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
     return {row["key"]: f"{row['key']}: a release of it awaits review; that comes first" for row in rows}
 
 
-def not_of(key: str, dataset: str, asked: str) -> str:
-    return f"{key}: is a key of {dataset}, not of {asked}"
+def not_of(key: str, dataset: str, expected: str) -> str:
+    return f"{key}: is a key of {dataset}, not of {expected}"
 
 
 def fenced(claim: Claim) -> Fenced:

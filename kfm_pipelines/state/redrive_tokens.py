@@ -42,10 +42,10 @@ def first_arrivals(connection: Connection, deliveries: "Sequence[Delivery]") -> 
     return counted
 
 
-def _at_first_place(delivery: "Delivery", place: Decimal | None) -> "Delivery":
-    if place is None:
+def _at_first_place(delivery: "Delivery", sequence: Decimal | None) -> "Delivery":
+    if sequence is None:
         return delivery
-    events = tuple(replace(event, group_sequence=int(place)) for event in delivery.events)
+    events = tuple(replace(event, group_sequence=int(sequence)) for event in delivery.events)
     return replace(delivery, events=events)
 
 

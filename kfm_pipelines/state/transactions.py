@@ -21,12 +21,12 @@ def begin(
     claim: Claim,
     describe: Callable[[Sequence[IngestEvent]], Mapping[str, object]],
     *,
-    taking: bool = True,
+    take_events: bool = True,
 ) -> list[IngestEvent]:
     """Open the key's transaction over every event known now, or without `taking` them; a later one makes it due."""
     with database.transaction() as connection:
         events = events_of(connection, claim.key)
-        _open(connection, claim, describe(events), events if taking else [])
+        _open(connection, claim, describe(events), events if take_events else [])
     return events
 
 
@@ -36,16 +36,16 @@ def advance(
     step: Step,
     detail: Mapping[str, object] | None = None,
     *,
-    audited: AuditEntry | None = None,
+    audit_entry: AuditEntry | None = None,
 ) -> None:
     """Write a step, together with what the audit has to say of it."""
     with database.transaction() as connection:
         wal.append(connection, claim, step, detail)
-        if audited:
-            audit.record(connection, audited)
+        if audit_entry:
+            audit.record(connection, audit_entry)
 
 
-def await_review(database: Database, claim: Claim, release_digest: str, audited: AuditEntry) -> None:
+def await_review(database: Database, claim: Claim, release_digest: str, audit_entry: AuditEntry) -> None:
     """Let go of a key whose release is staged, until somebody decides about it. The transaction stays open: what is
     staged, and what it was made from, is kept for whoever has to look at it."""
     with database.transaction() as connection:
@@ -53,7 +53,7 @@ def await_review(database: Database, claim: Claim, release_digest: str, audited:
             "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s",
             {"digest": release_digest, "key": claim.key, "epoch": claim.epoch},
         )
-        audit.record(connection, audited)
+        audit.record(connection, audit_entry)
         _let_go(connection, claim)
 
 
@@ -64,7 +64,7 @@ def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None
         settle(connection, claim, {"outcome": "SKIPPED", **detail})
 
 
-def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again_in: float, trace: str = "") -> bool:
+def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, retry_in: float, trace: str = "") -> bool:
     """The key cannot be published as it is; leave one dead letter that says why. A publication already intended has to
     be completed one day, so after a publish intent the key is tried again in `again_in` seconds as well, and this is
     not its end: False."""
@@ -81,7 +81,7 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, again
             wal.append(connection, claim, Step.FAIL, detail, txn=txn)
             _move_started(connection, claim.key, "failed")
         dead_letters.record_key(connection, claim, txn, stage, error, trace)
-        _let_go(connection, claim, due_in=again_in if intended else None)
+        _let_go(connection, claim, due_in=retry_in if intended else None)
     return not intended
 
 

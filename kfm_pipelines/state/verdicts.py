@@ -90,7 +90,7 @@ class Judged:
     report: Mapping[str, Any] | None = None  # what a suite of Great Expectations said, in full
 
 
-def record_verdict(database: Database, claim: Claim, dataset: str, judged: Judged) -> None:
+def record_verdict(database: Database, claim: Claim, dataset: str, verdict: Judged) -> None:
     """The verdict, and each of its findings as a row of its own."""
     with database.transaction() as connection:
         connection.execute(
@@ -101,16 +101,16 @@ def record_verdict(database: Database, claim: Claim, dataset: str, judged: Judge
             {
                 "key": claim.key,
                 "txn": claim.epoch,
-                "gate": judged.gate,
-                "digest": judged.digest,
-                "passed": judged.passed,
-                "findings": jsonb([dict(finding) for finding in judged.findings]),
-                "rules": list(judged.rules),
-                "report": None if judged.report is None else jsonb(dict(judged.report)),
+                "gate": verdict.gate,
+                "digest": verdict.digest,
+                "passed": verdict.passed,
+                "findings": jsonb([dict(finding) for finding in verdict.findings]),
+                "rules": list(verdict.rules),
+                "report": None if verdict.report is None else jsonb(dict(verdict.report)),
                 "run_id": claim.owner,
             },
         )
-        record(connection, claim.owner, dataset, claim.key, claim.epoch, judged.gate, judged.findings)
+        record(connection, claim.owner, dataset, claim.key, claim.epoch, verdict.gate, verdict.findings)
 
 
 def verdicts_of(database: Database, key: str, txn: int) -> list[Judged]:

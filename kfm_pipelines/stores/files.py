@@ -32,23 +32,23 @@ class FileStore:
 
     def read(self, path: str) -> bytes:
         try:
-            return self._present(path).read_bytes()  # a pipe under that name would keep its reader waiting
+            return self._require_file(path).read_bytes()  # a pipe under that name would keep its reader waiting
         except FileNotFoundError:
             raise ObjectMissing(f"{path} is not in the store {self.url}") from None
 
     def digest(self, path: str) -> str | None:
         try:
-            with self._at(path).open("rb") as file:
+            with self._resolve(path).open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
             return None
 
     def exists(self, path: str) -> bool:
-        return self._at(path).is_file()
+        return self._resolve(path).is_file()
 
     def write(self, path: str, data: bytes) -> None:
         with _explained(path):
-            target = self._with_folder(path)
+            target = self._ensure_folder(path)
             partial = target.with_name(target.name + ".part")
             with partial.open("wb") as file:
                 if path.startswith(f"{RESTRICTED}/"):
@@ -59,29 +59,29 @@ class FileStore:
             partial.replace(target)
             _sync_folder(target.parent)
 
-    def keep(self, source: str, target: str) -> None:
+    def copy_once(self, source: str, target: str) -> None:
         with _explained(target):
             # Read-only, because the name people know will be another link to the same bytes.
-            self._present(source).chmod(0o444)
+            self._require_file(source).chmod(0o444)
             try:
-                os.link(self._at(source), self._with_folder(target))
+                os.link(self._resolve(source), self._ensure_folder(target))
             except FileExistsError:
                 if self.digest(source) != self.digest(target):
                     raise IntegrityBroken(f"{target} holds other bytes than its name says") from None
-            _sync_folder(self._at(target).parent)
+            _sync_folder(self._resolve(target).parent)
 
     def replace(self, source: str, target: str) -> None:
         # A second name for the same bytes, moved over the target in one step.
         with _explained(target):
-            second = self._at(source + ".link")
+            second = self._resolve(source + ".link")
             second.unlink(missing_ok=True)
-            os.link(self._present(source), second)
-            second.replace(self._with_folder(target))
-            _sync_folder(self._at(target).parent)
+            os.link(self._require_file(source), second)
+            second.replace(self._ensure_folder(target))
+            _sync_folder(self._resolve(target).parent)
 
     def swap(self, source: str, target: str, expected: str | None) -> None:
-        self._present(source)
-        with _locked(self._with_folder(target).parent):
+        self._require_file(source)
+        with _locked(self._ensure_folder(target).parent):
             present = self.digest(target)
             if present == self.digest(source):
                 return
@@ -90,36 +90,36 @@ class FileStore:
             self.replace(source, target)
 
     def remove(self, prefix: str) -> None:
-        shutil.rmtree(self._at(prefix), onerror=_unless_gone)
+        shutil.rmtree(self._resolve(prefix), onerror=_unless_gone)
 
     def discard(self, path: str) -> None:
-        self._at(path).unlink(missing_ok=True)
+        self._resolve(path).unlink(missing_ok=True)
 
     def paths(self, prefix: str) -> list[str]:
         # Somebody may be clearing a folder meanwhile: what is gone when its turn comes is passed over.
-        found = (Path(folder, name) for folder, _, names in os.walk(self._at(prefix)) for name in names)
+        found = (Path(folder, name) for folder, _, names in os.walk(self._resolve(prefix)) for name in names)
         return sorted(path.relative_to(self._root).as_posix() for path in found)
 
-    def strangers(self, prefix: str) -> list[str]:
-        top = self._at(prefix)
+    def foreign_entries(self, prefix: str) -> list[str]:
+        top = self._resolve(prefix)
         found = [Path(folder, name) for folder, below, names in os.walk(top) for name in (*below, *names)]
         odd = [path for path in (top, *found) if path.is_symlink() or not (path.is_file() or path.is_dir())]
         return sorted(path.relative_to(self._root).as_posix() for path in odd if os.path.lexists(path))
 
-    def _at(self, path: str) -> Path:
+    def _resolve(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or ".." in parts:
             raise ValueError(f"{path!r} is not a path inside the store")
         return self._root.joinpath(*parts)
 
-    def _present(self, path: str) -> Path:
-        found = self._at(path)
+    def _require_file(self, path: str) -> Path:
+        found = self._resolve(path)
         if not found.is_file():
             raise ObjectMissing(f"{path} is not in the store {self.url}")
         return found
 
-    def _with_folder(self, path: str) -> Path:
-        target = self._at(path)
+    def _ensure_folder(self, path: str) -> Path:
+        target = self._resolve(path)
         if not target.parent.is_dir():
             mode = 0o700 if path.split("/", 1)[0] in PRIVATE else 0o755
             # One by one: `parents=True` gives the mode to the last folder only.

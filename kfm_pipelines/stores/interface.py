@@ -23,7 +23,7 @@ class Store(Protocol):
     def write(self, path: str, data: bytes) -> None:
         """Put bytes at `path`. The caller is the only writer of that path at the time."""
 
-    def keep(self, source: str, target: str) -> None:
+    def copy_once(self, source: str, target: str) -> None:
         """Give the bytes at `source` the content-addressed name `target`, once and for ever."""
 
     def replace(self, source: str, target: str) -> None:
@@ -42,7 +42,7 @@ class Store(Protocol):
     def paths(self, prefix: str) -> list[str]:
         """Every path under the folder `prefix`, sorted."""
 
-    def strangers(self, prefix: str) -> list[str]:
+    def foreign_entries(self, prefix: str) -> list[str]:
         """Of what is under the folder `prefix`, all that no store has put there: links, pipes, devices; sorted."""
 
 

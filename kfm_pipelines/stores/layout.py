@@ -19,7 +19,7 @@ class Layout:
 
     pipeline: str
 
-    def computed(self, key: str, epoch: int) -> str:
+    def computed_table(self, key: str, epoch: int) -> str:
         """Hand-off before masking: restricted."""
         return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/table.parquet"
 
@@ -27,7 +27,7 @@ class Layout:
         """Which row of the unmasked table went into which published one: restricted like the table itself."""
         return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/crosswalk.parquet"
 
-    def masked(self, key: str, epoch: int) -> str:
+    def masked_table(self, key: str, epoch: int) -> str:
         """Hand-off after masking: byte for byte what will be published."""
         return f"{MASKED}/{self.pipeline}/{key}/{epoch}/table.parquet"
 
@@ -48,11 +48,11 @@ class Layout:
     def shadows(self) -> str:
         return f"{SHADOW}/{self.pipeline}"
 
-    def work_of(self, key: str) -> tuple[str, ...]:
+    def work_folders(self, key: str) -> tuple[str, ...]:
         """Every folder that a transaction over this key may have left something in."""
         return tuple(f"{tier}/{self.pipeline}/{key}" for tier in TIERS)
 
-    def red(self, key: str, txn: int) -> str:
+    def refused_folder(self, key: str, txn: int) -> str:
         """The folder with what a gate refused, for as long as somebody may want to look at it: restricted."""
         return f"{RED}/{self.pipeline}/{key}/{txn}"
 
@@ -70,7 +70,7 @@ class Layout:
     def document(self, digest: str) -> str:
         return f"objects/sha256/{digest[:2]}/{digest}.json"
 
-    def processed(self, key: str) -> str:
+    def processed_data(self, key: str) -> str:
         """The current revision under the name people know."""
         return f"processed/{self.pipeline}/{key}.parquet"
 
@@ -195,5 +195,5 @@ def work_folder(path: str) -> WorkFolder | None:
 
 
 def clear_work(store: Store, layout: Layout, key: str) -> None:
-    for folder in layout.work_of(key):
+    for folder in layout.work_folders(key):
         store.remove(folder)

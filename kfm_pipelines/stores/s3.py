@@ -76,7 +76,7 @@ class S3Store:
                 ChecksumSHA256=checksum(data),
             )
 
-    def keep(self, source: str, target: str) -> None:
+    def copy_once(self, source: str, target: str) -> None:
         data = self.read(source)
         for _ in _tries(target):
             if self._put_if(target, data, None):
@@ -124,7 +124,7 @@ class S3Store:
             names = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return sorted(name.removeprefix(self._prefix) for name in names)
 
-    def strangers(self, prefix: str) -> list[str]:
+    def foreign_entries(self, prefix: str) -> list[str]:
         return []  # a bucket holds objects and nothing else
 
     def _put_if(self, path: str, data: bytes, etag: str | None) -> bool:

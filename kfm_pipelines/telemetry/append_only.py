@@ -13,9 +13,9 @@ class AppendOnly:
 
     closed = False
 
-    def __init__(self, path: Path, largest_bytes: int = LARGEST_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = LARGEST_BYTES) -> None:
         self.path = path
-        self._largest = largest_bytes
+        self._max_bytes = max_bytes
         self._descriptor: int | None = None
         self._torn = False
 
@@ -23,7 +23,7 @@ class AppendOnly:
         """All of it, or an OSError. A full disk may have taken a part: what comes next then begins on a line of its
         own, and whoever reads passes over the torn one."""
         data = line.encode()
-        descriptor = self._opened()
+        descriptor = self._open()
         if self._torn:
             os.write(descriptor, b"\n")
             self._torn = False
@@ -40,17 +40,17 @@ class AppendOnly:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _opened(self) -> int:
-        if self._descriptor is not None and (_is_gone(self._descriptor) or self._is_full(self._descriptor)):
+    def _open(self) -> int:
+        if self._descriptor is not None and (_is_gone(self._descriptor) or self._rotate_if_full(self._descriptor)):
             self.close()
         if self._descriptor is None:
             _make(self.path.parent)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return self._descriptor
 
-    def _is_full(self, descriptor: int) -> bool:
+    def _rotate_if_full(self, descriptor: int) -> bool:
         """Whoever finds it full moves it; whoever still has the moved file open notices by its name."""
-        if os.fstat(descriptor).st_size < self._largest:
+        if os.fstat(descriptor).st_size < self._max_bytes:
             return False
         try:
             if os.path.samestat(self.path.stat(), os.fstat(descriptor)):

@@ -27,9 +27,9 @@ def excused(telemetry: "Telemetry", what: str, signal: str = "record") -> Iterat
 class Complaint:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._said = False
+        self._logged = False
 
-    def say(self, text: str, *about: object) -> None:
-        if not self._said:
-            self._said = True
-            self._log.warning(text, *about)
+    def log(self, text: str, *args: object) -> None:
+        if not self._logged:
+            self._logged = True
+            self._log.warning(text, *args)

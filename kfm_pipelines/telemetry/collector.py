@@ -33,22 +33,22 @@ _waited_in_vain: set[str] = set()  # for these addresses, in this process
 class Collector:
     """Where spans and metrics are sent; either address may be missing."""
 
-    def __init__(self, spans: str | None, metrics: str | None, dropped: Dropped) -> None:
+    def __init__(self, spans: str | None, metrics: str | None, count_dropped: Dropped) -> None:
         complaint = Complaint(log)
         self._addresses = {address for address in (spans, metrics) if address}
-        self.spans = SpansSent(spans, dropped, complaint) if spans else None
-        self.metrics = MetricsSent(metrics, dropped, complaint) if metrics else None
+        self.spans = SpansSent(spans, count_dropped, complaint) if spans else None
+        self.metrics = MetricsSent(metrics, count_dropped, complaint) if metrics else None
 
     def close(self) -> None:
         """Send what is left, both side by side, for as long as there is patience; count what then is not sent. A
         process may have several to close; it waits for the same address in vain only once."""
         deadline = time.monotonic() + (0.0 if self._addresses & _waited_in_vain else PATIENCE_SECONDS)
         if self.spans:
-            self.spans.begin_to_end()
+            self.spans.begin_shutdown()
         if self.metrics:
-            self.metrics.end(deadline)
+            self.metrics.shutdown(deadline)
         if self.spans:
-            self.spans.end(deadline)
+            self.spans.finish_shutdown(deadline)
         if time.monotonic() >= deadline:
             _waited_in_vain.update(self._addresses)
 
@@ -56,112 +56,112 @@ class Collector:
 class Arrivals:
     """Counts what was handed over and did not arrive, for one exporter, which hands over one batch at a time."""
 
-    def __init__(self, signal: str, address: str, dropped: Dropped, complaint: Complaint) -> None:
-        self._signal, self._dropped, self._complaint = signal, dropped, complaint
+    def __init__(self, signal: str, address: str, count_dropped: Dropped, warning: Complaint) -> None:
+        self._signal, self._count_dropped, self._warning = signal, count_dropped, warning
         place = urlsplit(address)
-        self._place = f"{place.hostname}:{place.port}" if place.port else place.hostname  # and no password
+        self._host = f"{place.hostname}:{place.port}" if place.port else place.hostname  # and no password
         self._lock = Lock()
-        self._under_way = 0
-        self._over = False
-        self.taken = 0
+        self._in_flight = 0
+        self._abandoned = False
+        self.attempted = 0
 
-    def taking(self, number: int) -> None:
+    def start_batch(self, number: int) -> None:
         with self._lock:
-            self.taken += number
-            self._under_way = number
+            self.attempted += number
+            self._in_flight = number
 
-    def ended(self, *, well: bool) -> None:
+    def finish_batch(self, *, succeeded: bool) -> None:
         with self._lock:
-            lost = 0 if well or self._over else self._under_way
-            self._under_way = 0
-        self.lost(lost)
+            lost = 0 if succeeded or self._abandoned else self._in_flight
+            self._in_flight = 0
+        self.count_lost(lost)
 
-    def over(self) -> None:
+    def abandon(self) -> None:
         """Nobody waits any longer: what is under way counts as lost."""
         with self._lock:
-            self._over, lost = True, self._under_way
-        self.lost(lost)
+            self._abandoned, lost = True, self._in_flight
+        self.count_lost(lost)
 
-    def lost(self, number: int) -> None:
+    def count_lost(self, number: int) -> None:
         if number > 0:
-            self._complaint.say("the collector at %s does not take telemetry; the files have it", self._place)
-            self._dropped(self._signal, number)
+            self._warning.log("the collector at %s does not take telemetry; the files have it", self._host)
+            self._count_dropped(self._signal, number)
 
 
 class SpansSent(BatchSpanProcessor):
     """Spans on their way to a collector. Every one that ends is sent or counted as dropped."""
 
-    def __init__(self, address: str, dropped: Dropped, complaint: Complaint) -> None:
-        self._arrivals = Arrivals("span", address, dropped, complaint)
+    def __init__(self, address: str, count_dropped: Dropped, warning: Complaint) -> None:
+        self._deliveries = Arrivals("span", address, count_dropped, warning)
         self._lock = Lock()
-        self._given = 0  # to the queue, without those that it pushed out
-        super().__init__(_SpanExporter(address, self._arrivals), max_queue_size=MOST_SPANS_WAITING)
+        self._queued = 0  # to the queue, without those that it pushed out
+        super().__init__(_SpanExporter(address, self._deliveries), max_queue_size=MOST_SPANS_WAITING)
         # Begun now: an interpreter that is ending starts no threads.
-        self._time_to_end = Event()
-        self._ending = Thread(target=self._end, name="kfm-last-spans", daemon=True)
-        self._ending.start()
+        self._shutdown_requested = Event()
+        self._shutdown_thread = Thread(target=self._run_shutdown, name="kfm-last-spans", daemon=True)
+        self._shutdown_thread.start()
 
     def on_end(self, span: ReadableSpan) -> None:
         with self._lock:
-            full = self._given - self._arrivals.taken >= MOST_SPANS_WAITING
-            self._given += not full
+            full = self._queued - self._deliveries.attempted >= MOST_SPANS_WAITING
+            self._queued += not full
             super().on_end(span)
         if full:
-            self._arrivals.lost(1)
+            self._deliveries.count_lost(1)
 
-    def begin_to_end(self) -> None:
-        self._time_to_end.set()
+    def begin_shutdown(self) -> None:
+        self._shutdown_requested.set()
 
-    def end(self, deadline: float) -> None:
-        self._ending.join(max(0.0, deadline - time.monotonic()))
-        self._arrivals.over()
-        self._arrivals.lost(self._given - self._arrivals.taken)
+    def finish_shutdown(self, deadline: float) -> None:
+        self._shutdown_thread.join(max(0.0, deadline - time.monotonic()))
+        self._deliveries.abandon()
+        self._deliveries.count_lost(self._queued - self._deliveries.attempted)
 
-    def _end(self) -> None:
-        self._time_to_end.wait()
+    def _run_shutdown(self) -> None:
+        self._shutdown_requested.wait()
         self.shutdown()  # type: ignore[no-untyped-call]
 
 
 class MetricsSent:
     """Metrics on their way to a collector, every minute or as often as the variables say, and at the end."""
 
-    def __init__(self, address: str, dropped: Dropped, complaint: Complaint) -> None:
-        self._arrivals = Arrivals("metric", address, dropped, complaint)
-        self.reader = PeriodicExportingMetricReader(_MetricExporter(address, self._arrivals))
+    def __init__(self, address: str, count_dropped: Dropped, warning: Complaint) -> None:
+        self._deliveries = Arrivals("metric", address, count_dropped, warning)
+        self.reader = PeriodicExportingMetricReader(_MetricExporter(address, self._deliveries))
 
-    def end(self, deadline: float) -> None:
+    def shutdown(self, deadline: float) -> None:
         self.reader.shutdown(max(0.0, deadline - time.monotonic()) * 1000)
-        self._arrivals.over()
+        self._deliveries.abandon()
 
 
 class _SpanExporter(OTLPSpanExporter):
-    def __init__(self, address: str, arrivals: Arrivals) -> None:
+    def __init__(self, address: str, deliveries: Arrivals) -> None:
         super().__init__(endpoint=address)
-        self._arrivals = arrivals
+        self._deliveries = deliveries
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._arrivals.taking(len(spans))
+        self._deliveries.start_batch(len(spans))
         result = super().export(spans)
-        self._arrivals.ended(well=result is SpanExportResult.SUCCESS)
+        self._deliveries.finish_batch(succeeded=result is SpanExportResult.SUCCESS)
         return result
 
 
 class _MetricExporter(OTLPMetricExporter):
     """A forked child has one of its own: there this one sends nothing, or everything would be told twice."""
 
-    def __init__(self, address: str, arrivals: Arrivals) -> None:
+    def __init__(self, address: str, deliveries: Arrivals) -> None:
         super().__init__(endpoint=address)
-        self._arrivals = arrivals
-        self._process = os.getpid()
+        self._deliveries = deliveries
+        self._process_id = os.getpid()
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: Any
     ) -> MetricExportResult:
-        if os.getpid() != self._process:
+        if os.getpid() != self._process_id:
             return MetricExportResult.SUCCESS
-        self._arrivals.taking(_points(metrics_data))
+        self._deliveries.start_batch(_points(metrics_data))
         result = super().export(metrics_data, timeout_millis, **kwargs)
-        self._arrivals.ended(well=result is MetricExportResult.SUCCESS)
+        self._deliveries.finish_batch(succeeded=result is MetricExportResult.SUCCESS)
         return result
 
 

@@ -35,21 +35,21 @@ log = logging.getLogger(__name__)
 class MetricsFile:
     """What the process counted since the last flush, as one line; nothing when that is nothing."""
 
-    def __init__(self, folder: Path, dropped: Dropped) -> None:
+    def __init__(self, folder: Path, count_dropped: Dropped) -> None:
         # What happened since the last line: lines of any number of processes, long gone ones too, then add up.
         delta: dict[type, AggregationTemporality] = {}
         delta |= dict.fromkeys((Counter, Histogram, Gauge), AggregationTemporality.DELTA)
-        self._lines = KeptLines(AppendOnly(folder / METRICS_FILE), dropped)
-        exporter = FileMetricExporter(stream=cast(IO[str], self._lines), preferred_temporality=delta)
+        self._writer = KeptLines(AppendOnly(folder / METRICS_FILE), count_dropped)
+        exporter = FileMetricExporter(stream=cast(IO[str], self._writer), preferred_temporality=delta)
         # No clock: it is written when a stage or a tick has ended.
         self.reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
 
     def flush(self) -> None:
         self.reader.force_flush()
-        self._lines.retry()
+        self._writer.retry()
 
     def close(self) -> None:
-        self._lines.close()
+        self._writer.close()
 
 
 class KeptLines:
@@ -58,25 +58,25 @@ class KeptLines:
 
     closed = False
 
-    def __init__(self, file: AppendOnly, dropped: Dropped) -> None:
+    def __init__(self, file: AppendOnly, count_dropped: Dropped) -> None:
         self._file = file
-        self._dropped = dropped
-        self._complaint = Complaint(log)
-        self._unwritten: deque[str] = deque()
+        self._count_dropped = count_dropped
+        self._warning = Complaint(log)
+        self._pending: deque[str] = deque()
         self._lock = Lock()
 
     def write(self, line: str) -> int:
         with self._lock:
-            self._unwritten.append(line)
-            self._write_kept()
-            lost = [self._unwritten.popleft() for _ in range(len(self._unwritten) - LINES_KEPT)]
+            self._pending.append(line)
+            self._write_pending()
+            lost = [self._pending.popleft() for _ in range(len(self._pending) - LINES_KEPT)]
         if lost:
-            self._dropped("metric", sum(line.count('"timeUnixNano"') for line in lost))
+            self._count_dropped("metric", sum(line.count('"timeUnixNano"') for line in lost))
         return len(line)
 
     def retry(self) -> None:
         with self._lock:
-            self._write_kept()
+            self._write_pending()
 
     def flush(self) -> None:
         """Every write is with the system already, or kept."""
@@ -84,43 +84,43 @@ class KeptLines:
     def close(self) -> None:
         self._file.close()
 
-    def _write_kept(self) -> None:
+    def _write_pending(self) -> None:
         try:
-            while self._unwritten:
-                self._file.write(self._unwritten[0])
-                self._unwritten.popleft()
+            while self._pending:
+                self._file.write(self._pending[0])
+                self._pending.popleft()
         except OSError as error:
-            self._complaint.say("metrics could not be written: %s", error.strerror)
+            self._warning.log("metrics could not be written: %s", error.strerror)
 
 
 class SpansFile(SpanProcessor):
     """Spans, some at a time: one line each would be a write each."""
 
-    def __init__(self, folder: Path, dropped: Dropped) -> None:
+    def __init__(self, folder: Path, count_dropped: Dropped) -> None:
         self._file = AppendOnly(folder / SPANS_FILE)
-        self._dropped = dropped
-        self._complaint = Complaint(log)
-        self._ended: list[ReadableSpan] = []
+        self._count_dropped = count_dropped
+        self._warning = Complaint(log)
+        self._pending: list[ReadableSpan] = []
         self._lock = Lock()
 
     def on_end(self, span: ReadableSpan) -> None:
         with self._lock:
-            self._ended.append(span)
-            many = len(self._ended) >= SPANS_AT_ONCE
+            self._pending.append(span)
+            many = len(self._pending) >= SPANS_AT_ONCE
         if many:
             self.flush()
 
     def flush(self) -> None:
         with self._lock:
-            ended, self._ended = self._ended, []
+            ended, self._pending = self._pending, []
         if not ended:
             return
         try:
             self._file.write(line_of(ended))
         except Exception as error:  # noqa: BLE001 - whoever ends a span is at work on something else
             why = getattr(error, "strerror", None) or type(error).__name__
-            self._complaint.say("spans could not be written: %s", why)
-            self._dropped("span", len(ended))
+            self._warning.log("spans could not be written: %s", why)
+            self._count_dropped("span", len(ended))
 
     def close(self) -> None:
         self._file.close()

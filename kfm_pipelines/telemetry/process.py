@@ -40,13 +40,13 @@ class Telemetry:
     metrics: Instruments
     spans: Spans
     records: Records
-    parts: tuple[Part, ...] = field(default=(), repr=False)
+    sinks: tuple[Part, ...] = field(default=(), repr=False)
     collector: "Collector | None" = field(default=None, repr=False)
 
     def flush(self) -> None:
         """Have written what was told so far, into files alone: nobody waits for a collector. Telemetry that fails is
         told of; it stops nothing."""
-        for part in self.parts:
+        for part in self.sinks:
             try:
                 part.flush()
             except Exception as error:  # noqa: BLE001 - whatever it is, work goes on
@@ -60,7 +60,7 @@ class Telemetry:
         if collector is not None:
             collector.close()
             self.flush()  # how much it did not take
-        for part in self.parts:
+        for part in self.sinks:
             part.close()
         self.records.close()
 
@@ -110,20 +110,20 @@ def _begin(telemetry: Telemetry, settings: Settings) -> None:
     if collector and collector.spans:
         tracers.add_span_processor(collector.spans)
     readers = [metrics_file.reader, *([collector.metrics.reader] if collector and collector.metrics else [])]
-    telemetry.metrics.use(MeterProvider(readers, resource, shutdown_on_exit=False).get_meter(SCOPE))
-    telemetry.spans.use(tracers.get_tracer(SCOPE))
+    telemetry.metrics.use_meter(MeterProvider(readers, resource, shutdown_on_exit=False).get_meter(SCOPE))
+    telemetry.spans.use_tracer(tracers.get_tracer(SCOPE))
     # Spans before metrics: those that could not be written are counted.
-    telemetry.parts = (spans_file, metrics_file)
+    telemetry.sinks = (spans_file, metrics_file)
     telemetry.collector = collector
 
 
-def _collector(settings: Settings, dropped: "Dropped") -> "Collector | None":
+def _collector(settings: Settings, count_dropped: "Dropped") -> "Collector | None":
     if not settings.span_collector and not settings.metric_collector:
         return None
     from kfm_pipelines.telemetry.collector import Collector
 
     try:
-        return Collector(settings.span_collector, settings.metric_collector, dropped)
+        return Collector(settings.span_collector, settings.metric_collector, count_dropped)
     except Exception as error:  # noqa: BLE001 - a variable that OpenTelemetry cannot use stops nothing
         log.warning("nothing is sent to a collector: %s", error)
         return None

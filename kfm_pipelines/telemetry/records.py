@@ -33,10 +33,10 @@ class Records:
         self._folder = folder
         self._resources = resources
         self._on_refused = on_refused
-        self._complaint = Complaint(log)
+        self._warning = Complaint(log)
         self._files: dict[str, AppendOnly] = {}
 
-    def tell(self, schema: str, record: Mapping[str, Any]) -> bool:
+    def write(self, schema: str, record: Mapping[str, Any]) -> bool:
         """Whether it was written. One that breaks its schema is a defect of ours: it is counted, logged by the place
         that is wrong, and dropped; work goes on."""
         if self._folder is None:
@@ -48,7 +48,7 @@ class Records:
                 return True
             log.error("a telemetry record breaks %s: %s", schema, wrong)
         except (OSError, ValueError) as error:  # the disk is full, or there is no schema where there should be one
-            self._complaint.say("telemetry records could not be written: %s", type(error).__name__)
+            self._warning.log("telemetry records could not be written: %s", type(error).__name__)
         self._on_refused()
         return False
 

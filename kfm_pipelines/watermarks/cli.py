@@ -40,11 +40,11 @@ def _standings(services: Services, dataset: str | None) -> list[Standing]:
     return [standing(services.database, one) for one in chosen]
 
 
-def _document(one: Standing) -> dict[str, Any]:
+def _document(status: Standing) -> dict[str, Any]:
     return {
-        "watermark": one.watermark,
-        "lag_seconds": None if one.lag is None else round(one.lag.total_seconds()),
-        "held_back_by": one.held_back_by,
+        "watermark": status.watermark,
+        "lag_seconds": None if status.lag is None else round(status.lag.total_seconds()),
+        "held_back_by": status.held_back_by,
         "partitions": [
             {
                 "partition": stream.partition,
@@ -53,24 +53,24 @@ def _document(one: Standing) -> dict[str, Any]:
                 "advanced_at": stream.advanced_at,
                 "state": "active" if stream.active else "idle",
             }
-            for stream in one.streams
+            for stream in status.streams
         ],
     }
 
 
-def _show(one: Standing) -> None:
-    console.print(one.dataset, style="bold")
-    if one.watermark is None or one.lag is None:
-        console.print("  watermark  none: " + ("no stream is far enough" if one.streams else "no event has come"))
+def _show(status: Standing) -> None:
+    console.print(status.dataset, style="bold")
+    if status.watermark is None or status.lag is None:
+        console.print("  watermark  none: " + ("no stream is far enough" if status.streams else "no event has come"))
     else:
-        console.print(f"  watermark  {shown_time(one.watermark)}, {_length(one.lag)} behind the clock")
-    if not one.streams:
+        console.print(f"  watermark  {shown_time(status.watermark)}, {_length(status.lag)} behind the clock")
+    if not status.streams:
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("stream", "watermark", "reached", "advanced at", "state"):
         table.add_column(column, overflow="fold")
-    for stream in one.streams:
-        held = stream.partition == one.held_back_by and len(one.streams) > 1
+    for stream in status.streams:
+        held = stream.partition == status.held_back_by and len(status.streams) > 1
         state = ("active" if stream.active else "idle") + (", holds back the others" if held else "")
         table.add_row(
             stream.partition or ONE_STREAM,

@@ -123,11 +123,11 @@ def _unmark(connection: Connection, mark: Mapping[str, object]) -> bool:
     return connection.execute(statement, mark).rowcount == 1
 
 
-def _record(connection: Connection, datasets: Datasets, found: Sequence[Judgement]) -> None:
+def _record(connection: Connection, datasets: Datasets, changes: Sequence[Judgement]) -> None:
     """What somebody decided about an event stays, whether it is late by what is known now or not: it may be again."""
-    if not found:
+    if not changes:
         return
-    late = [one for one in found if one.late]
+    late = [one for one in changes if one.late]
     rules: list[LateRule] = [datasets[one.dataset].late for one in late]
     # What was taken away at its source does not stay published because it was taken away late.
     connection.execute(
@@ -146,10 +146,10 @@ def _record(connection: Connection, datasets: Datasets, found: Sequence[Judgemen
             "rules": rules,
         },
     )
-    in_time = {"identities": [one.identity for one in found if not one.late]}
+    in_time = {"identities": [one.identity for one in changes if not one.late]}
     connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s) AND state <> 'released'", in_time)
     connection.execute("UPDATE kfm.late SET is_late = false WHERE identity = ANY(%(identities)s)", in_time)
-    _hold(connection, [one.identity for one in found])
+    _hold(connection, [one.identity for one in changes])
     _write_down(connection, datasets, [one.identity for one in late])
 
 

@@ -61,7 +61,7 @@ _CHOSEN = """
 """
 
 
-def late_events(database: Database, chosen: LateFilter, *, limit: int | None = None) -> list[LateEvent]:
+def late_events(database: Database, criteria: LateFilter, *, limit: int | None = None) -> list[LateEvent]:
     """The chosen ones, in the order of their keys."""
     rows = database.fetch(
         f"""
@@ -69,13 +69,13 @@ def late_events(database: Database, chosen: LateFilter, *, limit: int | None = N
                s.watermark, l.rule, l.state, l.noticed_at, l.changed_at, l.changed_by, l.reason
         {_CHOSEN} ORDER BY l.dataset, l.key, l.identity LIMIT %(limit)s
         """,
-        {**_parameters(chosen), "limit": limit},
+        {**_parameters(criteria), "limit": limit},
     )
     return [LateEvent(**row) for row in rows]
 
 
-def count_late(database: Database, chosen: LateFilter) -> int:
-    rows = database.fetch(f"SELECT count(*) AS n {_CHOSEN}", _parameters(chosen))
+def count_late(database: Database, criteria: LateFilter) -> int:
+    rows = database.fetch(f"SELECT count(*) AS n {_CHOSEN}", _parameters(criteria))
     return int(rows[0]["n"])
 
 
@@ -145,13 +145,13 @@ def _key_of(event: LateEvent) -> str:
     return event.key
 
 
-def _parameters(chosen: LateFilter) -> dict[str, object]:
+def _parameters(criteria: LateFilter) -> dict[str, object]:
     return {
-        "dataset": chosen.dataset,
-        "key": chosen.key,
-        "rule": chosen.rule,
-        "state": chosen.state,
-        "identities": list(chosen.identities),
+        "dataset": criteria.dataset,
+        "key": criteria.key,
+        "rule": criteria.rule,
+        "state": criteria.state,
+        "identities": list(criteria.identities),
     }
 
 

@@ -11,12 +11,12 @@ from kfm_pipelines.watermarks.late_lane import LateEvent, LateFilter
 NIGHT_WATCH = "kfm_late_lane"
 
 
-def held(services: Services, chosen: LateFilter) -> list[LateEvent]:
+def held(services: Services, criteria: LateFilter) -> list[LateEvent]:
     """What would be released; LateRefused or KeyInvalid when something was named that is not held or not known."""
-    if chosen.key is not None and not late_lane.is_known_key(services.database, chosen.key):
-        raise KeyInvalid(f"{chosen.key[:200]}: no event has named this key; see kfm late list")
-    found = late_lane.late_events(services.database, chosen)
-    for digits in chosen.identities:
+    if criteria.key is not None and not late_lane.is_known_key(services.database, criteria.key):
+        raise KeyInvalid(f"{criteria.key[:200]}: no event has named this key; see kfm late list")
+    found = late_lane.late_events(services.database, criteria)
+    for digits in criteria.identities:
         _refuse_unless_one(services, digits, [event for event in found if event.identity.startswith(digits)])
     return found
 

@@ -63,7 +63,7 @@ def sweep(
     """The steps that follow from what each stream had reached, the watermark of then, and every later advance; to the
     end, which is when all streams have been idle."""
     whole = Sweep(before, watermark, rule)
-    return [*whole.go_on(advances), *whole.end()]
+    return [*whole.process(advances), *whole.finish()]
 
 
 class Sweep:
@@ -81,25 +81,25 @@ class Sweep:
         """What any stream has reached."""
         return self._streams.furthest
 
-    def last_of(self, partition: str) -> Advance:
+    def last_advance(self, partition: str) -> Advance:
         return self._streams.last[partition]
 
-    def go_on(self, advances: Iterable[tuple[str, Advance]]) -> list[Step]:
+    def process(self, advances: Iterable[tuple[str, Advance]]) -> list[Step]:
         """Up to the last of them; all are later than those before."""
         steps: list[Step] = []
         ordered = sorted(advances, key=lambda one: (one[1].at, one[0]))
         for at, moved in groupby(ordered, key=lambda one: one[1].at):
             for idle_at in self._streams.idle_times(at):
-                steps += self._look(idle_at)
+                steps += self._steps_at(idle_at)
             for partition, advance in moved:
                 self._streams.advance(partition, advance)
-            steps += self._look(at)
+            steps += self._steps_at(at)
         return steps
 
-    def end(self) -> list[Step]:
-        return [step for idle_at in self._streams.idle_times(None) for step in self._look(idle_at)]
+    def finish(self) -> list[Step]:
+        return [step for idle_at in self._streams.idle_times(None) for step in self._steps_at(idle_at)]
 
-    def _look(self, at: datetime) -> Iterator[Step]:
+    def _steps_at(self, at: datetime) -> Iterator[Step]:
         reached = self._streams.reached_by_all(at)
         if reached is None:
             return
@@ -117,9 +117,9 @@ class Period:
     until: datetime | None
 
 
-def disagreement(before: datetime | None, some: Iterable[Step], others: Iterable[Step]) -> Period | None:
+def disagreement(before: datetime | None, old_steps: Iterable[Step], new_steps: Iterable[Step]) -> Period | None:
     """When the watermark is not the same by the one steps and by the others, which both follow on what was before."""
-    marks = [{step.at: step.watermark for step in steps} for steps in (some, others)]
+    marks = [{step.at: step.watermark for step in steps} for steps in (old_steps, new_steps)]
     one = other = before
     since: datetime | None = None
     until: datetime | None = None
@@ -148,12 +148,12 @@ class _Streams:
         self.furthest: datetime | None = None
         self._since: datetime | None = None
 
-    def advance(self, partition: str, one: Advance) -> None:
-        self.last[partition] = one
-        heappush(self._by_reached, (one.reached, partition, one))
-        heappush(self._by_idle_time, (one.at + self._rule.idle_after, partition, one))
-        self.furthest = max(self.furthest or one.reached, one.reached)
-        self._since = max(self._since or one.at, one.at)
+    def advance(self, partition: str, advance: Advance) -> None:
+        self.last[partition] = advance
+        heappush(self._by_reached, (advance.reached, partition, advance))
+        heappush(self._by_idle_time, (advance.at + self._rule.idle_after, partition, advance))
+        self.furthest = max(self.furthest or advance.reached, advance.reached)
+        self._since = max(self._since or advance.at, advance.at)
 
     def reached_by_all(self, at: datetime) -> datetime | None:
         """What the slowest active stream has reached, or the furthest if all are idle. Time only goes on: an entry that

@@ -44,8 +44,8 @@ def sweep_again(
     connection: Connection,
     dataset: Dataset,
     new: Sequence[tuple[str, Advance]],
-    surpassed: Sequence[tuple[str, Advance]],
-    judged: Sequence[str],
+    superseded: Sequence[tuple[str, Advance]],
+    evaluated_by_caller: Sequence[str],
 ) -> None:
     """The steps from the first new advance on, anew, until they go on as they did; events made meanwhile may be late
     now, or no more."""
@@ -57,29 +57,29 @@ def sweep_again(
     }
     last = _mark_at(connection, dataset.dataset, since, "<")
     sweep = Sweep(before, last, dataset.watermark)
-    changes = _Changes(frozenset(new), max(one.at for _, one in (*new, *surpassed)), dataset.watermark.idle_after)
+    changes = _Changes(frozenset(new), max(one.at for _, one in (*new, *superseded)), dataset.watermark.idle_after)
     steps: set[Step] = set()
     upto: datetime | None = None
     for page in _pages(connection, dataset.dataset, since):
-        steps.update(sweep.go_on(page))
+        steps.update(sweep.process(page))
         end = page[-1][1].at
         if changes.are_past(sweep, end) and sweep.watermark == _mark_at(connection, dataset.dataset, end, "<="):
             upto = end
             break
     else:
-        steps.update(sweep.end())
+        steps.update(sweep.finish())
     known = _steps(connection, dataset.dataset, since, upto)
     _replace_steps(connection, dataset.dataset, known - steps, steps - known)
     other = disagreement(last, known, steps)
     if other:
-        _judge_again(connection, dataset.dataset, Period(other.since, other.until or upto), judged)
+        _judge_again(connection, dataset.dataset, Period(other.since, other.until or upto), evaluated_by_caller)
 
 
 def sweep_all(connection: Connection, dataset: Dataset) -> None:
     """All steps anew, because the rule is another."""
     sweep = Sweep({}, None, dataset.watermark)
     pages = _pages(connection, dataset.dataset, None)
-    steps = {step for page in pages for step in sweep.go_on(page)} | set(sweep.end())
+    steps = {step for page in pages for step in sweep.process(page)} | set(sweep.finish())
     known = _steps(connection, dataset.dataset, None, None)
     _replace_steps(connection, dataset.dataset, known - steps, steps - known)
     other = disagreement(None, known, steps)
@@ -100,7 +100,7 @@ class _Changes:
         not what the furthest goes by."""
         if at <= self.last_at:
             return False
-        standing = [one for partition, one in self.new if sweep.last_of(partition) == one]
+        standing = [one for partition, one in self.new if sweep.last_advance(partition) == one]
         if not standing:
             return True
         furthest = max(one.reached for one in standing)
@@ -147,12 +147,12 @@ def _steps(connection: Connection, dataset: str, since: datetime | None, upto: d
     return {Step(row["at"], row["watermark"]) for row in rows}
 
 
-def _replace_steps(connection: Connection, dataset: str, wrong: Iterable[Step], right: Iterable[Step]) -> None:
+def _replace_steps(connection: Connection, dataset: str, removed: Iterable[Step], inserted: Iterable[Step]) -> None:
     connection.execute(
         "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
-        {"dataset": dataset, "ats": [step.at for step in wrong]},
+        {"dataset": dataset, "ats": [step.at for step in removed]},
     )
-    added = list(right)
+    added = list(inserted)
     connection.execute(
         """
         INSERT INTO kfm.watermark_steps (dataset, at, watermark)
@@ -162,7 +162,7 @@ def _replace_steps(connection: Connection, dataset: str, wrong: Iterable[Step], 
     )
 
 
-def _judge_again(connection: Connection, dataset: str, period: Period, judged: Sequence[str]) -> None:
+def _judge_again(connection: Connection, dataset: str, period: Period, evaluated_by_caller: Sequence[str]) -> None:
     """Leave a mark if other events made then are known. Their keys cannot be locked from here: that is done later."""
     connection.execute(
         """
@@ -175,5 +175,5 @@ def _judge_again(connection: Connection, dataset: str, period: Period, judged: S
             until = CASE WHEN a.until IS NOT NULL AND excluded.until IS NOT NULL
                          THEN greatest(a.until, excluded.until) END
         """,
-        {"dataset": dataset, "since": period.since, "until": period.until, "judged": list(judged)},
+        {"dataset": dataset, "since": period.since, "until": period.until, "judged": list(evaluated_by_caller)},
     )

@@ -51,29 +51,29 @@ def hold_streams(connection: Connection, datasets: Iterable[str]) -> None:
 def advance(
     connection: Connection,
     datasets: Datasets,
-    told: Sequence[IngestEvent],
-    judged: Sequence[str],
+    events: Sequence[IngestEvent],
+    evaluated_by_caller: Sequence[str],
     now: datetime | None,
 ) -> None:
     """Let the streams come as far as these events say. What is told of an event twice, with two times, is two signs of
     progress: so it does not matter which of them came first. Whether those to be judged are late is still to be asked;
     what is known besides them may have to be judged again."""
-    for dataset in sorted({event.dataset for event in told}):
+    for dataset in sorted({event.dataset for event in events}):
         declared = datasets[dataset]
         _obey(connection, declared)
-        signs = _signs((event for event in told if event.dataset == dataset), declared.watermark)
+        signs = _signs((event for event in events if event.dataset == dataset), declared.watermark)
         new = _followed(connection, dataset, _not_surpassed(connection, dataset, signs))
         if new:
             surpassed = _insert_advances(connection, dataset, new)
-            sweep_again(connection, declared, new, surpassed, judged)
+            sweep_again(connection, declared, new, surpassed, evaluated_by_caller)
             _advance_checkpoints(connection, declared, now)
 
 
-def brings_progress(connection: Connection, datasets: Datasets, told: Sequence[IngestEvent]) -> set[str]:
+def brings_progress(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent]) -> set[str]:
     """The datasets that would advance. What is no progress now never will be: streams only come further."""
     found = set()
-    for dataset in {event.dataset for event in told}:
-        signs = _signs((event for event in told if event.dataset == dataset), datasets[dataset].watermark)
+    for dataset in {event.dataset for event in events}:
+        signs = _signs((event for event in events if event.dataset == dataset), datasets[dataset].watermark)
         if _not_surpassed(connection, dataset, signs):
             found.add(dataset)
     return found
@@ -176,19 +176,19 @@ _UNNESTED = """
 """
 
 
-def _parameters(dataset: str, signs: Sequence[tuple[str, Advance]]) -> dict[str, object]:
+def _parameters(dataset: str, advances: Sequence[tuple[str, Advance]]) -> dict[str, object]:
     return {
         "dataset": dataset,
-        "partitions": [partition for partition, _ in signs],
-        "ats": [one.at for _, one in signs],
-        "reached": [one.reached for _, one in signs],
+        "partitions": [partition for partition, _ in advances],
+        "ats": [one.at for _, one in advances],
+        "reached": [one.reached for _, one in advances],
     }
 
 
 def _not_surpassed(
-    connection: Connection, dataset: str, signs: Sequence[tuple[str, Advance]]
+    connection: Connection, dataset: str, advances: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
-    if not signs:
+    if not advances:
         return []
     rows = connection.execute(
         f"""
@@ -198,7 +198,7 @@ def _not_surpassed(
             WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at <= n.at ORDER BY a.at DESC LIMIT 1
         ), '-infinity')
         """,  # noqa: S608
-        _parameters(dataset, signs),
+        _parameters(dataset, advances),
     )
     return [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
 

@@ -47,7 +47,7 @@ def test_a_filter_is_the_same_in_any_order() -> None:
 def test_every_arn_is_of_the_same_place() -> None:
     place = Place("aws-us-gov", "us-gov-west-1", "123456789012")
     queue = QueueWanted("q.fifo", 120, "d.fifo", ("t.fifo",))
-    assert "arn:aws-us-gov:sqs:us-gov-west-1:123456789012:d.fifo" in queue.redrive(place)["RedrivePolicy"]
+    assert "arn:aws-us-gov:sqs:us-gov-west-1:123456789012:d.fifo" in queue.redrive_settings(place)["RedrivePolicy"]
     statement = queue.statement(place) or {}
     assert statement["Resource"] == "arn:aws-us-gov:sqs:us-gov-west-1:123456789012:q.fifo"
     assert statement["Condition"] == {

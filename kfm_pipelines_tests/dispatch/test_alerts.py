@@ -112,10 +112,10 @@ def test_one_that_is_refused_stands_in_nobodys_way(site: Site, instance: dg.Dags
         sent.append(run.run_id)
 
     for _ in range(2):
-        told, said = tick(instance, told.written(), JOBS, send)
+        told, said = tick(instance, told.serialise(), JOBS, send)
 
     assert sent == failed[MOST_REFUSALS:]
-    assert set(told.again) == set(refused)
+    assert set(told.retry_run_ids) == set(refused)
     assert "3 wait: not this one" in said
 
 
@@ -125,11 +125,11 @@ def test_what_failed_before_is_no_news_and_jobs_of_others_are_not_ours(
     fail(site, 0)
     sent: list[FailedRun] = []
     told, _ = tick(instance, None, JOBS, sent.append)
-    tick(instance, told.written(), JOBS, sent.append)
+    tick(instance, told.serialise(), JOBS, sent.append)
     assert sent == []
-    tick(instance, Told(-1).written(), ["another"], sent.append)
+    tick(instance, Told(-1).serialise(), ["another"], sent.append)
     assert sent == []
-    tick(instance, Told(-1).written(), JOBS, sent.append)
+    tick(instance, Told(-1).serialise(), JOBS, sent.append)
     assert len(sent) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_step_that_fails_is_named_with_the_class_of_its_error(site: Site, inst
     site.put(0, data=b"no parquet")
     site.work()
     sent: list[FailedRun] = []
-    tick(instance, Told(-1).written(), JOBS, sent.append)
+    tick(instance, Told(-1).serialise(), JOBS, sent.append)
     [(step, error)] = sent[0].steps
     assert (step, error) == ("usgs__streamflow__compute", "Failure")
 

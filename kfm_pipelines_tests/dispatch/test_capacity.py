@@ -40,7 +40,7 @@ def test_there_are_so_many_slots_and_no_more() -> None:
     room = Room(declared({}), slots=2)
     for key in (MAY, JUNE):
         assert room.fits(run_of(JULY))
-        room.take(NAME, [key])
+        room.reserve(NAME, [key])
     assert not room.fits(run_of(JULY))
 
 
@@ -48,40 +48,40 @@ def test_under_a_prefix_there_are_as_many_runs_as_declared() -> None:
     room = Room(declared(LIMITS), slots=10)
     for fitting in ({MAY, JUNE, JULY}, {JUNE, JULY}, {JUNE, JULY}, {JULY}, {JULY}):
         assert {key for key in (MAY, JUNE, JULY) if room.fits(run_of(f"{key}-01"))} == fitting
-        room.take(NAME, [f"{MAY if MAY in fitting else JUNE if JUNE in fitting else JULY}-02"])
+        room.reserve(NAME, [f"{MAY if MAY in fitting else JUNE if JUNE in fitting else JULY}-02"])
 
 
 @pytest.mark.parametrize("keys", [[MAY, JULY], [JULY, MAY]])
 def test_a_run_asked_for_before_its_prefix_was_declared_counts_under_it(keys: list[str]) -> None:
     room = Room(declared(LIMITS), slots=10)
-    room.take(NAME, keys)
+    room.reserve(NAME, keys)
     assert not room.fits(run_of(MAY))
 
 
 def test_a_serial_dataset_has_one_run_and_others_are_free() -> None:
     room = Room(declared({"serial": True}), slots=10)
     assert room.fits(run_of(MAY))
-    room.take(NAME, [MAY])
+    room.reserve(NAME, [MAY])
     assert not room.fits(run_of(JUNE))
-    room.take("usda/soil", ["a"])
+    room.reserve("usda/soil", ["a"])
     assert room.fits(run_of("b", "usda/soil"))
 
 
 def test_a_dispatch_of_a_dataset_declared_no_more_takes_a_slot() -> None:
     room = Room(declared({}), slots=1)
-    room.take("gone/away", ["a"])
+    room.reserve("gone/away", ["a"])
     assert not room.fits(run_of(MAY))
 
 
 def test_a_run_somebody_else_asked_for_counts_by_its_pool_or_its_tag() -> None:
     room = Room(declared({"serial": True}), slots=1)
-    room.notice(in_pool("serial_usda_soil"))
+    room.count_run(in_pool("serial_usda_soil"))
     assert room.fits(run_of(MAY))
-    room.notice(in_pool("serial_usgs_streamflow"))
+    room.count_run(in_pool("serial_usgs_streamflow"))
     assert not room.fits(run_of(MAY))
 
     datasets = declared(LIMITS)
     room = Room(datasets, slots=1)
-    room.notice(dg.DagsterRun(job_name="any", tags={**limit_tags(datasets[NAME], [MAY]), "kfm/dataset": NAME}))
+    room.count_run(dg.DagsterRun(job_name="any", tags={**limit_tags(datasets[NAME], [MAY]), "kfm/dataset": NAME}))
     assert not room.fits(run_of(MAY))
     assert room.fits(run_of(JUNE))

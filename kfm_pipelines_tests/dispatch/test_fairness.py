@@ -25,9 +25,9 @@ def turn(urgent: bool, dataset: str = A) -> Turn:
 def order(runs: list[PlannedRun], taken: list[Turn] | None = None) -> list[str]:
     """All runs, one after the other."""
     turns, waiting, found = Turns(taken or []), [*runs], []
-    while run := turns.next_of(waiting):
+    while run := turns.choose_next(waiting):
         waiting.remove(run)
-        turns.take(run)
+        turns.record_run(run)
         found.append(run.names[0])
     return found
 
@@ -88,7 +88,7 @@ class Flood:
         """Who had the turn, and for how many turns it had waited."""
         for number in range(self.urgent_a_turn):
             self.arrive(f"u{len(self.record)}-{number}", urgent=True)
-        run = Turns(self.record[:TURNS_REMEMBERED]).next_of(self.waiting)
+        run = Turns(self.record[:TURNS_REMEMBERED]).choose_next(self.waiting)
         assert run is not None
         self.waiting.remove(run)
         self.record.insert(0, Turn(run.dataset, run.urgent))

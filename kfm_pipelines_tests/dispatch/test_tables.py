@@ -143,7 +143,7 @@ def test_a_settled_key_is_as_urgent_as_the_events_that_wait(
 
 def test_a_failed_key_is_urgent_no_more(database: Database) -> None:
     def fail(claim: Claim) -> None:
-        transactions.fail(database, claim, "compute", ObjectMissing("gone"), again_in=1)
+        transactions.fail(database, claim, "compute", ObjectMissing("gone"), retry_in=1)
 
     assert priority_after(database, fail) == 0
 

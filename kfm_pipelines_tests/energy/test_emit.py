@@ -24,7 +24,7 @@ def test_a_run_is_what_its_stages_are(site: Site) -> None:
     assert whole.usage.missing == ()
     assert whole.energy.watt_seconds == pytest.approx(sum(one.energy.watt_seconds or 0 for [one] in by_stage.values()))
     [month] = spent_by_month(site.services.database)
-    assert (month.dataset, month.runs, month.keys, month.for_nothing) == ("usgs/streamflow", 1, 1, 0)
+    assert (month.dataset, month.runs, month.keys, month.wasted_share) == ("usgs/streamflow", 1, 1, 0)
 
 
 def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,10 +40,10 @@ def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, m
     [unlucky] = spent_in_transaction(site.services.database, site.key(), 1)
     [lucky] = spent_in_transaction(site.services.database, site.key(), 2)
     [month] = spent_by_month(site.services.database)
-    assert (month.runs, month.spent.entries) == (2, 9)
-    spent, wasted = month.spent.energy.watt_seconds, unlucky.energy.watt_seconds
+    assert (month.runs, month.total.entries) == (2, 9)
+    spent, wasted = month.total.energy.watt_seconds, unlucky.energy.watt_seconds
     assert spent == pytest.approx((wasted or 0) + (lucky.energy.watt_seconds or 0))
-    assert month.for_nothing == pytest.approx((wasted or 0) / (spent or 1))
+    assert month.wasted_share == pytest.approx((wasted or 0) / (spent or 1))
 
 
 def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_measured_and_estimated_are_never_added_up(database: Database) -> None:
     spent = spent_in_transaction(database, claim.key, claim.epoch)
     assert watt_seconds(spent) == {"measured": 600.0, "estimated": estimate(SHIPPED, USED).watt_seconds}
     assert energy_in_all(spent) == UNKNOWN
-    assert {one.spent.energy.method for one in spent_by_month(database)} == {"measured", "estimated"}
+    assert {one.total.energy.method for one in spent_by_month(database)} == {"measured", "estimated"}
 
 
 def test_unknown_is_not_nothing(database: Database) -> None:
@@ -93,8 +93,8 @@ def test_unknown_is_not_nothing(database: Database) -> None:
     entered(database, of(claim))
     spent = spent_in_transaction(database, claim.key, claim.epoch)
     assert watt_seconds(spent) == {"unknown": None, "estimated": estimate(SHIPPED, USED).watt_seconds}
-    [unknown] = [one for one in spent_by_month(database) if one.spent.energy.method == "unknown"]
-    assert (unknown.for_nothing, unknown.spent.energy.energy_kwh) == (None, None)
+    [unknown] = [one for one in spent_by_month(database) if one.total.energy.method == "unknown"]
+    assert (unknown.wasted_share, unknown.total.energy.energy_kwh) == (None, None)
     for wrong in (Energy("unknown", 1.0, 1.0, 1.0), Energy("estimated", None, None, None), Energy("measured", 0, 0, 0)):
         with pytest.raises(Exception, match="check constraint"):
             entered(database, EnergyEntry("run-1", "compute", USED, wrong))
@@ -129,12 +129,12 @@ def test_failed_and_repeated_attempts_count_and_are_told_apart(database: Databas
         if ending == "again":
             transactions.hand_back(database, claim, delay=0, reason="busy", count_attempt=True)
         elif ending == "fail":
-            transactions.fail(database, claim, "compute", AttemptsExhausted("too often"), again_in=0)
+            transactions.fail(database, claim, "compute", AttemptsExhausted("too often"), retry_in=0)
         elif ending == "skip":
             transactions.skip(database, claim, {"reason": "nothing new"})
     [month] = spent_by_month(database)
-    assert (month.dataset, month.runs, month.keys, month.spent.entries) == (DATASET, 4, 1, 4)
-    assert month.for_nothing == pytest.approx(0.75)
+    assert (month.dataset, month.runs, month.keys, month.total.entries) == (DATASET, 4, 1, 4)
+    assert month.wasted_share == pytest.approx(0.75)
 
 
 def test_a_publication_was_not_for_nothing_whoever_completed_it(database: Database) -> None:
@@ -151,14 +151,14 @@ def test_a_publication_was_not_for_nothing_whoever_completed_it(database: Databa
     entered(database, entry("start", run_id="run-2"), entry("start", run_id="run-3"))
     entered(database, entry("canary", run_id="replay-1", key=key, replay="replay-1"))
     [month] = spent_by_month(database)
-    assert month.for_nothing == pytest.approx(2 / 5)  # a run that published nothing, and a try without a claim
+    assert month.wasted_share == pytest.approx(2 / 5)  # a run that published nothing, and a try without a claim
 
 
 def test_what_taking_messages_costs_is_nobodys_and_for_something(database: Database) -> None:
     entered(database, entry("drain", dataset=None), entry())
     [of_dataset, of_queues] = spent_by_month(database)
-    assert (of_dataset.dataset, of_dataset.for_nothing) == (DATASET, 1)
-    assert (of_queues.dataset, of_queues.for_nothing, of_queues.keys) == (None, 0, 0)
+    assert (of_dataset.dataset, of_dataset.wasted_share) == (DATASET, 1)
+    assert (of_queues.dataset, of_queues.wasted_share, of_queues.keys) == (None, 0, 0)
 
 
 def test_a_replay_is_told_by_key(database: Database) -> None:
@@ -181,7 +181,7 @@ def test_months_are_those_of_utc_and_can_be_chosen(database: Database) -> None:
         database.execute("ALTER TABLE kfm.energy ENABLE TRIGGER USER")
 
     def months(*chosen: Any) -> list[tuple[str | None, str, int]]:
-        return [(one.dataset, f"{one.month:%Y-%m}", one.spent.entries) for one in spent_by_month(database, *chosen)]
+        return [(one.dataset, f"{one.month:%Y-%m}", one.total.entries) for one in spent_by_month(database, *chosen)]
 
     heritage = [("heritage/sites", "2025-12", 2), ("heritage/sites", "2026-01", 1)]
     assert months() == [*heritage, ("usgs/streamflow", "2025-11", 1)]

@@ -31,8 +31,8 @@ def test_totals_are_of_one_method_each() -> None:
     report = Report((once, again, line(kwh=5, method="measured"), line(kwh=None)), ())
     measured, estimated, unknown = report.totals
     assert (measured.energy.energy_kwh, estimated.energy.energy_kwh, unknown.energy) == (5, 4, UNKNOWN)
-    assert estimated.for_nothing == pytest.approx((0.25 + 2.25) / 4)
-    assert unknown.for_nothing is None
+    assert estimated.wasted_share == pytest.approx((0.25 + 2.25) / 4)
+    assert unknown.wasted_share is None
     assert [row.cells[2] for row in rows_of(report) if row.total] == ["measured", "estimated", "unknown"]
     assert len(rows_of(Report((line(),), ()))) == 1  # the total of one line is that line
 
@@ -40,7 +40,7 @@ def test_totals_are_of_one_method_each() -> None:
 def test_a_total_with_a_part_that_is_unknown_is_unknown() -> None:
     part = Line("a/b", date(2025, 1, 1), 1, 1, None, Energy("estimated", 1.0, 1.0, None), ("memory",))
     [total] = Report((line(), part), ()).totals
-    assert (total.energy.cost_usd, total.for_nothing) == (None, None)
+    assert (total.energy.cost_usd, total.wasted_share) == (None, None)
     assert total.energy.watt_seconds == KWH + 1
     assert "In some estimates memory could not be read and is not in them." in notes_on(Report((part,), ()))
 

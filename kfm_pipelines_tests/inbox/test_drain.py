@@ -93,7 +93,7 @@ def test_consumers_race_without_a_double_record(site: Site, consumers: int) -> N
         services.close()
 
     assert [one.problems for one in drained] == [()] * consumers
-    total = sum((one.tally for one in drained), Tally())
+    total = sum((one.counts for one in drained), Tally())
     assert total == Tally(received=600, recorded=300, duplicates=300)
     assert recorded(site) == 300
     [row] = site.fetch("SELECT sum(received)::int AS r, sum(duplicates)::int AS d FROM kfm.queue_totals")
@@ -193,7 +193,7 @@ def test_the_urgent_queue_is_drained_first_and_no_queue_goes_without(site: Site)
     usual.send(message(site, 2))
     fifo.send(message(site, 3), group="one")
 
-    assert drain_all(site.services, budget_seconds=0).tally.recorded == 3
+    assert drain_all(site.services, budget_seconds=0).counts.recorded == 3
     order = site.fetch("SELECT queue FROM kfm.inbox ORDER BY received_at")
     assert [row["queue"] for row in order] == [urgent.name, usual.name, fifo.name]
 

@@ -133,7 +133,7 @@ def test_a_new_key_is_as_urgent_as_its_first_event(database: Database, word: str
 def test_a_message_with_several_records_makes_several_keys_due(database: Database) -> None:
     events = tuple(event_of_hour(hour) for hour in range(3))
 
-    assert record(database, QUEUE, [Delivery("{}", events)], declared()).tally == Tally(received=1, recorded=3)
+    assert record(database, QUEUE, [Delivery("{}", events)], declared()).counts == Tally(received=1, recorded=3)
 
     assert len(database.fetch("SELECT FROM kfm.keys WHERE due_at IS NOT NULL")) == 3
 
@@ -161,8 +161,8 @@ def test_the_moves_of_the_design_are_taken(database: Database, before: str, afte
 def test_a_refused_message_is_kept_once_with_its_reason(database: Database) -> None:
     refused = read_message(Message("this is no JSON"), declared())
 
-    assert record(database, QUEUE, [refused, refused], declared()).tally == Tally(received=2, refused=2)
-    assert record(database, QUEUE, [refused], declared()).tally == Tally(received=1, refused=1)
+    assert record(database, QUEUE, [refused, refused], declared()).counts == Tally(received=2, refused=2)
+    assert record(database, QUEUE, [refused], declared()).counts == Tally(received=1, refused=1)
 
     [letter] = database.fetch("SELECT * FROM kfm.dead_letters")
     assert (letter["failure_stage"], letter["triage"], letter["error"]) == ("receive", "schema", "BodyUnreadable")
@@ -186,12 +186,12 @@ def test_what_postgres_cannot_store_is_refused_and_does_not_stop_the_batch(datab
     bad, good = read_message(Message(body), declared()), read_message(Message(message()), declared())
 
     assert isinstance(bad.refusal.error if bad.refusal else None, MessageRefused)
-    assert record(database, QUEUE, [bad, good], declared()).tally == Tally(received=2, recorded=1, refused=1)
+    assert record(database, QUEUE, [bad, good], declared()).counts == Tally(received=2, recorded=1, refused=1)
 
 
 def test_a_nul_in_a_field_nobody_reads_does_no_harm(database: Database) -> None:
     read = read_message(Message(message(note="\x00")), declared())
-    assert record(database, QUEUE, [read], declared()).tally == Tally(received=1, recorded=1)
+    assert record(database, QUEUE, [read], declared()).counts == Tally(received=1, recorded=1)
 
 
 def test_consumers_with_the_same_messages_in_any_order_record_each_once(database: Database) -> None:

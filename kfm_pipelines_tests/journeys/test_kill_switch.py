@@ -172,7 +172,7 @@ def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_relea
             while not kill_switch.killed(site.services.database):
                 assert time.monotonic() < deadline
 
-        patch.setattr(FileStore, "keep", doing_once(kill_meanwhile, run.key, FileStore.keep))
+        patch.setattr(FileStore, "copy_once", doing_once(kill_meanwhile, run.key, FileStore.copy_once))
         assert run.batch.publish([run.key]) == {}
 
     assert site.work()["keys"] == 0

@@ -46,7 +46,7 @@ def published(site: Site, run_id: str) -> Release:
     """What there is after a run, with everything it leads to."""
     publish(site.services, site.dataset, [site.key()], run_id)
     shelf = Shelf(site.services.store, trust_from(site.services.store, site.services.settings.signing_key, None))
-    return Release(shelf, Layout(site.dataset.pipeline).item(site.key()), of_history=False)
+    return Release(shelf, Layout(site.dataset.pipeline).item(site.key()), is_historical=False)
 
 
 def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
@@ -65,7 +65,7 @@ def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
     assert released.item["properties"]["kfm:late_inputs"] == 1
     marked = [link["href"] for link in released.item["links"] if link.get("kfm:late")]
     assert [href.rsplit("/", 1)[-1] for href in marked] == [SECOND]
-    assert verify_key(site.services.store, released.shelf.trust, site.key()).failed == ()
+    assert verify_key(site.services.store, released.tree.trust, site.key()).failed == ()
     told = CliRunner().invoke(kfm, ["verify", site.key()])
     assert told.exit_code == 0, told.output
     begun = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'begin' ORDER BY id DESC LIMIT 1")

@@ -93,14 +93,14 @@ def test_what_was_refused_is_removed_when_its_time_is_over(site: Site) -> None:
     site.put(0, spoiled(0))
     site.put(1, spoiled(1))
     site.work()
-    assert purge(site.services).red == 0
+    assert purge(site.services).refused_tables == 0
 
     site.services.database.execute(
         "UPDATE kfm.inspections SET until = clock_timestamp() WHERE key = %(key)s", {"key": site.key(0)}
     )
-    assert purge(site.services).red == 1
+    assert purge(site.services).refused_tables == 1
     assert (site.red(site.key(0)), site.red(site.key(1))) == ([], ["1/table.parquet"])
-    assert purge(site.services).red == 0
+    assert purge(site.services).refused_tables == 0
 
 
 @pytest.mark.slow

@@ -311,7 +311,7 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
     with monkeypatch.context() as patch:
         patch.setattr(release, "is_seen", lambda *_: False)
-        patch.setattr(TermsOfKeys, "of", lambda *_: reproduction._refuse(key, ["not now"]))
+        patch.setattr(TermsOfKeys, "for_key", lambda *_: reproduction._refuse(key, ["not now"]))
         reproduce(site.services, [key])
     assert site.fetch("SELECT due_at <= clock_timestamp() AS due FROM kfm.keys") == [{"due": True}]
     assert site.work()["published"] == 1
@@ -325,7 +325,7 @@ def test_what_a_key_costs_is_told_once(published: Site) -> None:
     one = stage(site.services, site.dataset, [key], "again", Purpose(replay=replay))
     stages = ["compute", "mask", "validate", "stage"]
     assert list(spent_by_stage(site.services.database, "again")) == stages
-    assert one.care_shown([key]) == {}
+    assert one.care_previews([key]) == {}
     entered = site.fetch(f"SELECT stage, key FROM kfm.energy WHERE replay = '{replay}' ORDER BY id")
     assert entered == [{"stage": name, "key": key} for name in stages]
 

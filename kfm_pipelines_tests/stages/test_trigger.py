@@ -67,12 +67,12 @@ def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
 
 
 def test_every_run_that_is_not_asked_for_by_events_is_bounded() -> None:
-    assert Purpose.of(ASKED_BY_EVENTS) == EVENTS
+    assert Purpose.from_tags(ASKED_BY_EVENTS) == EVENTS
     assert not EVENTS.is_bounded
-    assert Purpose.of({}) == Purpose.of({**ASKED_BY_EVENTS, "dagster/parent_run_id": "1"}) == Purpose(by_hand=True)
-    assert Purpose.of({**ASKED_BY_EVENTS, BACKFILL_TAG: "b"}) == Purpose(backfill=True)
-    assert Purpose.of({**ASKED_BY_EVENTS, "kfm/replay": "r"}) == Purpose(replay="r")
-    assert all(one.is_bounded for one in (Purpose(by_hand=True), Purpose(backfill=True), Purpose(replay="r")))
+    assert Purpose.from_tags({}) == Purpose.from_tags({**ASKED_BY_EVENTS, "dagster/parent_run_id": "1"}) == Purpose(manual=True)
+    assert Purpose.from_tags({**ASKED_BY_EVENTS, BACKFILL_TAG: "b"}) == Purpose(backfill=True)
+    assert Purpose.from_tags({**ASKED_BY_EVENTS, "kfm/replay": "r"}) == Purpose(replay="r")
+    assert all(one.is_bounded for one in (Purpose(manual=True), Purpose(backfill=True), Purpose(replay="r")))
 
 
 @pytest.mark.slow

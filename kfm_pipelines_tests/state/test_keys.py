@@ -117,7 +117,7 @@ def test_a_short_lease_is_kept_alive_while_the_work_goes_on_and_no_longer(databa
     claims = Claims(database, "run-1", lease_seconds=1)
     claim = claims.take(known_key(database))
 
-    with claims.kept_alive():
+    with claims.keep_alive():
         until = time.monotonic() + 2.2
         while time.monotonic() < until:
             with pytest.raises(KeyBusy):
@@ -150,7 +150,7 @@ def test_a_key_is_for_those_who_work_for_its_dataset(database: Database) -> None
     claim = Claims(database, "run-1", 60, dataset=DATASET).take(key)
     assert strangers.held() == {}
     for seen in (False, True):
-        with pytest.raises(Fenced, match="not of usda/soil"), publishing(database, claim, "usda/soil", seen=seen):
+        with pytest.raises(Fenced, match="not of usda/soil"), publishing(database, claim, "usda/soil", visible=seen):
             pytest.fail("it was let in")
 
 

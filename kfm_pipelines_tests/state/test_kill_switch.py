@@ -116,7 +116,7 @@ def test_a_publication_under_way_sees_the_kill_before_its_swap(database: Databas
 def test_what_readers_see_already_is_completed(database: Database) -> None:
     claim = claimed(database, known_key(database))
     kill(database)
-    with publishing(database, claim, DATASET, seen=True) as locked, pytest.raises(DatasetKilled):
+    with publishing(database, claim, DATASET, visible=True) as locked, pytest.raises(DatasetKilled):
         locked.refuse_if_killed()  # should it have to be swapped after all
 
 

@@ -29,8 +29,8 @@ def test_a_path_that_leads_out_of_the_store_is_refused(store: FileStore, tmp_pat
         lambda: store.read(path),
         lambda: store.digest(path),
         lambda: store.write(path, b""),
-        lambda: store.keep("a/x", path),
-        lambda: store.keep(path, "a/y"),
+        lambda: store.copy_once("a/x", path),
+        lambda: store.copy_once(path, "a/y"),
         lambda: store.replace("a/x", path),
         lambda: store.swap("a/x", path, None),
         lambda: store.remove(path),
@@ -65,7 +65,7 @@ def test_the_work_tier_is_closed_also_when_something_is_kept_there_first(store: 
 
 def test_kept_bytes_are_read_only_under_every_name(store: FileStore, tmp_path: Path) -> None:
     store.write("work/staged/data", b"data")
-    store.keep("work/staged/data", "objects/data")
+    store.copy_once("work/staged/data", "objects/data")
     store.replace("work/staged/data", "processed/data")
     kept, known = tmp_path / "store/objects/data", tmp_path / "store/processed/data"
     assert mode(kept) == mode(known) == 0o444

@@ -86,12 +86,12 @@ def test_a_digest_is_the_sha256_of_the_bytes(store: Store) -> None:
 
 def test_kept_bytes_have_their_name_for_ever(store: Store) -> None:
     store.write("work/staged/one", OLD)
-    store.keep("work/staged/one", "objects/one")
-    store.keep("work/staged/one", "objects/one")
+    store.copy_once("work/staged/one", "objects/one")
+    store.copy_once("work/staged/one", "objects/one")
     store.write("work/staged/other", NEW)
 
     with pytest.raises(IntegrityBroken, match="objects/one holds other bytes"):
-        store.keep("work/staged/other", "objects/one")
+        store.copy_once("work/staged/other", "objects/one")
 
     store.remove("work/staged")
     assert store.read("objects/one") == OLD
@@ -99,7 +99,7 @@ def test_kept_bytes_have_their_name_for_ever(store: Store) -> None:
 
 def test_writing_the_source_again_leaves_kept_bytes_alone(store: Store) -> None:
     store.write("work/staged/one", OLD)
-    store.keep("work/staged/one", "objects/one")
+    store.copy_once("work/staged/one", "objects/one")
     store.write("work/staged/one", NEW)
     assert (store.read("objects/one"), store.read("work/staged/one")) == (OLD, NEW)
 
@@ -189,7 +189,7 @@ def test_of_many_swaps_from_the_same_pointer_one_wins(store: Store, present: byt
 def test_a_source_that_is_gone_is_missing_and_nothing_is_published(store: Store, do: str) -> None:
     store.write("work/staged/other", OLD)
     actions: dict[str, Callable[[], None]] = {
-        "keep": lambda: store.keep("work/staged/none", "catalog/target"),
+        "keep": lambda: store.copy_once("work/staged/none", "catalog/target"),
         "replace": lambda: store.replace("work/staged/none", "catalog/target"),
         "swap": lambda: store.swap("work/staged/none", "catalog/target", None),
     }

@@ -151,7 +151,7 @@ def test_a_run_that_died_cost_something(site: Site) -> None:
 
 def test_a_run_in_a_process_of_its_own_is_charged_for_its_start(site: Site) -> None:
     run_begun(site.services, "a-run", own_process=True)
-    run_ended(site.services, site.dataset, "a-run", None, well=True)
+    run_ended(site.services, site.dataset, "a-run", None, succeeded=True)
     [row] = site.fetch("SELECT wall_seconds, cpu_seconds FROM kfm.energy WHERE stage = 'other'")
     assert row["wall_seconds"] > 1, "this process has been there for longer"
     assert row["cpu_seconds"] > 0.5
@@ -204,4 +204,4 @@ def test_a_replay_has_a_beginning_in_its_own_trace(site: Site) -> None:
     site.services.telemetry.flush()
     [begun] = [span for span in spans(site.root) if span.name == "replay"]
     assert begun.trace == work_told.trace_of(one.key).trace_hex
-    assert begun.names("r-1")
+    assert begun.mentions("r-1")

@@ -135,8 +135,8 @@ def test_threads_lose_no_span_and_no_count(tmp_path: Path) -> None:
 
 
 def test_a_file_that_has_grown_large_is_kept_beside_the_new_one(tmp_path: Path) -> None:
-    file = AppendOnly(tmp_path / "a.jsonl", largest_bytes=100)
-    other = AppendOnly(tmp_path / "a.jsonl", largest_bytes=100)
+    file = AppendOnly(tmp_path / "a.jsonl", max_bytes=100)
+    other = AppendOnly(tmp_path / "a.jsonl", max_bytes=100)
     for number in range(24):
         (file if number % 2 else other).write(json.dumps({"n": number, "text": "x" * 30}) + "\n")
     kept = [json.loads(line)["n"] for path in (previous(file.path), file.path) for line in path.open()]

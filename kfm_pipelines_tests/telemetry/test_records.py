@@ -112,8 +112,8 @@ def test_a_place_is_named_and_no_value() -> None:
 def test_a_record_that_breaks_its_schema_is_dropped_and_counted(tmp_path: Path) -> None:
     refused: list[int] = []
     told = Records(tmp_path, RESOURCES, lambda: refused.append(1))
-    assert told.tell("energy-v2", RIGHT["energy-v2"])
-    assert not told.tell("energy-v2", {**RIGHT["energy-v2"], "stage": "sleep"})
+    assert told.write("energy-v2", RIGHT["energy-v2"])
+    assert not told.write("energy-v2", {**RIGHT["energy-v2"], "stage": "sleep"})
     told.close()
     assert len(refused) == 1
     assert (tmp_path / "energy-v2.jsonl").read_text().count("\n") == 1
@@ -122,15 +122,15 @@ def test_a_record_that_breaks_its_schema_is_dropped_and_counted(tmp_path: Path) 
 def test_without_schemas_work_goes_on(tmp_path: Path) -> None:
     """Somebody's own folder of reviewed files may be older than the telemetry."""
     refused: list[int] = []
-    assert not Records(tmp_path / "told", tmp_path, lambda: refused.append(1)).tell("energy-v2", RIGHT["energy-v2"])
+    assert not Records(tmp_path / "told", tmp_path, lambda: refused.append(1)).write("energy-v2", RIGHT["energy-v2"])
     assert refused == [1]
 
 
 def test_everything_a_site_tells_follows_its_schema(site: Site) -> None:
     """Something is published by two roads, something changes nothing, something fails, something is rubbish."""
     for road in ("s3", "fifo"):
-        samples = Samples("usgs/streamflow", START, 2, copies=1, road=road)
-        emit_samples(site.services, samples, carrier(site.services, samples.road, "topic", "one"), lambda _: None)
+        samples = Samples("usgs/streamflow", START, 2, copies=1, route=road)
+        emit_samples(site.services, samples, carrier(site.services, samples.route, "topic", "one"), lambda _: None)
     site.put(3, spoiled(3))
     site.send("rubbish")
     site.work()

@@ -272,13 +272,13 @@ def test_a_message_of_long_ago_costs_no_sweep_over_everything_since(
     heard = [told(hour, hour + 0.1, site) for hour in range(100) for site in ("a", "b")]
     hear(database, STREAMS, *heard, now=LATER)
     swept: list[int] = []
-    go_on = Sweep.go_on
+    go_on = Sweep.process
 
     def counted(sweep: Sweep, advances: list[Any]) -> list[Any]:
         swept.append(len(advances))
         return go_on(sweep, advances)
 
-    monkeypatch.setattr(Sweep, "go_on", counted)
+    monkeypatch.setattr(Sweep, "process", counted)
     for old in (told(-9000, -9000), told(-8000, -8000, "c"), told(2, 1.5)):
         swept.clear()
         heard.append(old)

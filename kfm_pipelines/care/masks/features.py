@@ -41,21 +41,21 @@ class Features:
 
     codes: "Ints"
     size: int  # one more than the highest number
-    once: bool  # no feature has more than one record, which makes counting quick
+    unique: bool  # no feature has more than one record, which makes counting quick
 
     def of(self, rows: "Ints | Flags") -> "Features":
-        return Features(self.codes[rows], self.size, self.once)
+        return Features(self.codes[rows], self.size, self.unique)
 
     def count(self) -> int:
         import numpy as np
 
-        return len(self.codes) if self.once else len(np.unique(self.codes))
+        return len(self.codes) if self.unique else len(np.unique(self.codes))
 
     def count_by(self, labels: "Ints", size: int) -> "Ints":
         """How many distinct features the records of each label have."""
         import numpy as np
 
-        if self.once:
+        if self.unique:
             return np.bincount(labels, minlength=size)
         pairs = np.unique(labels * self.size + self.codes)
         return np.bincount(pairs // self.size, minlength=size)
@@ -69,9 +69,9 @@ def read_features(table: "pa.Table", stable_id: Sequence[str]) -> Features:
         if nulls := table.column(name).null_count:
             raise PolicyRefused(f"{records(nulls)} no value in {name!r}, which says what feature a record is of")
     if any(_ascends(table.column(name)) for name in stable_id):
-        return Features(np.arange(table.num_rows), max(table.num_rows, 1), once=True)
+        return Features(np.arange(table.num_rows), max(table.num_rows, 1), unique=True)
     codes, size = _numbered(table, stable_id)
-    return Features(codes, size, once=bool((np.bincount(codes) <= 1).all()))
+    return Features(codes, size, unique=bool((np.bincount(codes) <= 1).all()))
 
 
 def _numbered(table: "pa.Table", stable_id: Sequence[str]) -> "tuple[Ints, int]":

@@ -29,7 +29,7 @@ def surplus(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -
     sizes = counts[cells].astype(np.uint64)
     draws = mixed(_numbers(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
     rank, tied = _ranks(cells, draws)
-    if tied and selection.features.once:  # several features at one place: their ids tell them apart
+    if tied and selection.features.unique:  # several features at one place: their ids tell them apart
         draws = mixed(_ids(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
         rank, _ = _ranks(cells, draws)
     found[concerned] = rank < excess[cells]
@@ -56,7 +56,7 @@ def _ranks(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
 def _numbers(selection: Selection, concerned: "Ints") -> "Draws":
     """A number for each feature that does not depend on where its records stood in the table. Coordinates are quicker
     than ids, but a feature with several records may have several."""
-    if not selection.features.once:
+    if not selection.features.unique:
         return _ids(selection, concerned)
     places, rows = selection.source.places, selection.rows[concerned]
     return mixed_coordinates(places.longitudes[rows], places.latitudes[rows])
@@ -76,16 +76,16 @@ def _seed(selection: Selection) -> int:
     return int.from_bytes(hmac.digest(source.secret, subject, "sha256")[:8], "big")
 
 
-def cells_kept(selection: Selection, cell: "Ints", nowhere: int) -> "tuple[Ints, Flags, Flags]":
+def cells_kept(selection: Selection, cell: "Ints", no_cell: int) -> "tuple[Ints, Flags, Flags]":
     """The features of each cell, whether it is released, and for each record whether it keeps its place. `cell` has the
     number of each record's cell, lower ones go first among equals; `nowhere` is the number, after all others, of
     records that have no cell to begin with."""
     import numpy as np
 
     features, minimum = selection.features, selection.minimum
-    counts = features.count_by(cell, nowhere + 1)
-    kept = selection.crowd().enough_by(cell, nowhere + 1, minimum)
-    kept[nowhere] = False
+    counts = features.count_by(cell, no_cell + 1)
+    kept = selection.anonymity_set().meets_minimum_by(cell, no_cell + 1, minimum)
+    kept[no_cell] = False
     candidates = np.flatnonzero(kept)
     smallest_first = iter(candidates[np.argsort(counts[candidates], kind="stable")])
     while True:
@@ -93,5 +93,5 @@ def cells_kept(selection: Selection, cell: "Ints", nowhere: int) -> "tuple[Ints,
         lost = features.of(~placed).count()
         smallest = next(smallest_first, None)
         if lost == 0 or lost >= minimum or smallest is None:
-            return counts[:nowhere], kept, placed
+            return counts[:no_cell], kept, placed
         kept[smallest] = False

@@ -30,28 +30,28 @@ class Choice:
     remainder: int  # features of all other groups together, when that is published; else 0
 
 
-def choose(crowd: Crowd, groups: "Sequence[Ints]", minimum: int) -> list[Choice]:
+def choose(anonymity_set: Crowd, groups: "Sequence[Ints]", minimum: int) -> list[Choice]:
     """`groups` has for each resolution, coarsest first, the group of each record; lower numbers go first among equals.
     Nothing is chosen when there are too few features altogether."""
     import numpy as np
 
-    if crowd.features.count() < minimum:
+    if anonymity_set.features.count() < minimum:
         return []
-    choices = [_choose_coarsest(crowd, groups[0], minimum)]
-    parts = np.zeros(len(crowd.features.codes), np.int64)
+    choices = [_choose_coarsest(anonymity_set, groups[0], minimum)]
+    parts = np.zeros(len(anonymity_set.features.codes), np.int64)
     for coarser, finer in pairwise(groups):
         parts = _refined(parts, coarser, choices[-1].released)
-        choices.append(_choose_finer(crowd, finer, parts, minimum))
+        choices.append(_choose_finer(anonymity_set, finer, parts, minimum))
     return choices
 
 
-def _choose_coarsest(crowd: Crowd, group: "Ints", minimum: int) -> Choice:
+def _choose_coarsest(anonymity_set: Crowd, group: "Ints", minimum: int) -> Choice:
     """What is too small is counted together. If that is too small as well, or one group only, the smallest join it."""
     import numpy as np
 
-    features, size = crowd.features, int(group.max()) + 1
+    features, size = anonymity_set.features, int(group.max()) + 1
     counts = features.count_by(group, size)
-    released = crowd.enough_by(group, size, minimum)
+    released = anonymity_set.meets_minimum_by(group, size, minimum)
     if released.all():
         return Choice(counts, released, 0)
     for smallest in _smallest_first(counts, np.flatnonzero(released)):
@@ -61,19 +61,19 @@ def _choose_coarsest(crowd: Crowd, group: "Ints", minimum: int) -> Choice:
     return Choice(counts, released, _remains(features, group, released))
 
 
-def _choose_finer(crowd: Crowd, group: "Ints", parts: "Ints", minimum: int) -> Choice:
+def _choose_finer(anonymity_set: Crowd, group: "Ints", parts: "Ints", minimum: int) -> Choice:
     """A group goes when it shares fewer than the minimum with any part of what is known already; then the smallest
     groups go, where they leave too few of such a part over. What goes is at least the minimum, so once is enough."""
     import numpy as np
 
     size, parts_size = int(group.max()) + 1, int(parts.max()) + 1
-    counts = crowd.features.count_by(group, size)
+    counts = anonymity_set.features.count_by(group, size)
     atoms, atom = np.unique(group * parts_size + parts, return_inverse=True)
     atom_group, atom_part = atoms // parts_size, atoms % parts_size
     released = np.ones(size, np.bool_)
-    released[atom_group[~crowd.enough_by(atom, len(atoms), minimum)]] = False
+    released[atom_group[~anonymity_set.meets_minimum_by(atom, len(atoms), minimum)]] = False
     rest = ~released[group]
-    too_few = ~crowd.of(rest).enough_by(parts[rest], parts_size, minimum)
+    too_few = ~anonymity_set.of(rest).meets_minimum_by(parts[rest], parts_size, minimum)
     kept = released.copy()
     for part in np.intersect1d(parts[rest], np.flatnonzero(too_few)):
         within = atom_group[atom_part == part]
@@ -108,7 +108,7 @@ def counted(selection: Selection, rule: Group) -> list[Piece]:
     by = [ranked(source.table.column(name).take(rows)) for name in rule.by]
     cells = [cells_of(longitudes, latitudes, resolution) for resolution in sorted(rule.resolutions)]
     groups = [_numbered(one, by) for one in cells]
-    choices = choose(selection.crowd(), groups, selection.minimum)
+    choices = choose(selection.anonymity_set(), groups, selection.minimum)
     _refuse_a_single_spot(selection, choices)
     return [
         _piece(selection, rule, *found, choice)
@@ -151,11 +151,11 @@ def _piece(selection: Selection, rule: Group, cells: "Cells", group: "Ints", cho
         place=place,
         records=counts // minimum * minimum,
         sample=sample,
-        carries=frozenset(rule.by),
-        shown=and_nowhere(shown_as_cells(shown_cells, geometries=selection.drawn)),
-        came_from=selection.rows[published],
-        went_to=number_of[published],
-        tally=tally_of(choice.counts // minimum * minimum, released),
+        carried_columns=frozenset(rule.by),
+        released_places=and_nowhere(shown_as_cells(shown_cells, geometries=selection.has_geometry)),
+        source_rows=selection.rows[published],
+        target_rows=number_of[published],
+        cell_counts=tally_of(choice.counts // minimum * minimum, released),
     )
 
 

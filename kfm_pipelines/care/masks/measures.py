@@ -33,66 +33,66 @@ class Measures:
         return asdict(self)
 
 
-def measured(source: Source, pieces: Sequence[Piece]) -> Measures:
+def measured(source: Source, fragments: Sequence[Piece]) -> Measures:
     minimum = source.policy.minimum_count
-    suppressed = sum(piece.tally.suppressed for piece in pieces)
-    smallest = [piece.tally.smallest for piece in pieces if piece.tally.smallest is not None]
+    suppressed = sum(piece.cell_counts.suppressed for piece in fragments)
+    smallest = [piece.cell_counts.smallest for piece in fragments if piece.cell_counts.smallest is not None]
     return Measures(
-        rows_in=_rows_told(source, pieces) // minimum * minimum or None,
-        rows_out=sum(len(piece.place) for piece in pieces),
-        records_without_place=sum(_without_place(piece) for piece in pieces),
-        cells_released=sum(piece.tally.released for piece in pieces),
+        rows_in=_rows_told(source, fragments) // minimum * minimum or None,
+        rows_out=sum(len(piece.place) for piece in fragments),
+        records_without_place=sum(_without_place(piece) for piece in fragments),
+        cells_released=sum(piece.cell_counts.released for piece in fragments),
         cells_suppressed=suppressed // minimum * minimum,
         smallest_cell=min(smallest, default=None),
-        displacement_m=_displacement(pieces),
-        spatial_fit=_spatial_fit(source, pieces),
-        uncertainty_m=_uncertainty(pieces),
+        displacement_m=_displacement(fragments),
+        spatial_fit=_spatial_fit(source, fragments),
+        uncertainty_m=_uncertainty(fragments),
     )
 
 
-def _rows_told(source: Source, pieces: Sequence[Piece]) -> int:
+def _rows_told(source: Source, fragments: Sequence[Piece]) -> int:
     """Rows that were left out would be found by taking the others from all."""
     import numpy as np
 
     told = np.zeros(source.table.num_rows, np.bool_)
-    for piece in pieces:
-        told[piece.came_from] = True
+    for piece in fragments:
+        told[piece.source_rows] = True
     return int(told.sum())
 
 
-def _somewhere(piece: Piece) -> "Flags":
+def _somewhere(fragment: Piece) -> "Flags":
     """Whether each row of the piece has a place."""
     import numpy as np
 
-    return ~np.isnan(piece.shown.uncertainties)[piece.place]
+    return ~np.isnan(fragment.released_places.uncertainties)[fragment.place]
 
 
-def _without_place(piece: Piece) -> int:
-    return int(piece.records[~_somewhere(piece)].sum())
+def _without_place(fragment: Piece) -> int:
+    return int(fragment.records[~_somewhere(fragment)].sum())
 
 
-def _uncertainty(pieces: Sequence[Piece]) -> float | None:
-    found = [piece.shown.uncertainties[piece.place[_somewhere(piece)]] for piece in pieces]
+def _uncertainty(fragments: Sequence[Piece]) -> float | None:
+    found = [piece.released_places.uncertainties[piece.place[_somewhere(piece)]] for piece in fragments]
     return max((float(one.max()) for one in found if len(one)), default=None)
 
 
-def _displacement(pieces: Sequence[Piece]) -> dict[str, float] | None:
+def _displacement(fragments: Sequence[Piece]) -> dict[str, float] | None:
     import numpy as np
 
-    distances = np.concatenate([[], *(piece.distances for piece in pieces if piece.distances is not None)])
+    distances = np.concatenate([[], *(piece.distances for piece in fragments if piece.distances is not None)])
     if len(distances) < ENOUGH:
         return None
     found = np.percentile(distances, [5, 50, 95])
     return {name: 10.0 * round(one / 10) for name, one in zip(("p05", "p50", "p95"), found.tolist(), strict=True)}
 
 
-def _spatial_fit(source: Source, pieces: Sequence[Piece]) -> float | None:
+def _spatial_fit(source: Source, fragments: Sequence[Piece]) -> float | None:
     """Of the features that are published with a place, the share for which that is in the same large cell as the true
     one. Of many records, a part is looked at."""
-    placed, minimum = [_placed(piece) for piece in pieces], source.policy.minimum_count
+    placed, minimum = [_placed(piece) for piece in fragments], source.policy.minimum_count
     one_in = max(1, -(-sum(len(rows) for rows, _ in placed) // _FIT_SAMPLE))
     looked_at, strays = [], []
-    for piece, (rows, place) in zip(pieces, placed, strict=True):
+    for piece, (rows, place) in zip(fragments, placed, strict=True):
         part = _looked_at(source, rows, one_in)
         looked_at.append(rows[part])
         strays.append(rows[part][~_fits(source, piece, rows[part], place[part])])
@@ -114,13 +114,13 @@ def _share(features: int, strays: int, minimum: int) -> float:
     return round(_FIT_STEPS * (features - told) / features) / _FIT_STEPS
 
 
-def _placed(piece: Piece) -> "tuple[Ints, Ints]":
+def _placed(fragment: Piece) -> "tuple[Ints, Ints]":
     """The records that are published with coordinates, and the positions of these places. An open place may be told
     by its geometry only."""
     import numpy as np
 
-    placed = (_somewhere(piece) & np.isfinite(piece.shown.longitudes)[piece.place])[piece.went_to]
-    return piece.came_from[placed], piece.place[piece.went_to[placed]]
+    placed = (_somewhere(fragment) & np.isfinite(fragment.released_places.longitudes)[fragment.place])[fragment.target_rows]
+    return fragment.source_rows[placed], fragment.place[fragment.target_rows[placed]]
 
 
 def _looked_at(source: Source, rows: "Ints", one_in: int) -> "Flags":
@@ -138,10 +138,10 @@ def _bits(degrees: "Floats") -> "Cells":
     return np.ascontiguousarray(degrees).view(np.uint64)
 
 
-def _fits(source: Source, piece: Piece, rows: "Ints", place: "Ints") -> "Flags":
+def _fits(source: Source, fragment: Piece, rows: "Ints", place: "Ints") -> "Flags":
     import numpy as np
 
-    shown, true = piece.shown, source.places
+    shown, true = fragment.released_places, source.places
     used, place = np.unique(place, return_inverse=True)
     shown_cells = _coarse(shown.longitudes[used], shown.latitudes[used])[place]
     return np.equal(shown_cells, _coarse(true.longitudes[rows], true.latitudes[rows]))

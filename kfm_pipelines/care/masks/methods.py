@@ -29,11 +29,11 @@ def masked(selection: Selection, rule: Rule) -> list[Piece]:
         case Displace():
             return [_displaced(selection, rule)]
         case Group():
-            return counted(selection, rule) or [_suppressed(selection.none())]
+            return counted(selection, rule) or [_suppressed(selection.empty())]
         case Suppress():
             return [_suppressed(selection)]
         case Omit():
-            return [_suppressed(selection.none())]
+            return [_suppressed(selection.empty())]
 
 
 def _left(selection: Selection) -> Piece:
@@ -48,7 +48,7 @@ def _suppressed(selection: Selection) -> Piece:
     import numpy as np
 
     if selection.features.count() < selection.minimum:
-        selection = selection.none()
+        selection = selection.empty()
     return one_row_each(selection, np.zeros(len(selection.rows), np.int64), nowhere())
 
 
@@ -62,7 +62,7 @@ def _generalised(selection: Selection, rule: Generalise) -> Piece:
     # Records without a place are at the one after all cells, which is none.
     place = np.where(placed, (np.cumsum(kept) - 1)[cell], kept.sum())
     reach = 1.0 if selection.kind == "point" else REACH
-    shown = and_nowhere(shown_as_cells(cells[kept[:-1]], geometries=selection.drawn, reach=reach))
+    shown = and_nowhere(shown_as_cells(cells[kept[:-1]], geometries=selection.has_geometry, reach=reach))
     told = counts // selection.minimum * selection.minimum
     return one_row_each(selection, place, shown, tally_of(told, kept[:-1]))
 
@@ -95,5 +95,5 @@ def _displaced(selection: Selection, rule: Displace) -> Piece:
     longitudes, latitudes = moved(
         source.places.longitudes[rows], source.places.latitudes[rows], angles[feature], distances[feature]
     )
-    shown = shown_as_points(longitudes, latitudes, rule.max_m, geometries=selection.drawn)
+    shown = shown_as_points(longitudes, latitudes, rule.max_m, geometries=selection.has_geometry)
     return replace(one_row_each(selection, np.arange(len(rows)), shown), distances=distances)

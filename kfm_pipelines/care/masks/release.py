@@ -88,7 +88,7 @@ def _selections(source: Source) -> Iterator[Selection]:
 
 def _masked(selection: Selection) -> list[Piece]:
     policy, count = selection.source.policy, len(selection.rows)
-    rule = policy.classes[selection.sensitivity].of(selection.kind)
+    rule = policy.classes[selection.sensitivity].rule_for(selection.kind)
     if rule is None and count:
         raise PolicyRefused(
             f"{records(count)} a {selection.kind} as place, "

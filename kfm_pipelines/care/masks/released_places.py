@@ -72,15 +72,15 @@ def nowhere() -> Shown:
     return Shown(np.array([NO_CELL], np.uint64), none, none, none, np.array([None], object))
 
 
-def and_nowhere(shown: Shown) -> Shown:
+def and_nowhere(places: Shown) -> Shown:
     """The same places, and after them none."""
     import numpy as np
 
     last = nowhere()
     return Shown(
-        np.append(shown.cells, last.cells),
-        np.append(shown.longitudes, last.longitudes),
-        np.append(shown.latitudes, last.latitudes),
-        np.append(shown.uncertainties, last.uncertainties),
-        np.append(shown.geometries, last.geometries),
+        np.append(places.cells, last.cells),
+        np.append(places.longitudes, last.longitudes),
+        np.append(places.latitudes, last.latitudes),
+        np.append(places.uncertainties, last.uncertainties),
+        np.append(places.geometries, last.geometries),
     )

@@ -26,15 +26,15 @@ class Crowd:
     """The features of some records, and their coordinates numbered in the same way, unless all of them differ."""
 
     features: Features
-    spots: Features | None = None
+    locations: Features | None = None
 
     def of(self, rows: "Ints | Flags") -> "Crowd":
-        return Crowd(self.features.of(rows), self.spots and self.spots.of(rows))
+        return Crowd(self.features.of(rows), self.locations and self.locations.of(rows))
 
-    def enough_by(self, labels: "Ints", size: int, minimum: int) -> "Flags":
+    def meets_minimum_by(self, labels: "Ints", size: int, minimum: int) -> "Flags":
         """Whether the records of each label are enough."""
         enough = self.features.count_by(labels, size) >= minimum
-        return enough if self.spots is None else enough & (self.spots.count_by(labels, size) >= minimum)
+        return enough if self.locations is None else enough & (self.locations.count_by(labels, size) >= minimum)
 
 
 def crowd_at(features: Features, longitudes: "Floats", latitudes: "Floats") -> Crowd:
@@ -45,7 +45,7 @@ def crowd_at(features: Features, longitudes: "Floats", latitudes: "Floats") -> C
     if not (in_order[1:] == in_order[:-1]).any():
         return Crowd(features)
     distinct, codes = np.unique(spots, return_inverse=True)
-    return Crowd(features, Features(codes, len(distinct), once=False))
+    return Crowd(features, Features(codes, len(distinct), unique=False))
 
 
 NO_SAMPLE = -1
@@ -82,14 +82,14 @@ class Selection:
         return self.source.policy.minimum_count
 
     @property
-    def drawn(self) -> bool:
+    def has_geometry(self) -> bool:
         return self.source.declared.geometry_column is not None
 
-    def crowd(self) -> Crowd:
+    def anonymity_set(self) -> Crowd:
         places = self.source.places
         return crowd_at(self.features, places.longitudes[self.rows], places.latitudes[self.rows])
 
-    def none(self) -> "Selection":
+    def empty(self) -> "Selection":
         return self.source.select(self.sensitivity, self.kind, self.rows[:0])
 
 
@@ -110,16 +110,16 @@ class Piece:
     place: "Ints"  # position in `shown`
     records: "Ints"  # how many records it stands for
     sample: "Ints"  # a record whose values it carries, or NO_SAMPLE
-    carries: frozenset[str]  # the columns it carries; others are null
-    shown: Shown
+    carried_columns: frozenset[str]  # the columns it carries; others are null
+    released_places: Shown
     # Which record went into which row, as positions in the table and in this piece.
-    came_from: "Ints"
-    went_to: "Ints"
-    tally: Tally = Tally()
+    source_rows: "Ints"
+    target_rows: "Ints"
+    cell_counts: Tally = Tally()
     distances: "Floats | None" = None  # how far each feature was moved
 
 
-def one_row_each(selection: Selection, place: "Ints", shown: Shown, tally: Tally | None = None) -> Piece:
+def one_row_each(selection: Selection, place: "Ints", released_places: Shown, cell_counts: Tally | None = None) -> Piece:
     """A piece in which every record stays a row, with all that is kept of it."""
     import numpy as np
 
@@ -129,11 +129,11 @@ def one_row_each(selection: Selection, place: "Ints", shown: Shown, tally: Tally
         place=place,
         records=np.ones(len(rows), np.int64),
         sample=rows,
-        carries=frozenset(selection.source.policy.columns.keep),
-        shown=shown,
-        came_from=rows,
-        went_to=np.arange(len(rows)),
-        tally=tally or Tally(),
+        carried_columns=frozenset(selection.source.policy.columns.keep),
+        released_places=released_places,
+        source_rows=rows,
+        target_rows=np.arange(len(rows)),
+        cell_counts=cell_counts or Tally(),
     )
 
 
@@ -142,14 +142,14 @@ def tally_of(counts: "Ints", released: "Flags") -> Tally:
     return Tally(number, len(counts) - number, int(counts[released].min()) if number else None)
 
 
-def put_together(source: Source, published: Table, pieces: Sequence[Piece]) -> "tuple[pa.Table, pa.Table]":
+def put_together(source: Source, published: Table, fragments: Sequence[Piece]) -> "tuple[pa.Table, pa.Table]":
     """The table in the form of `published`, and which record of the source went into which of its rows."""
     import numpy as np
     import pyarrow as pa
 
-    places, place = _places(source, pieces)
-    records = _end_to_end([piece.records for piece in pieces])
-    kept = {name: _carried(source, name, pieces) for name in source.policy.columns.keep}
+    places, place = _places(source, fragments)
+    records = _end_to_end([piece.records for piece in fragments])
+    kept = {name: _carried(source, name, fragments) for name in source.policy.columns.keep}
     order = _order(places, place, records, [kept[name] for name in _names(published) if name in kept])
     columns = {RECORD: pa.array(np.arange(1, len(order) + 1)), RECORDS: pa.array(records[order])}
     columns |= {name: places.column(name).take(place[order]) for name in places.column_names}
@@ -159,7 +159,7 @@ def put_together(source: Source, published: Table, pieces: Sequence[Piece]) -> "
     columns |= dict.fromkeys(source.policy.columns.withhold, wording)
     fields = [pa.field(one.name, columns[one.name].type, nullable=one.nullable) for one in published.columns]
     table = pa.Table.from_arrays([columns[one.name] for one in published.columns], schema=pa.schema(fields))
-    return table, _crosswalk(pieces, order)
+    return table, _crosswalk(fragments, order)
 
 
 def _names(table: Table) -> list[str]:
@@ -172,23 +172,23 @@ def _end_to_end(arrays: "Iterable[Ints]") -> "Ints":
     return np.concatenate([np.empty(0, np.int64), *arrays])
 
 
-def _places(source: Source, pieces: Sequence[Piece]) -> "tuple[pa.Table, Ints]":
+def _places(source: Source, fragments: Sequence[Piece]) -> "tuple[pa.Table, Ints]":
     """Every place of every piece, in the order it is sorted by, and for each row the position of its place."""
     import pyarrow as pa
 
-    tables = [_place_columns(source, piece) for piece in pieces]
+    tables = [_place_columns(source, piece) for piece in fragments]
     sizes = [table.num_rows for table in tables]
-    place = _end_to_end(piece.place + sum(sizes[:number]) for number, piece in enumerate(pieces))
+    place = _end_to_end(piece.place + sum(sizes[:number]) for number, piece in enumerate(fragments))
     return pa.concat_tables(tables).combine_chunks(), place
 
 
-def _place_columns(source: Source, piece: Piece) -> "pa.Table":
+def _place_columns(source: Source, fragment: Piece) -> "pa.Table":
     import pyarrow as pa
 
-    shown, declared = piece.shown, source.declared
+    shown, declared = fragment.released_places, source.declared
     columns: dict[str, pa.Array] = {}
     if source.policy.class_column is not None:
-        columns[source.policy.class_column] = pa.repeat(pa.scalar(piece.sensitivity, pa.string()), len(shown.cells))
+        columns[source.policy.class_column] = pa.repeat(pa.scalar(fragment.sensitivity, pa.string()), len(shown.cells))
     columns[CELL] = pa.array(names_of(shown.cells), pa.string())
     if declared.longitude_column is not None and declared.latitude_column is not None:
         columns[declared.longitude_column] = pa.array(shown.longitudes, from_pandas=True)
@@ -199,13 +199,13 @@ def _place_columns(source: Source, piece: Piece) -> "pa.Table":
     return pa.table(columns)
 
 
-def _carried(source: Source, name: str, pieces: Sequence[Piece]) -> "pa.Array":
+def _carried(source: Source, name: str, fragments: Sequence[Piece]) -> "pa.Array":
     """The values of a kept column; null in the rows that do not carry it."""
     import numpy as np
     import pyarrow as pa
 
     sample = _end_to_end(
-        piece.sample if name in piece.carries else np.full(len(piece.sample), NO_SAMPLE) for piece in pieces
+        piece.sample if name in piece.carried_columns else np.full(len(piece.sample), NO_SAMPLE) for piece in fragments
     )
     return source.table.column(name).combine_chunks().take(pa.array(sample, mask=sample == NO_SAMPLE))
 
@@ -220,13 +220,13 @@ def _order(places: "pa.Table", place: "Ints", records: "Ints", kept: "Sequence[p
     return in_order(joint_key(columns, len(place)))
 
 
-def _crosswalk(pieces: Sequence[Piece], order: "Ints") -> "pa.Table":
+def _crosswalk(fragments: Sequence[Piece], order: "Ints") -> "pa.Table":
     import numpy as np
     import pyarrow as pa
 
-    sizes = [len(piece.place) for piece in pieces]
-    row = _end_to_end(piece.came_from for piece in pieces)
-    went_to = _end_to_end(piece.went_to + sum(sizes[:number]) for number, piece in enumerate(pieces))
+    sizes = [len(piece.place) for piece in fragments]
+    row = _end_to_end(piece.source_rows for piece in fragments)
+    went_to = _end_to_end(piece.target_rows + sum(sizes[:number]) for number, piece in enumerate(fragments))
     record_of = np.empty(len(order), np.int64)
     record_of[order] = np.arange(1, len(order) + 1)
     return pa.table({"row": row, "record": record_of[went_to]})

@@ -185,17 +185,17 @@ def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> 
     click.echo(indent(yaml.safe_dump([key], sort_keys=False, allow_unicode=True, width=1000), "  "), nl=False)
 
 
-def _line(services: Services, waiting: tables.Waiting) -> dict[str, Any]:
-    policy = policy_of(services, services.datasets[waiting.dataset])
+def _line(services: Services, pending: tables.Waiting) -> dict[str, Any]:
+    policy = policy_of(services, services.datasets[pending.dataset])
     return {
-        "key": waiting.key,
-        "dataset": waiting.dataset,
-        "since": waiting.since,
-        "revision": waiting.release["revision"],
-        "rows": waiting.release["rows"],
+        "key": pending.key,
+        "dataset": pending.dataset,
+        "since": pending.since,
+        "revision": pending.release["revision"],
+        "rows": pending.release["rows"],
         "policy": policy.name,
         "authority": policy.authority,
-        "release": waiting.release_digest,
+        "release": pending.release_digest,
     }
 
 
@@ -252,8 +252,8 @@ def _write_private(path: Path, page: str) -> None:
         raise ReviewRefused(f"the page cannot be written: {error.filename or path}: {error.strerror}") from None
 
 
-def _tell(as_json: bool, decision: str, key: str, digest: str, then: str) -> None:
+def _tell(as_json: bool, decision: str, key: str, digest: str, next_step: str) -> None:
     if as_json:
         print_json({"decision": decision, "key": key, "release": digest})
     else:
-        console.print(f"{decision}: {key}, release {digest[:16]}…; {then}")
+        console.print(f"{decision}: {key}, release {digest[:16]}…; {next_step}")

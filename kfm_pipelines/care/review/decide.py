@@ -48,7 +48,7 @@ def reject(services: Services, key: str, digest: str, private_key: Path, reason:
     claim = tables.reject(services.database, waiting, signed, oversight.policy.name, services.settings.lease_seconds)
     clear_work(services.store, Layout(dataset.pipeline), key)
     error = ReviewRefused(f"{key}: refused by {signed.holder}: {reason}")
-    transactions.fail(services.database, claim, "review", error, again_in=services.retries.cap_seconds)
+    transactions.fail(services.database, claim, "review", error, retry_in=services.retries.cap_seconds)
     return waiting
 
 
@@ -57,20 +57,20 @@ def refusal(decision: Decision) -> ReviewRefused:
     return ReviewRefused(f"{decision.key}: refused by {decision.signed.holder}: {reason}")
 
 
-def _named(waiting: Waiting, digest: str) -> Waiting:
+def _named(pending: Waiting, digest: str) -> Waiting:
     """The waiting release, if it is the one that was looked at."""
-    if len(digest) < SHORTEST_DIGEST or not waiting.release_digest.startswith(digest.lower()):
-        known = waiting.release_digest[:16]
-        raise ReviewRefused(f"{waiting.key}: release {known}… awaits review, not {digest[:16]!r}; look at it first")
-    return waiting
+    if len(digest) < SHORTEST_DIGEST or not pending.release_digest.startswith(digest.lower()):
+        known = pending.release_digest[:16]
+        raise ReviewRefused(f"{pending.key}: release {known}… awaits review, not {digest[:16]!r}; look at it first")
+    return pending
 
 
-def _signed(oversight: Oversight, waiting: Waiting, decision: str, private_key: Path, reason: str) -> Signature:
+def _signed(oversight: Oversight, pending: Waiting, decision: str, private_key: Path, reason: str) -> Signature:
     statement = {
         "statement": "review",
         "decision": decision,
-        "key": waiting.key,
-        "release": waiting.release_digest,
+        "key": pending.key,
+        "release": pending.release_digest,
         "policy": oversight.policy.name,
         "reason": reason,
     }

@@ -32,7 +32,7 @@ def review_page(services: Services, key: str, private_key: Path | None) -> str:
     before_map = None
     if private_key is not None:
         _record_read(oversight, waiting, private_key)
-        original = services.store.read(Layout(dataset.pipeline).computed(key, waiting.txn))
+        original = services.store.read(Layout(dataset.pipeline).computed_table(key, waiting.txn))
         before_map = map_of_original(services, dataset, key, read_parquet(original, key))
     return render_page(_view(oversight, waiting, before_map))
 
@@ -47,44 +47,44 @@ def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None
         )
 
 
-def _record_read(oversight: Oversight, waiting: Waiting, private_key: Path) -> None:
+def _record_read(oversight: Oversight, pending: Waiting, private_key: Path) -> None:
     """Before anything is read: whoever asks has to prove that they may."""
-    statement = {"statement": "restricted-read", "key": waiting.key, "release": waiting.release_digest}
+    statement = {"statement": "restricted-read", "key": pending.key, "release": pending.release_digest}
     signed = oversight.sign(statement, private_key)
     entry = AuditEntry(
         Action.RESTRICTED_READ,
         signed.holder,
-        waiting.dataset,
+        pending.dataset,
         oversight.policy.name,
-        key=waiting.key,
-        txn=waiting.txn,
-        digest=waiting.release_digest,
+        key=pending.key,
+        txn=pending.txn,
+        digest=pending.release_digest,
         detail={"key_id": signed.key_id, "signature": signed.signature},
     )
     with oversight.services.database.transaction() as connection:
         audit.record(connection, entry)
 
 
-def _view(oversight: Oversight, waiting: Waiting, before_map: bytes | None) -> content.ReviewView:
+def _view(oversight: Oversight, pending: Waiting, before_map: bytes | None) -> content.ReviewView:
     services, dataset, policy = oversight.services, oversight.dataset, oversight.policy
     layout = Layout(dataset.pipeline)
-    published = read_parquet(services.store.read(layout.staged_data(waiting.key, waiting.txn)), waiting.key)
-    current = current_revision(services.database, waiting.key)
-    previous = read_parquet(services.store.read(layout.content(current.content_hash)), waiting.key) if current else None
+    published = read_parquet(services.store.read(layout.staged_data(pending.key, pending.txn)), pending.key)
+    current = current_revision(services.database, pending.key)
+    previous = read_parquet(services.store.read(layout.content(current.content_hash)), pending.key) if current else None
     return content.ReviewView(
-        key=waiting.key,
+        key=pending.key,
         title=dataset.title,
         dataset=dataset.dataset,
-        window=waiting.key.split(":")[3],
-        revision=waiting.release["revision"],
-        release_digest=waiting.release_digest,
-        content_hash=waiting.release["content_hash"],
+        window=pending.key.split(":")[3],
+        revision=pending.release["revision"],
+        release_digest=pending.release_digest,
+        content_hash=pending.release["content_hash"],
         policy=_policy_view(policy, oversight),
-        verification=_verification(services, waiting),
-        measures=measure_rows(_measures(services, waiting)),
+        verification=_verification(services, pending),
+        measures=measure_rows(_measures(services, pending)),
         sample=sample(published, wording=policy.wording),
         difference=difference(previous, published),
-        after_map=map_of_release(services, dataset, waiting.key, published),
+        after_map=map_of_release(services, dataset, pending.key, published),
         before_map=before_map,
         restricted=before_map is not None,
     )
@@ -115,13 +115,13 @@ def _dropped(dataset: Dataset, policy: Policy) -> list[str]:
     return [name for name in dataset.table.place_columns if name not in main]
 
 
-def _verification(services: Services, waiting: Waiting) -> content.Verification:
+def _verification(services: Services, pending: Waiting) -> content.Verification:
     rows = services.database.fetch(
         """
         SELECT passed, findings FROM kfm.verdicts
         WHERE key = %(key)s AND txn = %(txn)s AND gate = 'care' AND content_hash = %(digest)s
         """,
-        {"key": waiting.key, "txn": waiting.txn, "digest": waiting.release_digest},
+        {"key": pending.key, "txn": pending.txn, "digest": pending.release_digest},
     )
     if not rows:
         return content.Verification(False, ("there is no verdict about this release",))
@@ -129,9 +129,9 @@ def _verification(services: Services, waiting: Waiting) -> content.Verification:
     return content.Verification(bool(rows[0]["passed"]), findings)
 
 
-def _measures(services: Services, waiting: Waiting) -> dict[str, object]:
+def _measures(services: Services, pending: Waiting) -> dict[str, object]:
     with services.database.transaction() as connection:
-        masked = wal.entry_of(connection, waiting.key, waiting.txn, Step.MASK)
+        masked = wal.entry_of(connection, pending.key, pending.txn, Step.MASK)
     measures = dict(masked.detail["measures"]) if masked else {}
     # Where nothing is displaced there is no distance to tell.
     return {name: value for name, value in measures.items() if name != "displacement_m" or value is not None}

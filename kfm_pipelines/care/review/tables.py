@@ -67,22 +67,22 @@ def decisions_about(database: Database, key: str, release_digest: str) -> list[D
     return [_decision(row) for row in rows]
 
 
-def approve(database: Database, waiting: Waiting, signed: Signature, policy: str) -> None:
+def approve(database: Database, pending: Waiting, signed: Signature, policy: str) -> None:
     """Record the decision and let the key be worked on: the same bytes come out again, and then are published."""
     with database.transaction() as connection:
-        _decide(connection, waiting, "approved", signed, policy)
+        _decide(connection, pending, "approved", signed, policy)
         freed = connection.execute(
             """
             UPDATE kfm.keys SET due_at = clock_timestamp()
             WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL AND due_at IS NULL
             """,
-            {"key": waiting.key, "digest": waiting.release_digest},
+            {"key": pending.key, "digest": pending.release_digest},
         ).rowcount
         if not freed:
-            raise _gone(waiting)
+            raise _gone(pending)
 
 
-def reject(database: Database, waiting: Waiting, signed: Signature, policy: str, lease_seconds: int) -> Claim:
+def reject(database: Database, pending: Waiting, signed: Signature, policy: str, lease_seconds: int) -> Claim:
     """Record the decision and take the key, if it still waits with this release; then nobody can publish it."""
     owner = f"review {signed.key_id}"
     with database.transaction() as connection:
@@ -94,19 +94,19 @@ def reject(database: Database, waiting: Waiting, signed: Signature, policy: str,
             WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL
             RETURNING epoch, attempts
             """,
-            {"key": waiting.key, "digest": waiting.release_digest, "owner": owner, "lease": lease_seconds},
+            {"key": pending.key, "digest": pending.release_digest, "owner": owner, "lease": lease_seconds},
         ).fetchone()
         if row is None:
-            raise _gone(waiting)
-        _decide(connection, waiting, "rejected", signed, policy)
-    return Claim(waiting.key, row["epoch"], row["attempts"], owner)
+            raise _gone(pending)
+        _decide(connection, pending, "rejected", signed, policy)
+    return Claim(pending.key, row["epoch"], row["attempts"], owner)
 
 
-def _gone(waiting: Waiting) -> ReviewRefused:
-    return ReviewRefused(f"{waiting.key}: this release does not await review any more; look again")
+def _gone(pending: Waiting) -> ReviewRefused:
+    return ReviewRefused(f"{pending.key}: this release does not await review any more; look again")
 
 
-def _decide(connection: Connection, waiting: Waiting, decision: str, signed: Signature, policy: str) -> None:
+def _decide(connection: Connection, pending: Waiting, decision: str, signed: Signature, policy: str) -> None:
     connection.execute(
         """
         INSERT INTO kfm.review_decisions
@@ -114,8 +114,8 @@ def _decide(connection: Connection, waiting: Waiting, decision: str, signed: Sig
         VALUES (%(key)s, %(digest)s, %(decision)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
         """,
         {
-            "key": waiting.key,
-            "digest": waiting.release_digest,
+            "key": pending.key,
+            "digest": pending.release_digest,
             "decision": decision,
             **signed.as_row(),
         },
@@ -126,15 +126,15 @@ def _decide(connection: Connection, waiting: Waiting, decision: str, signed: Sig
         AuditEntry(
             action,
             signed.holder,
-            waiting.dataset,
+            pending.dataset,
             policy,
-            key=waiting.key,
-            txn=waiting.txn,
-            digest=waiting.release_digest,
+            key=pending.key,
+            txn=pending.txn,
+            digest=pending.release_digest,
             detail={"reason": signed.statement.get("reason", "")},
         ),
     )
 
 
 def _decision(row: Mapping[str, Any]) -> Decision:
-    return Decision(row["key"], row["release_digest"], row["decision"], Signature.of_row(row), row["at"])
+    return Decision(row["key"], row["release_digest"], row["decision"], Signature.from_row(row), row["at"])

@@ -119,12 +119,12 @@ class Case:
         return some
 
     @cached_property
-    def texts(self) -> Phrases:
+    def protected_phrases(self) -> Phrases:
         return protected_texts(self.policy, self.dataset, self.origins, self.cells.names)
 
     @cached_property
-    def shares(self) -> tuple[Share, ...]:
-        return tuple(self._shares())
+    def scopes(self) -> tuple[Share, ...]:
+        return tuple(self._build_scopes())
 
     def values(self, name: str, positions: "Numbers") -> "pa.Array":
         """A published column at some records."""
@@ -157,7 +157,7 @@ class Case:
         (west, east), (south, north) = _sizes(extent.west, extent.east), _sizes(extent.south, extent.north)
         return any(west <= abs(x) <= east and south <= abs(y) <= north for x, y in ((one, other), (other, one)))
 
-    def _shares(self) -> Iterator[Share]:
+    def _build_scopes(self) -> Iterator[Share]:
         import numpy as np
 
         for place, (sensitivity, rules) in enumerate(self.policy.classes.items()):

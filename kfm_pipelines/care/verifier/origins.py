@@ -45,14 +45,14 @@ def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "Cod
     return found
 
 
-def those_with(policy: Policy, classes: "Codes", kinds: "Codes", wanted: Callable[[Rule], bool]) -> "Flags":
+def those_with(policy: Policy, classes: "Codes", kinds: "Codes", predicate: Callable[[Rule], bool]) -> "Flags":
     """The rows whose class and kind have a rule, and one that is wanted."""
     import numpy as np
 
     table = np.zeros((len(policy.classes) + 1, len(KINDS) + 1), np.bool_)  # UNKNOWN reads the last, which stays False
     for place, rules in enumerate(policy.classes.values()):
         for kind, rule in rules.rules.items():
-            table[place, KINDS.index(kind)] = wanted(rule)
+            table[place, KINDS.index(kind)] = predicate(rule)
     found: Flags = table[classes, kinds]
     return found
 
@@ -151,7 +151,7 @@ def _features(policy: Policy, table: "pa.Table") -> "Numbers":
     columns = [table.column(name) for name in policy.stable_id]
     if any(column.null_count for column in columns):
         raise Unreadable("original", "a stable id in every row", "nulls")
-    first, *more = (read_texts(column).which for column in columns)
+    first, *more = (read_texts(column).codes for column in columns)
     features = first.astype(np.int64)  # the first column's are numbered without gaps as they are
     for code in more:
         combined = features * (int(code.max(initial=0)) + 1) + code

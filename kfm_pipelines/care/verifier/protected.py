@@ -31,34 +31,34 @@ class Places:
 
     longitudes: "Degrees"
     latitudes: "Degrees"
-    others: "Degrees"  # grid coordinates and the like, in whatever unit
+    other_coordinates: "Degrees"  # grid coordinates and the like, in whatever unit
 
     @property
-    def parts(self) -> "tuple[Degrees, ...]":
-        return self.longitudes, self.latitudes, self.others
+    def coordinate_arrays(self) -> "tuple[Degrees, ...]":
+        return self.longitudes, self.latitudes, self.other_coordinates
 
-    def told_by(self, values: "Degrees") -> int:
+    def count_matches(self, values: "Degrees") -> int:
         """How many values are a place, of those with so many digits that meeting one by accident is out of question."""
         import numpy as np
 
         ordered = np.sort(values[np.round(values, 5) != values])  # neighbours are found near each other
-        return int(np.any([is_among(ordered, part) for part in self.parts], axis=0).sum())
+        return int(np.any([is_among(ordered, part) for part in self.coordinate_arrays], axis=0).sum())
 
-    def near(self, written: str) -> bool:
+    def matches_decimal(self, number_text: str) -> bool:
         """Whether a decimal number is one of the places, rounded or cut off, with or without its sign."""
         import numpy as np
 
-        number, step = float(written), step_of(written)
-        for degrees in self.parts:
+        number, step = float(number_text), step_of(number_text)
+        for degrees in self.coordinate_arrays:
             for signed in {number, -number}:
                 lowest = np.searchsorted(degrees, signed - step, side="right")
                 if lowest < len(degrees) and degrees[lowest] < signed + step:
                     return True
         return False
 
-    def dense_at(self, written: str) -> bool:
+    def is_dense_at(self, number_text: str) -> bool:
         """Whether so many places are so close that a number of this length would be near one by accident."""
-        step = step_of(written)
+        step = step_of(number_text)
         return any(
             2 * step * len(degrees) > 0.001 * max(degrees[-1] - degrees[0], 1.0)
             for degrees in (self.longitudes, self.latitudes)
@@ -127,9 +127,9 @@ def numbers_in(document: object) -> Iterator[float]:
             yield from numbers_in(value)
 
 
-def step_of(written: str) -> float:
+def step_of(number_text: str) -> float:
     """How far from the number its last digit lets it be; no less than a float can tell."""
-    return max(10.0 ** -len(written.partition(".")[2]), 1e-12)
+    return max(10.0 ** -len(number_text.partition(".")[2]), 1e-12)
 
 
 def decimals(text: str) -> list[str]:

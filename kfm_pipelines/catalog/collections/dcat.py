@@ -38,15 +38,15 @@ def write_page_dcat(services: Services, dataset: Dataset, page: str, items: Sequ
 def write_catalog_dcat(
     services: Services,
     connection: Connection,
-    described: Iterable[Dataset],
-    known: Mapping[str, Summary],
+    datasets: Iterable[Dataset],
+    summaries: Mapping[str, Summary],
 ) -> None:
     """From what the pages come to: as they were last written, or as is `known`."""
     published = []
-    for dataset in described:
+    for dataset in datasets:
         there = snapshot_marks.is_there(connection, dataset.dataset, snapshot_marks.ITEMS)
         address = f"./{PurePosixPath(Layout(dataset.pipeline).snapshot()).relative_to(CATALOG)}" if there else None
-        total = known.get(dataset.dataset) or pages.settled_summary(connection, dataset.dataset, ())
+        total = summaries.get(dataset.dataset) or pages.settled_summary(connection, dataset.dataset, ())
         if (series := _series(services, dataset, total, address)) is not None:
             published.append(series)
     write_sealed(services, DCAT_CATALOG, catalog_dcat(published))

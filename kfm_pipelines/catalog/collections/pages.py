@@ -107,7 +107,7 @@ def pages_below(connection: Connection, dataset: str, above: str, being_written:
     return [f"{above}/{row['part']}" if above else row["part"] for row in rows]
 
 
-def settled_summary(connection: Connection, dataset: str, without: Collection[str]) -> Summary:
+def settled_summary(connection: Connection, dataset: str, except_pages: Collection[str]) -> Summary:
     """What all pages but these come to, as they were last written."""
     [row] = connection.execute(
         """
@@ -118,7 +118,7 @@ def settled_summary(connection: Connection, dataset: str, without: Collection[st
                 WHERE v.dataset = %(dataset)s AND v.page <> ALL(%(without)s)) AS versions
         FROM kfm.collection_pages WHERE dataset = %(dataset)s AND page <> ALL(%(without)s)
         """,
-        {"dataset": dataset, "without": list(without)},
+        {"dataset": dataset, "without": list(except_pages)},
     ).fetchall()
     return Summary(
         items=row["items"],

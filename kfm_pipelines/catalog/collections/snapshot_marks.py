@@ -88,7 +88,7 @@ def written_at_last(what: str, attempt: Callable[[], Written | None]) -> Written
     raise ServiceUnavailable(f"what {what} was made of changed each time before it was written")
 
 
-def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], read: Mapping[str, str]) -> bool:
+def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], contents: Mapping[str, str]) -> bool:
     """Whether it must not be written: there is a newer one, or of the contents that were `read`, by key, one was taken
     back. Holds for as long as the caller holds off others."""
-    return has_newer(connection, kind, changes) or any_withdrawn(connection, read)
+    return has_newer(connection, kind, changes) or any_withdrawn(connection, contents)

@@ -80,7 +80,7 @@ def traces_of(connection: Connection, key: str, contents: Sequence[str]) -> Trac
     )
 
 
-def any_withdrawn(connection: Connection, read: Mapping[str, str]) -> bool:
+def any_withdrawn(connection: Connection, contents: Mapping[str, str]) -> bool:
     """Whether of these contents, by key, one that only an exemption let out is not, or no longer, current."""
     [row] = connection.execute(
         """
@@ -91,7 +91,7 @@ def any_withdrawn(connection: Connection, read: Mapping[str, str]) -> bool:
                 SELECT r.content_hash FROM kfm.revisions r WHERE r.key = o.key ORDER BY r.revision DESC LIMIT 1)
         ) AS found
         """,
-        {"keys": list(read), "contents": list(read.values())},
+        {"keys": list(contents), "contents": list(contents.values())},
     ).fetchall()
     return bool(row["found"])
 

@@ -58,18 +58,18 @@ def violations(document: bytes) -> list[str]:
     ]
 
 
-def _relations(told: list[Triple]) -> Targets:
+def _relations(statements: list[Triple]) -> Targets:
     relations: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in _SIDES}
-    for subject, predicate, value in told:
+    for subject, predicate, value in statements:
         name = predicate[1:-1].removeprefix(_PROV)
         if name in _SIDES:
             relations[name][subject[1:-1]].append(value[1:-1])
     return relations
 
 
-def _declared(told: list[Triple]) -> Mapping[str, set[str]]:
+def _declared(statements: list[Triple]) -> Mapping[str, set[str]]:
     declared: dict[str, set[str]] = defaultdict(set)
-    for subject, predicate, value in told:
+    for subject, predicate, value in statements:
         if predicate == f"<{RDF_TYPE}>" and value[1:-1] in _KINDS:
             declared[subject[1:-1]].add(value[1:-1])
     return declared

@@ -35,7 +35,7 @@ def provenance_document(dataset: Dataset, facts: ReleaseFacts) -> "ProvDocument"
     """The same as PROV's own data model, for whoever wants it in another of its notations."""
     from prov.model import ProvDocument
 
-    return _Account(ProvDocument(), dataset, facts).told()
+    return _Account(ProvDocument(), dataset, facts).build()
 
 
 def data_id(content_hash: str) -> str:
@@ -58,15 +58,15 @@ class _Account:
         parts = (facts.inputs_hash, facts.config, facts.content_hash)
         self._name = f"{facts.key}:{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}"
 
-    def told(self) -> "ProvDocument":
-        self._agents()
-        self._inputs()
-        self._plans()
-        self._outputs()
-        self._stages()
+    def build(self) -> "ProvDocument":
+        self._add_agents()
+        self._add_inputs()
+        self._add_plans()
+        self._add_outputs()
+        self._add_stages()
         return self._document
 
-    def _agents(self) -> None:
+    def _add_agents(self) -> None:
         document, authority = self._document, self._facts.care.authority
         document.agent(
             name_of(SOFTWARE), _said({"prov:type": name_of("prov:SoftwareAgent"), "prov:label": "KFM Pipelines"})
@@ -81,11 +81,11 @@ class _Account:
             if "processor" in provider.roles:
                 document.actedOnBehalfOf(name_of(SOFTWARE), name_of(_provider_id(provider)))
 
-    def _inputs(self) -> None:
+    def _add_inputs(self) -> None:
         for one in self._facts.inputs:
-            self._input(one)
+            self._add_input(one)
 
-    def _input(self, one: InputFacts) -> None:
+    def _add_input(self, one: InputFacts) -> None:
         """The object as it was, which is one state of what is at that address; and the message that told of it."""
         document, state, place = self._document, name_of(_input_id(one)), name_of(iri(one.uri))
         message = name_of(f"kfm:event:{iri(one.event)}")
@@ -102,7 +102,7 @@ class _Account:
             if "producer" in provider.roles:
                 document.wasAttributedTo(state, name_of(_provider_id(provider)))
 
-    def _plans(self) -> None:
+    def _add_plans(self) -> None:
         document, care, key = self._document, self._facts.care, self._dataset.key
         document.entity(
             name_of(self._transform_plan),
@@ -130,9 +130,9 @@ class _Account:
             ),
         )
 
-    def _outputs(self) -> None:
+    def _add_outputs(self) -> None:
         document, facts = self._document, self._facts
-        data, table = name_of(data_id(facts.content_hash)), name_of(self._of("table"))
+        data, table = name_of(data_id(facts.content_hash)), name_of(self._node_id("table"))
         document.entity(table, _said({"prov:type": name_of("kfm:TableBeforePolicy")}))
         document.entity(
             data,
@@ -148,14 +148,14 @@ class _Account:
             ),
         )
         document.entity(
-            name_of(self._of("verdicts")), _said({"prov:type": name_of("kfm:Verdicts"), "kfm:green": list(facts.gates)})
+            name_of(self._node_id("verdicts")), _said({"prov:type": name_of("kfm:Verdicts"), "kfm:green": list(facts.gates)})
         )
         document.entity(
-            name_of(self._of("staged")),
+            name_of(self._node_id("staged")),
             _said({"prov:type": [name_of("prov:Collection"), name_of("kfm:StagedRelease")]}),
         )
         document.entity(
-            name_of(self._of("release")),
+            name_of(self._node_id("release")),
             _said(
                 {
                     "prov:type": [name_of("prov:Collection"), name_of("kfm:Release")],
@@ -167,28 +167,28 @@ class _Account:
         for one in facts.inputs:
             document.wasDerivedFrom(table, name_of(_input_id(one)))
         document.wasDerivedFrom(data, table)
-        document.wasDerivedFrom(name_of(self._of("release")), name_of(self._of("staged")))
+        document.wasDerivedFrom(name_of(self._node_id("release")), name_of(self._node_id("staged")))
         document.wasAttributedTo(data, name_of(SOFTWARE))
         for collection in ("staged", "release"):
-            document.hadMember(name_of(self._of(collection)), data)
+            document.hadMember(name_of(self._node_id(collection)), data)
 
-    def _stages(self) -> None:
+    def _add_stages(self) -> None:
         """Each stage with what it used and what came of it; each knew of the one before."""
         facts = self._facts
         messages = [f"kfm:event:{iri(one.event)}" for one in facts.inputs]
-        table, data, verdicts = self._of("table"), data_id(facts.content_hash), self._of("verdicts")
+        table, data, verdicts = self._node_id("table"), data_id(facts.content_hash), self._node_id("verdicts")
         steps = {
             "compute": ([*map(_input_id, facts.inputs), *messages], table),
             "mask": ([table], data),
             "validate": ([data], verdicts),
-            "stage": ([data, verdicts], self._of("staged")),
-            "publish": ([self._of("staged")], self._of("release")),
+            "stage": ([data, verdicts], self._node_id("staged")),
+            "publish": ([self._node_id("staged")], self._node_id("release")),
         }
         before: str | None = None
         for stage in _STAGES:
             used, generated = steps[stage]
-            activity = self._of(f"activity:{stage}")
-            self._activity(stage, activity)
+            activity = self._node_id(f"activity:{stage}")
+            self._add_activity(stage, activity)
             for one in dict.fromkeys(used):
                 self._document.used(name_of(activity), name_of(one))
             self._document.wasGeneratedBy(name_of(generated), name_of(activity))
@@ -196,7 +196,7 @@ class _Account:
                 self._document.wasInformedBy(name_of(activity), name_of(before))
             before = activity
 
-    def _activity(self, stage: str, activity: str) -> None:
+    def _add_activity(self, stage: str, activity: str) -> None:
         document, care = self._document, self._facts.care
         told = _care_told(care) if stage == "mask" else {"prov:type": name_of(f"kfm:{stage.capitalize()}")}
         document.activity(name_of(activity), other_attributes=_said(told))
@@ -206,7 +206,7 @@ class _Account:
         if stage == "mask" and care.exemption:
             document.wasAssociatedWith(name_of(activity), name_of(_authority_id(care.authority)))
 
-    def _of(self, kind: str) -> str:
+    def _node_id(self, kind: str) -> str:
         kind, _, stage = kind.partition(":")
         return f"kfm:{kind}:{self._name}" + (f":{stage}" if stage else "")
 
@@ -232,10 +232,10 @@ def _care_told(care: CareFacts) -> dict[str, Any]:
     return told
 
 
-def _said(told: dict[str, Any]) -> list[tuple[Any, Any]]:
+def _said(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
     """Attributes as the library takes them: a list is as many attributes."""
     pairs = []
-    for name, value in told.items():
+    for name, value in attributes.items():
         attribute = name_of(name)
         pairs += [(attribute, one) for one in (value if isinstance(value, list) else [value])]
     return pairs

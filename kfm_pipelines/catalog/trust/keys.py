@@ -37,7 +37,7 @@ class PublicKey:
 
         return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
-    def signed(self, signature: bytes, data: bytes) -> bool:
+    def verify(self, signature: bytes, data: bytes) -> bool:
         from cryptography.exceptions import InvalidSignature
 
         try:

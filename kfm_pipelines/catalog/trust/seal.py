@@ -48,7 +48,7 @@ def unsealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dic
     if kind != _KIND or key_id not in keys:
         raise SignatureRefused(f"{path} is sealed with key {key_id[:16]}, which is not known here")
     content = {name: value for name, value in document.items() if name != FIELD}
-    if not keys[key_id].signed(signed, _signed(path, content)):
+    if not keys[key_id].verify(signed, _signed(path, content)):
         raise SignatureRefused(f"{path} is not what was sealed")
     return document, keys[key_id]
 

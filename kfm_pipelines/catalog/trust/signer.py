@@ -28,7 +28,7 @@ def load_signer(settings: Settings) -> Signer:
 
 
 def signer_of(services: Services) -> Signer:
-    return services.once("signer", lambda: load_signer(services.settings))
+    return services.load_once("signer", lambda: load_signer(services.settings))
 
 
 def write_sealed(services: Services, path: str, document: bytes) -> None:
@@ -59,7 +59,7 @@ def _announce(services: Services) -> None:
         if not services.store.exists(path):
             services.store.write(path, public.pem)
 
-    services.once(("public key", path), announce)
+    services.load_once(("public key", path), announce)
 
 
 def _create(path: Path) -> None:

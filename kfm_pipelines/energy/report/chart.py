@@ -100,7 +100,7 @@ def _write_above(axes: "Axes", text: str, place: float, value: float, weight: st
 
 def _draw_bar(axes: "Axes", place: float, width: float, value: float, line: Line) -> None:
     """What published nothing is at the bottom, where shares can be compared."""
-    nothing = value * (line.for_nothing or 0.0)
+    nothing = value * (line.wasted_share or 0.0)
     colour = COLOURS[line.energy.method]
     axes.bar(place, nothing, width, color="white", edgecolor=colour, hatch=HATCH, linewidth=0.8, zorder=2)
     axes.bar(place, value - nothing, width, bottom=nothing, color=colour, edgecolor=colour, linewidth=0.8, zorder=2)

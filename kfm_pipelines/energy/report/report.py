@@ -23,7 +23,7 @@ class Line:
     month: date | None
     runs: int | None
     keys: int | None
-    for_nothing: float | None
+    wasted_share: float | None
     energy: Energy
     missing: tuple[str, ...]
 
@@ -37,7 +37,7 @@ class Line:
             "energy_kwh": self.energy.energy_kwh,
             "co2e_kg_estimated": self.energy.co2e_kg,
             "cost_usd_estimated": self.energy.cost_usd,
-            "share_for_nothing": self.for_nothing,
+            "share_for_nothing": self.wasted_share,
             "estimated_without": list(self.missing),
         }
 
@@ -83,15 +83,15 @@ def energy_report(services: Services, dataset: str | None, start: date | None, e
 
 
 def _line(one: MonthSpent) -> Line:
-    estimated = one.spent.energy.method != "measured"
+    estimated = one.total.energy.method != "measured"
     return Line(
         dataset=one.dataset or QUEUES,
         month=one.month,
         runs=one.runs,
         keys=one.keys,
-        for_nothing=one.for_nothing,
-        energy=one.spent.energy,
-        missing=tuple(PARTS[name] for name in one.spent.usage.missing) if estimated else (),
+        wasted_share=one.wasted_share,
+        energy=one.total.energy,
+        missing=tuple(PARTS[name] for name in one.total.usage.missing) if estimated else (),
     )
 
 
@@ -103,7 +103,7 @@ def _total(method: Method, lines: list[Line]) -> Line:
         _sum(line.energy.cost_usd for line in lines),
     )
     wasted = _sum(
-        None if line.for_nothing is None else line.for_nothing * (line.energy.watt_seconds or 0) for line in lines
+        None if line.wasted_share is None else line.wasted_share * (line.energy.watt_seconds or 0) for line in lines
     )
     share = wasted / energy.watt_seconds if wasted is not None and energy.watt_seconds else None
     return Line("all", None, None, None, share, energy, tuple(dict.fromkeys(m for line in lines for m in line.missing)))

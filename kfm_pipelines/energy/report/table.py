@@ -62,7 +62,7 @@ def _row(line: Line, *, total: bool = False) -> Row:
             plain(energy.energy_kwh),
             plain(energy.co2e_kg),
             plain(energy.cost_usd),
-            percent(line.for_nothing),
+            percent(line.wasted_share),
         ),
         total,
     )

@@ -16,7 +16,7 @@ def matches(document: Mapping[str, object]) -> bool:
 
 
 def read(document: Mapping[str, object]) -> tuple[ObjectNotice, ...]:
-    check_major("schema_version", document.get("schema_version"), reads=1)
+    check_major("schema_version", document.get("schema_version"), supported=1)
     check_contract("auto-update-v1", document)
     return (_notice(document),)
 

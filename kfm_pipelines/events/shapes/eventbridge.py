@@ -29,8 +29,8 @@ def _check_kind(document: Mapping[str, Any]) -> None:
     known = source == "aws.s3" and kind in _KINDS
     if isinstance(source, str) and isinstance(kind, str) and not known:
         raise ShapeUnknown(f"EventBridge event {quoted(kind)} from {quoted(source)} is not handled")
-    check_major("version", document.get("version"), reads=0)
-    check_major("detail.version", detail.get("version") if isinstance(detail, dict) else None, reads=0)
+    check_major("version", document.get("version"), supported=0)
+    check_major("detail.version", detail.get("version") if isinstance(detail, dict) else None, supported=0)
 
 
 def _notice(document: Mapping[str, Any], detail: Mapping[str, Any]) -> ObjectNotice:

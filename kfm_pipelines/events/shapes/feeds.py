@@ -14,12 +14,12 @@ from kfm_pipelines.events.timestamps import read_utc
 def feed_notice(
     shape: str,
     identity: str,
-    where: tuple[str, str],
+    location: tuple[str, str],
     event_time: datetime,
     granule: tuple[datetime, datetime | None] | None = None,
 ) -> ObjectNotice:
     """The granule is what the data covers; a feed that knows only its start leaves the end to the window."""
-    bucket, object_key = where
+    bucket, object_key = location
     granule_start, granule_end = granule or (None, None)
     return ObjectNotice(
         shape=shape,

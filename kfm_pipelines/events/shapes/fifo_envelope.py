@@ -22,7 +22,7 @@ def matches(document: Mapping[str, object]) -> bool:
 
 
 def read(document: Mapping[str, Any]) -> tuple[Notice, ...]:
-    check_major("schema_version", document.get("schema_version"), reads=1)
+    check_major("schema_version", document.get("schema_version"), supported=1)
     check_contract("fifo-envelope-v1", document)
     payload = document["payload"]
     if shape := shape_of(payload):

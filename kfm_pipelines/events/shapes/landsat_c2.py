@@ -25,7 +25,7 @@ def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     product = document["landsat_product_id"]
     parts = product.split("_") if isinstance(product, str) else []
     if len(parts) == 7:
-        check_major("landsat_product_id: collection", parts[5], reads=2)
+        check_major("landsat_product_id: collection", parts[5], supported=2)
     check_contract("landsat-c2", document)
     acquired, processed = _day(parts[3]), _day(parts[4])
     granule = acquired, acquired.replace(hour=23, minute=59, second=59)

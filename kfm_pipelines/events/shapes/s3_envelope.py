@@ -19,7 +19,7 @@ def matches(document: Mapping[str, object]) -> bool:
 
 def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     # Before the contract, because another version or another kind of event has other fields.
-    check_major("schema_version", document.get("schema_version"), reads=1)
+    check_major("schema_version", document.get("schema_version"), supported=1)
     event_name = document["source"].removeprefix("s3:")
     check_handled(event_name)
     check_contract("s3-envelope-v1", document)

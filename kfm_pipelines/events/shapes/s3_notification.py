@@ -25,7 +25,7 @@ def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     for record in records if isinstance(records, list) else []:
         if isinstance(record, dict):
             # Before the contract, because another version or another kind of event has other fields.
-            check_major("eventVersion", record.get("eventVersion"), reads=2)
+            check_major("eventVersion", record.get("eventVersion"), supported=2)
             check_handled(record.get("eventName"))
     check_contract("s3-notification-v2", document)
     return tuple(_notice(record) for record in records)

@@ -42,21 +42,21 @@ def change_of(event_name: str, version_id: str | None) -> Change:
     return "purged" if event_name in _REMOVED and stated_version(version_id) else "deleted"
 
 
-def s3_notice(shape: str, change: Change, stored: Stored, event_time: datetime) -> ObjectNotice:
+def s3_notice(shape: str, change: Change, s3_object: Stored, event_time: datetime) -> ObjectNotice:
     """The notice all roads from S3 end in. A removal has no content, whatever S3 says about the marker's."""
-    check_object_key(stored.key)
-    version_id, sequencer = stated_version(stored.version_id), stored.sequencer or None
-    etag, size = (plain_etag(stored.etag), int(stored.size)) if change == "created" else (None, None)
+    check_object_key(s3_object.key)
+    version_id, sequencer = stated_version(s3_object.version_id), s3_object.sequencer or None
+    etag, size = (plain_etag(s3_object.etag), int(s3_object.size)) if change == "created" else (None, None)
     identity = (
-        s3_removal_identity(stored.bucket, stored.key, version_id, sequencer, event_time)
+        s3_removal_identity(s3_object.bucket, s3_object.key, version_id, sequencer, event_time)
         if size is None
-        else s3_object_identity(stored.bucket, stored.key, etag, version_id, size)
+        else s3_object_identity(s3_object.bucket, s3_object.key, etag, version_id, size)
     )
     return ObjectNotice(
         shape=shape,
         identity=identity,
-        bucket=stored.bucket,
-        object_key=stored.key,
+        bucket=s3_object.bucket,
+        object_key=s3_object.key,
         etag=etag,
         version_id=version_id,
         size=size,

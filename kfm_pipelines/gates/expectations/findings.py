@@ -68,7 +68,7 @@ def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) ->
 def _spared(expectation: Expectation, suite: Suite, subject: TableSubject) -> str:
     """Why an expectation is not judged, if so."""
     published = {column.name for column in subject.published.columns}
-    if not suite.origins_of(expectation) <= published:
+    if not suite.source_columns(expectation) <= published:
         return NOT_PUBLISHED
     return "no rows" if expectation.columns and subject.table.num_rows == 0 else ""
 
@@ -98,7 +98,7 @@ def _finding(suite: Suite, expectation: Expectation, outcome: Outcome, subject: 
     if outcome.success is not False:
         return None
     sample = _sample(suite, expectation, subject)
-    return Finding(expectation.rule, expectation.blame, about, expected, _measured(outcome), sample)
+    return Finding(expectation.rule, expectation.finding_severity, about, expected, _measured(outcome), sample)
 
 
 def _measured(outcome: Outcome) -> str:
@@ -115,14 +115,14 @@ def _sample(suite: Suite, expectation: Expectation, subject: TableSubject) -> st
     from pyarrow import ArrowException
 
     unlike = _UNLIKE.get(expectation.type)
-    if unlike is None or not subject.may_show:
+    if unlike is None or not subject.may_sample:
         return ""
     values = with_ratios(suite, subject.table).column(expectation.kwargs["column"])
     try:
         wrong = unlike(values, expectation.kwargs)
     except (ArrowException, TypeError):  # what GX compares, Arrow does not always; an example is no reason to fail
         return ""
-    return sample_of(subject, wrong, *sorted(suite.origins_of(expectation)))
+    return sample_of(subject, wrong, *sorted(suite.source_columns(expectation)))
 
 
 def _beyond(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
@@ -168,7 +168,7 @@ def _described(expectation: Expectation, outcome: Outcome) -> dict[str, Any]:
         "rule": expectation.rule,
         "type": expectation.type,
         "kwargs": expectation.kwargs,
-        "severity": expectation.blame.value,
+        "severity": expectation.finding_severity.value,
         "why": expectation.meta.why,
         "judged": outcome.success is not None,
         "success": outcome.success,

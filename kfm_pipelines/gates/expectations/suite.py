@@ -44,7 +44,7 @@ class Expectation(Declared):
         return f"gx:{self.name}"
 
     @property
-    def blame(self) -> Severity:
+    def finding_severity(self) -> Severity:
         return SEVERITIES[self.severity]
 
     @property
@@ -77,14 +77,14 @@ class Suite(Declared):
     expectations: Annotated[list[Expectation], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _tells_its_rules_apart(self) -> Self:
+    def _require_unique_rules(self) -> Self:
         names = [expectation.name for expectation in self.expectations]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"{name!r} is there twice; give each expectation a meta.rule of its own")
         return self
 
-    def origins_of(self, expectation: Expectation) -> set[str]:
+    def source_columns(self, expectation: Expectation) -> set[str]:
         """The columns of the table that it is about, be it through a ratio."""
         ratios = self.meta.ratios
         return {origin for name in expectation.columns for origin in ratios.get(name, [name])}

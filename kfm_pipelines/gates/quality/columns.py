@@ -75,7 +75,7 @@ def _told(subject: TableSubject, found: float, bounds: Statistic) -> tuple[str, 
         return f"{found:.0f}", ""
     too_little = bounds.min is not None and found < bounds.min
     measured = "less" if too_little else "more" if bounds.max is not None and found > bounds.max else "no number"
-    hidden = not subject.may_show or bounds.column in subject.published.place_columns
+    hidden = not subject.may_sample or bounds.column in subject.published.place_columns
     return measured, "" if hidden else f"{bounds.measure}={found:.6g}"
 
 

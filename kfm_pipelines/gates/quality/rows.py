@@ -17,7 +17,7 @@ DIGITS_SHOWN = 12
 
 def _checksum_drift(subject: TableSubject) -> Iterator[Finding]:
     """A transform that is not declared stable may drift, but whoever looks should know that it did."""
-    before, now = subject.precedents.same_objects_gave, subject.content_hash
+    before, now = subject.baselines.same_inputs_hash, subject.content_hash
     if before is None or before == now:
         return
     severity = Severity.ERROR if subject.dataset.quality.stable else Severity.INFO
@@ -36,14 +36,14 @@ CHECKSUM_DRIFT = Rule(
 
 
 def _previous(subject: TableSubject) -> Iterator[Finding]:
-    before = subject.precedents.previous_rows
+    before = subject.baselines.previous_rows
     if before is not None:
         change = subject.dataset.quality.rows.previous
         yield from _compared("row-count-previous", subject, change, before, "published now")
 
 
 def _neighbours(subject: TableSubject) -> Iterator[Finding]:
-    change, around = subject.dataset.quality.rows.neighbours, subject.precedents.neighbour_rows
+    change, around = subject.dataset.quality.rows.neighbours, subject.baselines.neighbour_rows
     if change is not None and around:
         middle = median(around)
         yield from _compared("row-count-neighbours", subject, change, middle, "in the middle one of the windows around")
@@ -96,7 +96,7 @@ def _primary_key_unique(subject: TableSubject) -> Iterator[Finding]:
     surplus = keys.num_rows - counted.num_rows
     if surplus:
         names = ", ".join(keys.column_names)
-        sample = sample_of(subject, _repeated(keys, counted)) if subject.may_show else ""
+        sample = sample_of(subject, _repeated(keys, counted)) if subject.may_sample else ""
         yield error("primary-key-unique", names, "one row each", f"{surplus} rows too many", sample)
 
 

@@ -55,10 +55,10 @@ def _check(dataset: Dataset, version: str) -> dg.AssetCheckSpec:
     )
 
 
-def _result(compared: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult:
-    bad = sum(not one.good for one in compared)
-    records = [*(comparison_record(one) for one in sorted(compared, key=lambda one: one.good)), *_uncompared(run)]
-    metadata: dict[str, Any] = {"compared": len(compared), "good": len(compared) - bad}
+def _result(comparisons: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult:
+    bad = sum(not one.good for one in comparisons)
+    records = [*(comparison_record(one) for one in sorted(comparisons, key=lambda one: one.good)), *_uncompared(run)]
+    metadata: dict[str, Any] = {"compared": len(comparisons), "good": len(comparisons) - bad}
     if records:
         metadata["comparisons"] = dg.MetadataValue.table(records[:SHOWN])
     failed = f"; {len(run.failed)} chosen keys could not be compared" if run.failed else ""
@@ -66,19 +66,19 @@ def _result(compared: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult
         check_name=CHECK,
         passed=not bad and not run.failed,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"{bad} of {len(compared)} compared keys are not good{failed}",
+        description=f"{bad} of {len(comparisons)} compared keys are not good{failed}",
         metadata=metadata,
     )
 
 
-def comparison_record(compared: Compared) -> dg.TableRecord:
+def comparison_record(comparison: Compared) -> dg.TableRecord:
     """One line of the table that the check shows."""
-    report = compared.report
+    report = comparison.report
     if "rows" not in report:
-        return _row(compared.key, "no", faults=report["faults"])
+        return _row(comparison.key, "no", faults=report["faults"])
     return _row(
-        compared.key,
-        "yes" if compared.good else "no",
+        comparison.key,
+        "yes" if comparison.good else "no",
         rows=_rows(report),
         columns=", ".join(f"{change['column']} {change['what']}".strip() for change in report["columns"]) or "the same",
         statistics=_statistics(report),

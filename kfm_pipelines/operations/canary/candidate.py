@@ -100,14 +100,14 @@ PACKAGE = "kfm-pipelines"
 @dataclass(frozen=True, slots=True)
 class Candidacy:
     dataset: Dataset
-    candidate: Dataset
+    declaration: Dataset
     canary: Canary
     digest: str
     is_open: bool  # whether anybody may know how far apart the two are: nothing is masked, and nothing is reviewed
 
     @property
     def version(self) -> str:
-        return self.candidate.key.transform_version
+        return self.declaration.key.transform_version
 
 
 def candidacy_of(services: Services, dataset: Dataset) -> Candidacy:

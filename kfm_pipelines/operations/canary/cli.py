@@ -46,45 +46,45 @@ def promote(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) ->
         _show_promoted(promoted, dry_run)
 
 
-def _document(standing: Standing) -> dict[str, Any]:
-    keys = [{"key": one.key, "good": one.good, **one.report} for one in standing.compared]
-    return {**standing.as_report(), "may_be_promoted": standing.refusal is None, "keys": keys}
+def _document(status: Standing) -> dict[str, Any]:
+    keys = [{"key": one.key, "good": one.good, **one.report} for one in status.comparisons]
+    return {**status.as_report(), "may_be_promoted": status.refusal is None, "keys": keys}
 
 
-def _show(standing: Standing) -> None:
-    report = standing.as_report()
+def _show(status: Standing) -> None:
+    report = status.as_report()
     console.print(f"{report['dataset']}: {report['from_version']} → {report['candidate_version']}", style="bold")
     console.print(f"  compared   {report['compared']} keys of {report['needed']} needed, {report['good']} good")
-    if standing.worst:
+    if status.largest_differences:
         table = Table("column", "measure", "differs by", "most in", box=SIMPLE_HEAD, pad_edge=False)
-        for worst in standing.worst:
+        for worst in status.largest_differences:
             table.add_row(printable(worst["column"]), worst["measure"], f"{worst['percent']:.3g} %", worst["key"])
         console.print(table)
-    for one in standing.bad[:BAD_SHOWN]:
+    for one in status.bad[:BAD_SHOWN]:
         console.print(f"  not good   {one.key}: {printable('; '.join(one.report['faults']))}")
-    if len(standing.bad) > BAD_SHOWN:
-        console.print(f"             and {len(standing.bad) - BAD_SHOWN} more")
+    if len(status.bad) > BAD_SHOWN:
+        console.print(f"             and {len(status.bad) - BAD_SHOWN} more")
     may = f"may be promoted: kfm datasets promote {report['dataset']} --reason …"
-    console.print(f"  promotion  {standing.refusal or may}")
+    console.print(f"  promotion  {status.refusal or may}")
 
 
-def _promoted(promoted: Promoted, dry_run: bool) -> dict[str, Any]:
+def _promoted(result: Promoted, dry_run: bool) -> dict[str, Any]:
     return {
-        "dataset": promoted.dataset,
-        "from_version": promoted.from_version,
-        "to_version": promoted.to_version,
-        "declaration": str(promoted.declaration),
-        "candidate": str(promoted.candidate),
+        "dataset": result.dataset,
+        "from_version": result.from_version,
+        "to_version": result.to_version,
+        "declaration": str(result.declaration),
+        "candidate": str(result.candidate),
         "dry_run": dry_run,
         "reload_code_location": not dry_run,
     }
 
 
-def _show_promoted(promoted: Promoted, dry_run: bool) -> None:
-    files = f"datasets/{promoted.declaration.name} from candidates/{promoted.candidate.name}"
-    if promoted.from_version is None:
-        console.print(f"{promoted.dataset} has version {promoted.to_version} already; candidates/"
-                      f"{promoted.candidate.name} {'would be' if dry_run else 'was'} removed.")  # fmt: skip
+def _show_promoted(result: Promoted, dry_run: bool) -> None:
+    files = f"datasets/{result.declaration.name} from candidates/{result.candidate.name}"
+    if result.from_version is None:
+        console.print(f"{result.dataset} has version {result.to_version} already; candidates/"
+                      f"{result.candidate.name} {'would be' if dry_run else 'was'} removed.")  # fmt: skip
         return
-    console.print(f"{promoted.dataset}: {promoted.from_version} → {promoted.to_version}, {files}")
-    console.print("Nothing was done." if dry_run else RELOAD.format(promoted.from_version))
+    console.print(f"{result.dataset}: {result.from_version} → {result.to_version}, {files}")
+    console.print("Nothing was done." if dry_run else RELOAD.format(result.from_version))

@@ -51,17 +51,17 @@ class CanaryRun:
         # What another dataset masks must not be made, compared and shown as if it were this one's.
         self.skipped = keys_of_others(self._services.database, self._dataset.dataset, keys)
         for key in keys:
-            if key not in self.skipped and self._is_chosen(key):
-                with self._undisturbed(key):
-                    found.extend(self._compared(key))
+            if key not in self.skipped and self._is_canary_key(key):
+                with self._isolate_errors(key):
+                    found.extend(self._compare_key(key))
         return found
 
-    def _is_chosen(self, key: str) -> bool:
+    def _is_canary_key(self, key: str) -> bool:
         canary = self._dataset.canary
         return canary is not None and chosen(key, canary.transform_version, canary.fraction)
 
-    def _compared(self, key: str) -> Iterator[Compared]:
-        database, candidacy = self._services.database, self._candidacy
+    def _compare_key(self, key: str) -> Iterator[Compared]:
+        database, candidacy = self._services.database, self._candidate
         current = current_revision(database, key)
         if current is None:
             self.skipped[key] = "nothing of it is published"
@@ -70,14 +70,14 @@ class CanaryRun:
         if known is not None and known.good:
             yield known
             return
-        objects = self._trying.objects(key)
+        objects = self._shadow_run.fetch_objects(key)
         if inputs_hash(self._governance.config_digest(key), objects) != current.inputs_hash:
             self.skipped[key] = f"its objects are not those of revision {current.revision}; newer events wait"
             return
         # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
-        rules = self._candidate_governance.of(key)
+        rules = self._candidate_governance.rules_for(key)
         published = published_data(self._services.store, self._layout, current)
-        trial = self._trying.trial(key, objects, published, rules)
+        trial = self._shadow_run.run(key, objects, published, rules)
         compared = Compared(
             dataset=self._dataset.dataset,
             key=key,
@@ -92,15 +92,15 @@ class CanaryRun:
         yield compared
 
     @cached_property
-    def _candidacy(self) -> Candidacy:
+    def _candidate(self) -> Candidacy:
         return candidacy_of(self._services, self._dataset)
 
     @cached_property
-    def _trying(self) -> Trying:
-        one = self._candidacy
+    def _shadow_run(self) -> Trying:
+        one = self._candidate
         tolerance = one.canary.tolerance
         return Trying(
-            self._services, self._dataset, self._governance, one.candidate, tolerance, one.version, one.is_open
+            self._services, self._dataset, self._governance, one.declaration, tolerance, one.version, one.is_open
         )
 
     @cached_property
@@ -109,10 +109,10 @@ class CanaryRun:
 
     @cached_property
     def _candidate_governance(self) -> Governance:
-        return governance_of(self._services, self._candidacy.candidate)
+        return governance_of(self._services, self._candidate.declaration)
 
     @contextmanager
-    def _undisturbed(self, key: str) -> Iterator[None]:
+    def _isolate_errors(self, key: str) -> Iterator[None]:
         """The key is published; that it cannot be compared now is no failure of anything. What it cost is entered."""
         meter = Meter()
         try:

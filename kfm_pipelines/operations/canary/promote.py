@@ -36,50 +36,50 @@ WORST_NAMED = 10
 class Standing:
     """How far a candidate has come."""
 
-    candidacy: Candidacy
-    compared: Sequence[Compared]
+    candidate: Candidacy
+    comparisons: Sequence[Compared]
     unsettled: int = 0  # keys of the version declared now that are neither published nor dead-lettered
 
     @property
     def needed(self) -> int:
-        return self.candidacy.canary.keys
+        return self.candidate.canary.keys
 
     @property
     def counted(self) -> int:
         """That two empty tables are the same shows nothing."""
-        return sum(not one.is_empty for one in self.compared)
+        return sum(not one.is_empty for one in self.comparisons)
 
     @property
     def bad(self) -> list[Compared]:
-        return [one for one in self.compared if not one.good]
+        return [one for one in self.comparisons if not one.good]
 
     @property
     def refusal(self) -> str | None:
         """Why it may not be promoted; None when it may."""
-        who = f"{self.candidacy.dataset.dataset}@{self.candidacy.version}"
+        who = f"{self.candidate.dataset.dataset}@{self.candidate.version}"
         if self.bad:
             first = self.bad[0]
             return (
-                f"{who}: {len(self.bad)} of {len(self.compared)} keys are not good; {first.key}: {first_fault(first)}"
+                f"{who}: {len(self.bad)} of {len(self.comparisons)} keys are not good; {first.key}: {first_fault(first)}"
             )
         if self.counted < self.needed:
-            empty = len(self.compared) - self.counted
+            empty = len(self.comparisons) - self.counted
             more = f", and {empty} without rows do not count" if empty else ""
             return f"{who}: {self.counted} keys were compared with this candidate; {self.needed} are needed{more}"
         if self.unsettled:
             return (
-                f"{who}: {self.unsettled} keys of {self.candidacy.dataset.key.transform_version} are due, in a run or "
+                f"{who}: {self.unsettled} keys of {self.candidate.dataset.key.transform_version} are due, in a run or "
                 "waiting for a review; promote when each of them is published or dead-lettered"
             )
         return None
 
     @property
-    def worst(self) -> list[dict[str, Any]]:
+    def largest_differences(self) -> list[dict[str, Any]]:
         """For each measure that differs anywhere the key where it differs most; the largest first. None where nobody
         may know how much (`comparison_report`)."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
-        for one in self.compared:
-            for difference in one.report.get("statistics", []) if self.candidacy.is_open else []:
+        for one in self.comparisons:
+            for difference in one.report.get("statistics", []) if self.candidate.is_open else []:
                 about = (difference["column"], difference["measure"])
                 if about not in found or difference["percent"] > found[about]["percent"]:
                     found[about] = {"key": one.key, **difference}
@@ -87,16 +87,16 @@ class Standing:
 
     def as_report(self) -> dict[str, Any]:
         return {
-            "dataset": self.candidacy.dataset.dataset,
-            "from_version": self.candidacy.dataset.key.transform_version,
-            "candidate_version": self.candidacy.version,
-            "candidate_digest": self.candidacy.digest,
+            "dataset": self.candidate.dataset.dataset,
+            "from_version": self.candidate.dataset.key.transform_version,
+            "candidate_version": self.candidate.version,
+            "candidate_digest": self.candidate.digest,
             "needed": self.needed,
-            "compared": len(self.compared),
+            "compared": len(self.comparisons),
             "counted": self.counted,
-            "good": len(self.compared) - len(self.bad),
+            "good": len(self.comparisons) - len(self.bad),
             "unsettled": self.unsettled,
-            "worst": self.worst,
+            "worst": self.largest_differences,
         }
 
 
@@ -109,9 +109,9 @@ class Promoted:
     candidate: Path
 
 
-def first_fault(compared: Compared) -> str:
-    faults = compared.report["faults"]
-    more = f" (and {compared.report['faults_in_all'] - 1} more)" if len(faults) > 1 else ""
+def first_fault(comparison: Compared) -> str:
+    faults = comparison.report["faults"]
+    more = f" (and {comparison.report['faults_in_all'] - 1} more)" if len(faults) > 1 else ""
     return f"{faults[0]}{more}" if faults else "no reason was recorded"
 
 
@@ -134,11 +134,11 @@ def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: 
     standing = standing_of(services, dataset)
     if standing.refusal:
         raise PromotionRefused(standing.refusal)
-    candidate = candidate_path(services.settings.resources, dataset, standing.candidacy.version)
+    candidate = candidate_path(services.settings.resources, dataset, standing.candidate.version)
     promoted = Promoted(
         dataset=name,
         from_version=dataset.key.transform_version,
-        to_version=standing.candidacy.version,
+        to_version=standing.candidate.version,
         declaration=declaration,
         candidate=candidate,
     )
@@ -155,42 +155,42 @@ def declaration_of(resources: Path, dataset: Dataset) -> Path:
     return next(path for path in paths if load_dataset(path).dataset == dataset.dataset)
 
 
-def _carry_out(services: Services, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
+def _carry_out(services: Services, status: Standing, result: Promoted, actor: str, reason: str) -> None:
     """Everything that can be refused comes before the decision is recorded."""
-    if not os.access(promoted.candidate.parent, os.W_OK):
+    if not os.access(result.candidate.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    prepared = _prepared(promoted)
+    prepared = _prepared(result)
     try:
-        if load_dataset(prepared) != standing.candidacy.candidate:
-            raise PromotionRefused(f"{promoted.candidate.name} was changed in the meantime; look at it again")
-        _record(services, standing, promoted, actor, reason)
-        _promise(services, standing.candidacy.candidate, actor, reason)
-        prepared.replace(promoted.declaration)
+        if load_dataset(prepared) != status.candidate.declaration:
+            raise PromotionRefused(f"{result.candidate.name} was changed in the meantime; look at it again")
+        _record(services, status, result, actor, reason)
+        _promise(services, status.candidate.declaration, actor, reason)
+        prepared.replace(result.declaration)
     finally:
         prepared.unlink(missing_ok=True)
-    promoted.candidate.unlink()
+    result.candidate.unlink()
 
 
-def _prepared(promoted: Promoted) -> Path:
+def _prepared(result: Promoted) -> Path:
     """The new declaration next to the old one, complete, under a name that nothing reads."""
-    prepared = promoted.declaration.with_name(f".{promoted.declaration.name}.promoted")
+    prepared = result.declaration.with_name(f".{result.declaration.name}.promoted")
     with prepared.open("wb") as file:
-        file.write(promoted.candidate.read_bytes())
+        file.write(result.candidate.read_bytes())
         file.flush()
         os.fsync(file.fileno())
-    shutil.copymode(promoted.declaration, prepared)
+    shutil.copymode(result.declaration, prepared)
     return prepared
 
 
-def _record(services: Services, standing: Standing, promoted: Promoted, actor: str, reason: str) -> None:
+def _record(services: Services, status: Standing, result: Promoted, actor: str, reason: str) -> None:
     promotion = Promotion(
-        dataset=promoted.dataset,
-        from_version=standing.candidacy.dataset.key.transform_version,
-        to_version=promoted.to_version,
-        candidate_digest=standing.candidacy.digest,
+        dataset=result.dataset,
+        from_version=status.candidate.dataset.key.transform_version,
+        to_version=result.to_version,
+        candidate_digest=status.candidate.digest,
         actor=actor,
         reason=reason,
-        report={**standing.as_report(), "keys": [one.key for one in standing.compared]},
+        report={**status.as_report(), "keys": [one.key for one in status.comparisons]},
     )
     record_promotion(services.database, promotion)
 

@@ -43,8 +43,8 @@ def full_report(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def withheld_report(comparison: Comparison, tolerance: Tolerance, places: Set[str]) -> dict[str, Any]:
-    hidden = {shown(name) for name in places}
+def withheld_report(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> dict[str, Any]:
+    hidden = {shown(name) for name in place_columns}
     return {
         "identical": comparison.identical,
         "empty": comparison.is_empty,
@@ -59,9 +59,9 @@ def withheld_report(comparison: Comparison, tolerance: Tolerance, places: Set[st
     }
 
 
-def withheld_faults(comparison: Comparison, tolerance: Tolerance, places: Set[str]) -> tuple[str, ...]:
+def withheld_faults(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> tuple[str, ...]:
     """As `Comparison.faults`, one sentence each, in the order of names."""
-    hidden = {shown(name) for name in places}
+    hidden = {shown(name) for name in place_columns}
 
     def found() -> Iterator[str]:
         if not _rows_are_within(comparison, tolerance):

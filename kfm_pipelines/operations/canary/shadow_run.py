@@ -46,11 +46,11 @@ class Trial:
     """What came of trying one key; no comparison when nothing was made, or there is nothing to compare with."""
 
     faults: tuple[str, ...]
-    compared: Mapping[str, Any] = field(default_factory=dict)
+    comparison: Mapping[str, Any] = field(default_factory=dict)
     content_hash: str | None = None  # of what was made
 
     def as_report(self) -> dict[str, Any]:
-        return {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults), **self.compared}
+        return {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults), **self.comparison}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +62,26 @@ class Trying:
     governance: Governance  # of what is published
     candidate: Dataset
     tolerance: Tolerance
-    shadow: str  # what the file in the shadow tier is called
+    shadow_name: str  # what the file in the shadow tier is called
     is_open: bool  # whether anybody may know how far apart the two are
     approved: ApprovedSchema | None = None  # what readers were promised; a candidate's is approved when it is promoted
 
-    def objects(self, key: str) -> tuple[SourceObject, ...]:
+    def fetch_objects(self, key: str) -> tuple[SourceObject, ...]:
         with self.services.database.transaction() as connection:
             events = newest_per_object(events_of(connection, key))
         limit = self.dataset.input.max_bytes
         return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
 
-    def trial(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
+    def run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
         """`published` is what it is compared with; without it only the gates judge."""
         dataset = self.dataset.dataset
-        about: dict[str, Value] = {"kfm.dataset": dataset, "kfm.key": key, "kfm.stage": "canary", TRIAL: self.shadow}
+        about: dict[str, Value] = {"kfm.dataset": dataset, "kfm.key": key, "kfm.stage": "canary", TRIAL: self.shadow_name}
         try:
             with (
                 joined(idempotency_key=key, dataset=dataset, stage="canary"),
                 self.services.telemetry.spans.span("trial", about),
             ):
-                return self._tried(key, objects, published, rules)
+                return self._run(key, objects, published, rules)
         except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
             raise
         except KfmError as error:
@@ -90,8 +90,8 @@ class Trying:
             log.warning("the candidate failed on %s", key, extra={"idempotency_key": key, **of_error(error)})
             return Trial((f"the candidate failed with {type(error).__name__}",))
 
-    def _tried(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
-        candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow)
+    def _run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
+        candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow_name)
         self.services.store.discard(shadow)  # what an earlier candidate of this version made
         table = compute(candidate, objects)
         if rules.masks:
@@ -99,7 +99,7 @@ class Trying:
             if not fit.passed:
                 raise unfit_to_mask(key, fit)
             table = mask(table, candidate, rules.policy, rules.secret).table
-        declared = rules.published(candidate)
+        declared = rules.published_table(candidate)
         data = write_published(table, declared)
         self.services.store.write(shadow, data)
         subject = self._subject(key, declared, table, data)
@@ -110,16 +110,16 @@ class Trying:
         comparison = compare(
             read_parquet(published, key), read_parquet(data, key), published, data, self.dataset.table.primary_key
         )
-        places = {*self.governance.of(key).published(self.dataset).place_columns, *declared.place_columns}
-        faults, report = self._told(comparison, places)
+        places = {*self.governance.rules_for(key).published_table(self.dataset).place_columns, *declared.place_columns}
+        faults, report = self._report(comparison, places)
         return Trial((*findings, *faults), report, subject.content_hash)
 
-    def _told(self, comparison: Comparison, places: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    def _report(self, comparison: Comparison, place_columns: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
         if self.is_open:
             return comparison.faults(self.tolerance), full_report(comparison)
         return (
-            withheld_faults(comparison, self.tolerance, places),
-            withheld_report(comparison, self.tolerance, places),
+            withheld_faults(comparison, self.tolerance, place_columns),
+            withheld_report(comparison, self.tolerance, place_columns),
         )
 
     def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:

@@ -28,7 +28,7 @@ class Compared:
         return bool(self.report.get("empty"))
 
 
-def record_comparison(database: Database, compared: Compared) -> None:
+def record_comparison(database: Database, comparison: Compared) -> None:
     database.execute(
         """
         INSERT INTO kfm.comparisons
@@ -40,14 +40,14 @@ def record_comparison(database: Database, compared: Compared) -> None:
         WHERE NOT comparisons.good
         """,
         {
-            "dataset": compared.dataset,
-            "key": compared.key,
-            "candidate_version": compared.candidate_version,
-            "candidate_digest": compared.candidate_digest,
-            "content_hash": compared.content_hash,
-            "good": compared.good,
-            "report": jsonb(dict(compared.report)),
-            "run_id": compared.run_id,
+            "dataset": comparison.dataset,
+            "key": comparison.key,
+            "candidate_version": comparison.candidate_version,
+            "candidate_digest": comparison.candidate_digest,
+            "content_hash": comparison.content_hash,
+            "good": comparison.good,
+            "report": jsonb(dict(comparison.report)),
+            "run_id": comparison.run_id,
         },
     )
 

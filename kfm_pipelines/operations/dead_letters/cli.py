@@ -187,12 +187,12 @@ def _file(services: Services) -> None:
         notes.print(f"the records follow later: {error}", markup=False)
 
 
-def _carried_out(services: Services, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> Progress:
+def _carried_out(services: Services, redrive_id: str, options: dict[str, Any], *, quiet: bool) -> Progress:
     """Carry it out; whatever ends it early, its id is on the screen, without which nobody could go on."""
     total = len(redrives.item_states(services.database, redrive_id))
     try:
         with progress(f"redrive {redrive_id}", total, quiet=quiet) as show_done:
-            return redriving.carry_out(services, redrive_id, _manner(services, how, show_done))
+            return redriving.carry_out(services, redrive_id, _manner(services, options, show_done))
     except RedriveStopped:
         raise
     except (KeyboardInterrupt, KfmError) as stop:
@@ -201,7 +201,7 @@ def _carried_out(services: Services, redrive_id: str, how: dict[str, Any], *, qu
         raise
 
 
-def _manner(services: Services, how: dict[str, Any], show_done: Callable[[int], None]) -> Manner:
+def _manner(services: Services, options: dict[str, Any], update_progress: Callable[[int], None]) -> Manner:
     session = current_session()
 
     def work() -> None:
@@ -210,9 +210,9 @@ def _manner(services: Services, how: dict[str, Any], show_done: Callable[[int], 
         run_worker(services, session.definitions(services.settings.resources), session.chores(), once=True)
 
     def show(now: Progress) -> None:
-        show_done(now.decided)
+        update_progress(now.decided)
 
-    return Manner(float(how["wait"]), work if how["work"] else lambda: None, show)
+    return Manner(float(options["wait"]), work if options["work"] else lambda: None, show)
 
 
 def _line(letter: Letter) -> dict[str, Any]:
@@ -229,22 +229,22 @@ def _line(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _show_list(found: list[Letter], counts: dict[str, int]) -> None:
+def _show_list(letters: list[Letter], counts: dict[str, int]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("letter", "changed", "class", "stage", "key or dataset", "reason"):
         table.add_column(column, overflow="fold")
-    for one in found:
+    for one in letters:
         about = one.key or one.dataset or (one.queue and f"queue {one.queue}") or ""
         row = (str(one.id), shown_time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
         table.add_row(*(printable(cell) for cell in row))
-    if found:
+    if letters:
         console.print(table)
     total = sum(counts.values())
     classes = ", ".join(f"{count} {name}" for name, count in counts.items())
     console.print(
         f"{total} letters"
         + (f": {classes}" if classes else "")
-        + (f"; {len(found)} shown" if total > len(found) else "")
+        + (f"; {len(letters)} shown" if total > len(letters) else "")
     )
 
 
@@ -262,17 +262,17 @@ def _show_record(record: dict[str, Any]) -> None:
         console.print(f"  {move['at']}  {move['what']}" + (f": {printable(detail)}" if detail else ""))
 
 
-def _tell_plan(services: Services, found: list[Letter], how: dict[str, Any], as_json: bool) -> None:
-    plan = [{**_line(letter), "would": redriving.describe(services, letter)} for letter in found]
+def _tell_plan(services: Services, letters: list[Letter], options: dict[str, Any], as_json: bool) -> None:
+    plan = [{**_line(letter), "would": redriving.describe(services, letter)} for letter in letters]
     if as_json:
-        print_json({"dry_run": True, "letters": plan, "canary": how["canary"], "rate": how["rate"]})
+        print_json({"dry_run": True, "letters": plan, "canary": options["canary"], "rate": options["rate"]})
         return
     for one in plan:
         console.print(f"letter {one['letter']} ({one['class']}): would {one['would']}")
-    canary = min(how["canary"], len(plan))
-    seconds = len(plan) / how["rate"]
+    canary = min(options["canary"], len(plan))
+    seconds = len(plan) / options["rate"]
     console.print(
-        f"{len(plan)} letters; the first {canary} as a canary, then {how['rate']:g} a second, about {seconds:.0f} s. "
+        f"{len(plan)} letters; the first {canary} as a canary, then {options['rate']:g} a second, about {seconds:.0f} s. "
         "Nothing was done."
     )
 
@@ -296,10 +296,10 @@ def letter_filter(
     return LetterFilter(ids, triage, dataset, key, older_than, newer_than, states)
 
 
-def is_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> bool:
-    return bool(ids) or any(value is not None for value in chosen.values())
+def is_choice(ids: tuple[int, ...], filters: dict[str, Any]) -> bool:
+    return bool(ids) or any(value is not None for value in filters.values())
 
 
-def require_choice(ids: tuple[int, ...], chosen: dict[str, Any]) -> None:
-    if not is_choice(ids, chosen):
+def require_choice(ids: tuple[int, ...], filters: dict[str, Any]) -> None:
+    if not is_choice(ids, filters):
         raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")

@@ -49,7 +49,7 @@ def _collected(services: Services, queue: Queue, messages: list[Message]) -> int
         source = message.moved_from or _likely_source(services, queue)
         arrivals = Arrivals(services, source)
         read = arrivals.read([message], partial(_delivery, services))
-        arrivals.tell(record_safely(services.database, source, [message], read, services.datasets))
+        arrivals.emit(record_safely(services.database, source, [message], read, services.datasets))
     queue.delete([*moved, *_settled(services, copies)])
     return len(moved)
 
@@ -83,9 +83,9 @@ def _given_up(message: Message, read: Delivery) -> Refusal:
     return replace(refusal, dataset=read.events[0].dataset, key=read.events[0].key)
 
 
-def _likely_source(services: Services, dead: Queue) -> str:
+def _likely_source(services: Services, dead_letter_queue: Queue) -> str:
     """SQS names the queue it moved a message from; a message put there by hand goes to the usual one."""
-    sources = [intake.queue.name for intake in services.intakes if intake.dead_letters.name == dead.name]
+    sources = [intake.queue.name for intake in services.intakes if intake.dead_letters.name == dead_letter_queue.name]
     return services.queue.name if services.queue.name in sources else sources[0]
 
 

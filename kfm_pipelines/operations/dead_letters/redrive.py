@@ -45,8 +45,8 @@ class Manner:
 
     wait_seconds: float
     work: Callable[[], object] = lambda: None
-    show: Callable[[Progress], None] = lambda _: None
-    pause: Callable[[float], None] = time.sleep
+    on_progress: Callable[[Progress], None] = lambda _: None
+    sleep: Callable[[float], None] = time.sleep
 
 
 def describe(services: Services, letter: Letter) -> str:
@@ -61,23 +61,23 @@ def describe(services: Services, letter: Letter) -> str:
     return f"send {letter.size} bytes to queue {queue}{group}, attributes: {names}"
 
 
-def begin(services: Services, wanted: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
+def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
     """Bind the letters to a redrive of their own; its id, or None when no open letter matches. RedriveStopped when a
     dataset among them is killed: nothing would come of it, however long one waits."""
-    _refuse_killed(services, find_letters(services.database, wanted, limit))
+    _refuse_killed(services, find_letters(services.database, letter_filter, limit))
     redrive_id = f"r{uuid4().hex[:12]}"
-    bound = redrives.start_redrive(services.database, redrive_id, wanted, limit=limit, canary=canary, rate=rate)
+    bound = redrives.start_redrive(services.database, redrive_id, letter_filter, limit=limit, canary=canary, rate=rate)
     return redrive_id if bound else None
 
 
-def _refuse_killed(services: Services, found: Sequence[Letter]) -> None:
+def _refuse_killed(services: Services, letters: Sequence[Letter]) -> None:
     stopped = kill_switch.killed(services.database)
-    named = next((letter.dataset for letter in found if letter.dataset in stopped), None)
+    named = next((letter.dataset for letter in letters if letter.dataset in stopped), None)
     if named is not None:
         raise RedriveStopped(f"{stopped[named]}; release it first with `kfm unkill {named}`")
 
 
-def carry_out(services: Services, redrive_id: str, manner: Manner) -> Progress:
+def carry_out(services: Services, redrive_id: str, options: Manner) -> Progress:
     """Send what is not sent yet, the canary first. RedriveStopped when the canary fails; ServiceUnavailable when
     nothing was decided in time, after which the same redrive can be carried on."""
     redrive = redrives.read_redrive(services.database, redrive_id)
@@ -86,18 +86,18 @@ def carry_out(services: Services, redrive_id: str, manner: Manner) -> Progress:
             f"redrive {redrive_id} has ended: {redrive.state}{f', {redrive.note}' if redrive.note else ''}"
         )
     items = redrives.items_of(services.database, redrive_id)
-    _clear_doubts(services, [item for item in items if item.state in ON_THE_WAY], manner)
+    _clear_doubts(services, [item for item in items if item.state in ON_THE_WAY], options)
     first, rest = items[: redrive.canary], items[redrive.canary :]
-    _send(services, redrive_id, first, redrive.rate, manner)
-    _await(services, redrive_id, first, manner)
+    _send(services, redrive_id, first, redrive.rate, options)
+    _await(services, redrive_id, first, options)
     failures = _failures(services, redrive_id, first)
     if failures:
         dropped = redrives.end_redrive(services.database, redrive_id, "stopped", f"the canary failed: {failures[0]}")
         raise RedriveStopped(
             f"{len(failures)} of the first {len(first)} failed again, so {dropped} others were not sent: {failures[0]}"
         )
-    _send(services, redrive_id, rest, redrive.rate, manner)
-    _await(services, redrive_id, rest, manner)
+    _send(services, redrive_id, rest, redrive.rate, options)
+    _await(services, redrive_id, rest, options)
     redrives.end_redrive(services.database, redrive_id, "done", "")
     return progress_of(services, redrive_id)
 
@@ -114,13 +114,13 @@ def progress_of(services: Services, redrive_id: str) -> Progress:
     return Progress(len(states), len(states) - waiting, states.count("succeeded"), states.count("failed"))
 
 
-def _send(services: Services, redrive_id: str, items: Sequence[Item], rate: float, manner: Manner) -> None:
+def _send(services: Services, redrive_id: str, items: Sequence[Item], rate: float, options: Manner) -> None:
     states = redrives.item_states(services.database, redrive_id)
     for item in items:
         if states[item.place][0] == "planned":
             _send_one(services, item)
-            manner.show(progress_of(services, redrive_id))
-            manner.pause(1 / rate)
+            options.on_progress(progress_of(services, redrive_id))
+            options.sleep(1 / rate)
 
 
 def _send_one(services: Services, item: Item) -> None:
@@ -168,12 +168,12 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
     return ""
 
 
-def _clear_doubts(services: Services, doubtful: Sequence[Item], manner: Manner) -> None:
+def _clear_doubts(services: Services, items: Sequence[Item], options: Manner) -> None:
     """An item left at `sending` was sent or not, and one left at `sent` may have been lost with its queue. If it is
     there, it is in the queue or has arrived: so empty the queue and look. Only when the queue is empty and it has not
     arrived is it sent again; should it turn up after all, its token shows that it is the same."""
-    deadline = time.monotonic() + manner.wait_seconds
-    for item in doubtful:
+    deadline = time.monotonic() + options.wait_seconds
+    for item in items:
         queue = queue_of(services, item.letter)
         while True:
             depth = queue.depth()
@@ -188,7 +188,7 @@ def _clear_doubts(services: Services, doubtful: Sequence[Item], manner: Manner) 
                     f"letter {item.letter.id} may be in queue {queue.name} already, where others hold messages; "
                     "resume this redrive when they are done"
                 )
-            manner.pause(LOOK_EVERY_SECONDS)
+            options.sleep(LOOK_EVERY_SECONDS)
 
 
 def _arrived(services: Services, item: Item) -> bool:
@@ -196,24 +196,24 @@ def _arrived(services: Services, item: Item) -> bool:
     return redrives.item_states(services.database, redrive_id)[item.place][0] not in ON_THE_WAY
 
 
-def _await(services: Services, redrive_id: str, items: Sequence[Item], manner: Manner) -> None:
+def _await(services: Services, redrive_id: str, items: Sequence[Item], options: Manner) -> None:
     """Until every one of the items is decided."""
     places = {item.place for item in items}
-    deadline = time.monotonic() + manner.wait_seconds
+    deadline = time.monotonic() + options.wait_seconds
     while True:
-        manner.work()
+        options.work()
         redrives.settle_items(services.database, redrive_id)
         states = redrives.item_states(services.database, redrive_id)
-        manner.show(progress_of(services, redrive_id))
+        options.on_progress(progress_of(services, redrive_id))
         undecided = [place for place in places if states[place][0] in UNDECIDED]
         if not undecided:
             return
         if time.monotonic() > deadline:
             raise ServiceUnavailable(
-                f"{len(undecided)} of {len(places)} are sent but not decided after {manner.wait_seconds:.0f} s; "
+                f"{len(undecided)} of {len(places)} are sent but not decided after {options.wait_seconds:.0f} s; "
                 f"see that Dagster's daemon or `kfm work` runs, then `kfm dlq redrive --resume {redrive_id}`"
             )
-        manner.pause(LOOK_EVERY_SECONDS)
+        options.sleep(LOOK_EVERY_SECONDS)
 
 
 def _failures(services: Services, redrive_id: str, items: Sequence[Item]) -> list[str]:

@@ -44,7 +44,7 @@ class Item:
 
 
 def start_redrive(
-    database: Database, redrive_id: str, wanted: LetterFilter, *, limit: int, canary: int, rate: float
+    database: Database, redrive_id: str, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float
 ) -> int:
     """Bind the open letters that match to a new redrive; return how many. What another one took is not among them."""
     with database.transaction() as connection:
@@ -55,14 +55,14 @@ def start_redrive(
                          ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
             RETURNING id
             """.encode(),  # noqa: S608 - a constant
-            {**parameters_of(wanted), "limit": limit},
+            {**parameters_of(letter_filter), "limit": limit},
         ).fetchall()
         if not rows:
             return 0
         ids = sorted(row["id"] for row in rows)
         connection.execute(
             "INSERT INTO kfm.redrives (id, filter, canary, rate) VALUES (%(id)s, %(filter)s, %(canary)s, %(rate)s)",
-            {"id": redrive_id, "filter": jsonb(wanted.as_detail()), "canary": canary, "rate": rate},
+            {"id": redrive_id, "filter": jsonb(letter_filter.as_detail()), "canary": canary, "rate": rate},
         )
         connection.execute(
             """
@@ -127,7 +127,7 @@ def mark(database: Database, token: str, state: str, *, only_from: Sequence[str]
     return True
 
 
-def give_up_item(database: Database, token: str, why: str) -> None:
+def give_up_item(database: Database, token: str, reason: str) -> None:
     """This one cannot be sent; its letter is open again."""
     with database.transaction() as connection:
         row = connection.execute(
@@ -135,10 +135,10 @@ def give_up_item(database: Database, token: str, why: str) -> None:
             UPDATE kfm.redrive_items SET state = 'failed', outcome = %(why)s, changed_at = clock_timestamp()
             WHERE token = %(token)s AND state IN ('planned', 'sending') RETURNING letter, redrive
             """,
-            {"token": token, "why": why},
+            {"token": token, "why": reason},
         ).fetchone()
         if row:
-            _reopen(connection, [row["letter"]], "cannot be sent", {"redrive": row["redrive"], "reason": why})
+            _reopen(connection, [row["letter"]], "cannot be sent", {"redrive": row["redrive"], "reason": reason})
 
 
 def make_key_due(database: Database, token: str, key: str) -> None:
@@ -222,17 +222,17 @@ def settle_running(database: Database) -> None:
             end_redrive(database, redrive_id, "done", "")
 
 
-def _end(database: Database, redrive_id: str, state: str, note: str, given_up: Sequence[str]) -> int:
+def _end(database: Database, redrive_id: str, state: str, note: str, dropped_states: Sequence[str]) -> int:
     with database.transaction() as connection:
         rows = connection.execute(
             """
             UPDATE kfm.redrive_items SET state = 'dropped', changed_at = clock_timestamp()
             WHERE redrive = %(redrive)s AND state = ANY(%(given_up)s) RETURNING letter
             """,
-            {"redrive": redrive_id, "given_up": list(given_up)},
+            {"redrive": redrive_id, "given_up": list(dropped_states)},
         ).fetchall()
         dropped = [row["letter"] for row in rows]
-        _reopen(connection, dropped, "not sent" if given_up == ("planned",) else "given up",
+        _reopen(connection, dropped, "not sent" if dropped_states == ("planned",) else "given up",
                 {"redrive": redrive_id, "reason": note})  # fmt: skip
         connection.execute(
             """

@@ -91,32 +91,32 @@ IDLE = """
 """
 
 
-def parameters_of(wanted: LetterFilter) -> dict[str, object]:
+def parameters_of(letter_filter: LetterFilter) -> dict[str, object]:
     return {
-        "ids": list(wanted.ids),
-        "triage": wanted.triage,
-        "dataset": wanted.dataset,
-        "key": wanted.key,
-        "older": wanted.older_than_seconds,
-        "newer": wanted.newer_than_seconds,
-        "states": list(wanted.states),
+        "ids": list(letter_filter.ids),
+        "triage": letter_filter.triage,
+        "dataset": letter_filter.dataset,
+        "key": letter_filter.key,
+        "older": letter_filter.older_than_seconds,
+        "newer": letter_filter.newer_than_seconds,
+        "states": list(letter_filter.states),
     }
 
 
-def find_letters(database: Database, wanted: LetterFilter, limit: int) -> list[Letter]:
+def find_letters(database: Database, letter_filter: LetterFilter, limit: int) -> list[Letter]:
     """The letters, oldest first."""
     rows = database.fetch(
         f"SELECT {WITHOUT_BODY} FROM kfm.dead_letters l WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
-        {**parameters_of(wanted), "limit": limit},
+        {**parameters_of(letter_filter), "limit": limit},
     )
     return [letter_of(row) for row in rows]
 
 
-def count_letters(database: Database, wanted: LetterFilter) -> dict[str, int]:
+def count_letters(database: Database, letter_filter: LetterFilter) -> dict[str, int]:
     """How many there are of each class."""
     rows = database.fetch(
         f"SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE {CONDITIONS} GROUP BY triage ORDER BY triage",  # noqa: S608 - a constant
-        parameters_of(wanted),
+        parameters_of(letter_filter),
     )
     return {row["triage"]: row["n"] for row in rows}
 
@@ -146,7 +146,7 @@ def history_of(database: Database, letter: int) -> list[dict[str, Any]]:
     )
 
 
-def quarantine(database: Database, wanted: LetterFilter, reason: str, limit: int) -> list[Letter]:
+def quarantine(database: Database, letter_filter: LetterFilter, reason: str, limit: int) -> list[Letter]:
     """Set letters aside for good: no redrive takes them, and their payload is kept."""
     with database.transaction() as connection:
         rows = connection.execute(
@@ -156,7 +156,7 @@ def quarantine(database: Database, wanted: LetterFilter, reason: str, limit: int
                          ORDER BY id LIMIT %(limit)s FOR UPDATE)
             RETURNING *, octet_length(body) AS size
             """.encode(),  # noqa: S608 - a constant
-            {**parameters_of(wanted), "limit": limit},
+            {**parameters_of(letter_filter), "limit": limit},
         ).fetchall()
         dead_letters.note(connection, [row["id"] for row in rows], "quarantined", {"reason": reason})
     return sorted((letter_of(row) for row in rows), key=lambda letter: letter.id)

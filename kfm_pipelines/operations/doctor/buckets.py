@@ -10,7 +10,7 @@ from kfm_pipelines.services import Services
 
 def bucket_findings(services: Services, bucket: str) -> Iterator[Finding]:
     yield _versioned(bucket)
-    topic = place_of_site(services).topic(services.settings.topic)
+    topic = place_of_site(services).topic_arn(services.settings.topic)
     notifications = notifications_of(bucket)
     for dataset in services.datasets.values():
         if dataset.input.bucket == bucket:

@@ -115,7 +115,7 @@ def _exemptions(services: Services, dataset: Dataset, policy: Policy, authority:
     given = exemptions_of(services.database, dataset.dataset)
     governance = Governance(Oversight(services, dataset, policy, authority), b"", given)
     for exemption in given:
-        if governance.exemption_of(exemption.key_prefix) is exemption:
+        if governance.exemption_for(exemption.key_prefix) is exemption:
             yield _exemption(governance, exemption)
 
 
@@ -123,7 +123,7 @@ def _exemption(governance: Governance, exemption: Exemption) -> Finding:
     check = f"exemption {exemption.id} of {exemption.dataset}"
     soon = _soon(exemption.until, governance.oversight.services.today(), EXEMPTION_SOON_DAYS)
     try:
-        governance.of(exemption.key_prefix)
+        governance.rules_for(exemption.key_prefix)
     except PolicyRefused as error:
         remedy = "its keys are not published: give a new one with `kfm review exempt`, or end it with `kfm review end`"
         return Finding(check, ok=False, found=str(error), remedy=remedy)

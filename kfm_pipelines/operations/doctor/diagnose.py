@@ -54,14 +54,14 @@ def _wiring_looks(services: Services) -> Iterator[tuple[str, Look]]:
         label = f"subscription of {one.queue} to {one.topic}"
         yield label, partial(subscription_findings, services, one)
     for queue in wanted.queues:
-        if queue.dead_letters is not None:
+        if queue.dead_letter_queue is not None:
             yield f"queue {queue.name}", partial(queue_findings, queue)
 
 
-def _looked(check: str, look: Look) -> list[Finding]:
+def _looked(check: str, function: Look) -> list[Finding]:
     findings: list[Finding] = []
     try:
-        findings.extend(look())
+        findings.extend(function())
     except KfmError as error:
         findings.append(Finding(check, ok=False, found=str(error), remedy="mend this, then run `kfm doctor` again"))
     return findings

@@ -20,21 +20,21 @@ FEWEST_RECEIVES, MOST_RECEIVES = 3, 10
 Attributes = Mapping[str, str]
 
 
-def queue_findings(wanted: QueueWanted) -> Iterator[Finding]:
+def queue_findings(spec: QueueWanted) -> Iterator[Finding]:
     """One intake queue together with its dead-letter queue."""
-    queue = Queue(wanted.name)
+    queue = Queue(spec.name)
     attributes = queue.attributes()
     place = place_of(queue.url)
-    yield _visibility(wanted.name, attributes)
-    yield _retention(wanted.name, attributes)
-    yield _redrive(wanted, attributes, place)
-    yield _senders(wanted, attributes.get("Policy", ""), place)
-    if wanted.fifo:
-        yield _fifo(wanted.name, attributes)
-    dead_letters = Queue(wanted.dead_letters or "").attributes()
-    yield _dead_letters_stay(wanted, attributes, dead_letters)
-    if wanted.fifo:
-        yield _fifo(wanted.dead_letters or "", dead_letters)
+    yield _visibility(spec.name, attributes)
+    yield _retention(spec.name, attributes)
+    yield _redrive(spec, attributes, place)
+    yield _senders(spec, attributes.get("Policy", ""), place)
+    if spec.fifo:
+        yield _fifo(spec.name, attributes)
+    dead_letters = Queue(spec.dead_letter_queue or "").attributes()
+    yield _dead_letters_stay(spec, attributes, dead_letters)
+    if spec.fifo:
+        yield _fifo(spec.dead_letter_queue or "", dead_letters)
 
 
 def _visibility(name: str, attributes: Attributes) -> Finding:
@@ -57,33 +57,33 @@ def _retention(name: str, attributes: Attributes) -> Finding:
     )
 
 
-def _redrive(wanted: QueueWanted, attributes: Attributes, place: Place) -> Finding:
+def _redrive(spec: QueueWanted, attributes: Attributes, account: Place) -> Finding:
     policy = json.loads(attributes.get("RedrivePolicy", "{}"))
-    check = f"dead-letter queue of {wanted.name}"
+    check = f"dead-letter queue of {spec.name}"
     target, receives = policy.get("deadLetterTargetArn"), int(policy.get("maxReceiveCount", 0))
     if target is None:
         return Finding(check, ok=False, found="none", remedy=f"attach one by a redrive policy; or {FIX}")
-    if target != place.queue(wanted.dead_letters or ""):
-        remedy = f"it should be {wanted.dead_letters}, where redrive looks; {FIX}"
+    if target != account.queue_arn(spec.dead_letter_queue or ""):
+        remedy = f"it should be {spec.dead_letter_queue}, where redrive looks; {FIX}"
         return Finding(check, ok=False, found=target, remedy=remedy)
     return Finding(
         check,
         ok=FEWEST_RECEIVES <= receives <= MOST_RECEIVES,
-        found=f"{wanted.dead_letters} after {receives} receives",
+        found=f"{spec.dead_letter_queue} after {receives} receives",
         remedy=f"set maxReceiveCount from {FEWEST_RECEIVES} to {MOST_RECEIVES}: fewer gives up on what would pass, "
         f"more goes round in circles; or {FIX}",
     )
 
 
-def _senders(wanted: QueueWanted, policy: str, place: Place) -> Finding:
-    check = f"policy of {wanted.name}"
-    statement = wanted.statement(place)
+def _senders(spec: QueueWanted, policy: str, account: Place) -> Finding:
+    check = f"policy of {spec.name}"
+    statement = spec.statement(account)
     if opened := open_statements(policy, "sqs:SendMessage"):
         remedy = "remove it from the queue's policy, or bind it to a source by aws:SourceArn"
         return Finding(check, ok=False, found=f"anybody may send: statement {', '.join(opened)}", remedy=remedy)
     if statement is not None and with_statement(policy, statement) is not None:
-        return Finding(check, ok=False, found=f"not open to {', '.join(wanted.senders)}", remedy=FIX)
-    return Finding(check, ok=True, found=f"only {', '.join(wanted.senders)} may send")
+        return Finding(check, ok=False, found=f"not open to {', '.join(spec.senders)}", remedy=FIX)
+    return Finding(check, ok=True, found=f"only {', '.join(spec.senders)} may send")
 
 
 def _fifo(name: str, attributes: Attributes) -> Finding:
@@ -96,13 +96,13 @@ def _fifo(name: str, attributes: Attributes) -> Finding:
     )
 
 
-def _dead_letters_stay(wanted: QueueWanted, attributes: Attributes, dead_letters: Attributes) -> Finding:
+def _dead_letters_stay(spec: QueueWanted, attributes: Attributes, dead_letters: Attributes) -> Finding:
     """A standard queue's letters keep the age they came with, so they need at least as long."""
     seconds, least = (int(one["MessageRetentionPeriod"]) for one in (dead_letters, attributes))
     return Finding(
-        f"retention of {wanted.dead_letters}",
+        f"retention of {spec.dead_letter_queue}",
         ok=seconds >= least,
-        found=f"{_days(seconds)}, and {_days(least)} on {wanted.name}",
+        found=f"{_days(seconds)}, and {_days(least)} on {spec.name}",
         remedy=f"make it at least as long as the queue's, or letters vanish before anybody reads them; or {FIX}",
     )
 

@@ -37,8 +37,8 @@ def _name(text: str) -> str:
     return _said(text, LONGEST_NAME, "say who moves the switch: others will want to ask")
 
 
-def _said(text: str, longest: int, otherwise: str) -> str:
-    said = one_line(storable(text), longest).strip()
+def _said(text: str, max_length: int, message: str) -> str:
+    said = one_line(storable(text), max_length).strip()
     if not said:
-        raise SwitchRefused(otherwise)
+        raise SwitchRefused(message)
     return said

@@ -37,20 +37,20 @@ class Fate(StrEnum):
     """What became of a batch."""
 
     UNKNOWN = "unknown"  # nobody has heard of it
-    GOING = "going"
-    OVER = "over"
-    CALLED_OFF = "called off"
+    RUNNING = "going"
+    FINISHED = "over"
+    CANCELLED = "called off"
 
 
 class Batches(Protocol):
     """Whoever has batches carried out."""
 
-    def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
+    def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
         """Have it carried out; asked twice it is carried out once."""
 
-    def fate(self, batch: ReplayBatch) -> Fate: ...
+    def status(self, batch: ReplayBatch) -> Fate: ...
 
-    def call_off(self, batch: ReplayBatch) -> None:
+    def cancel(self, batch: ReplayBatch) -> None:
         """Have no more of it carried out than is under way."""
 
 
@@ -59,73 +59,73 @@ class Step:
     """Where the replay stands after a step, and after how many seconds the next one is worth taking."""
 
     replay: Replay
-    again_in: float = 0.0
+    wait_seconds: float = 0.0
 
     @property
     def is_last(self) -> bool:
         return self.replay.state != "running"
 
 
-def advance(services: Services, replay: str, batches: Batches) -> Step | None:
+def advance(services: Services, replay: str, runner: Batches) -> Step | None:
     """One step; None when somebody else is at it."""
     with replays.driving(services.database, replay) as mine:
-        return take_step(services, replay, batches) if mine else None
+        return take_step(services, replay, runner) if mine else None
 
 
-def take_step(services: Services, replay_id: str, batches: Batches) -> Step:
+def take_step(services: Services, replay_id: str, runner: Batches) -> Step:
     """By whoever drives the replay."""
     replay = replays.read(services.database, replay_id)
     settle(services, replay)
     batch = replay_batches.open_batch(services.database, replay.id)
     if replay.state != "running":
-        return _last_words(services, replay, batch, batches)
+        return _last_words(services, replay, batch, runner)
     if stopped := kill_switch.killed(services.database).get(replay.dataset):
         return _halt(services, replay, "paused", f"{stopped}; resume it when that is over")
     if batch is None:
-        return _next(services, replay, batches)
-    if batches.fate(batch) is Fate.UNKNOWN:
+        return _next(services, replay, runner)
+    if runner.status(batch) is Fate.UNKNOWN:
         if note := _hindrance(services, replay):
             return _halt(services, replay, "paused", note)
-        _ask(services, batch, replay, batches)
-    return _after(services, replay, batch, batches)
+        _ask(services, batch, replay, runner)
+    return _after(services, replay, batch, runner)
 
 
-def _after(services: Services, replay: Replay, batch: ReplayBatch, batches: Batches) -> Step:
+def _after(services: Services, replay: Replay, batch: ReplayBatch, runner: Batches) -> Step:
     """With a batch that was asked for."""
-    now, fate = replays.read(services.database, replay.id), batches.fate(batch)
-    if fate is Fate.GOING or (fate is Fate.UNKNOWN and now.state == "running"):
+    now, fate = replays.read(services.database, replay.id), runner.status(batch)
+    if fate is Fate.RUNNING or (fate is Fate.UNKNOWN and now.state == "running"):
         return Step(now, LOOK_AGAIN_SECONDS)
     settle(services, now)
     stopped = kill_switch.killed(services.database).get(replay.dataset)
     if now.state != "running":
-        return _last_words(services, now, batch, batches)
-    replay_batches.end_batch(services.database, batch, blameless=stopped is not None or fate is Fate.CALLED_OFF)
-    if fate is Fate.CALLED_OFF:
+        return _last_words(services, now, batch, runner)
+    replay_batches.end_batch(services.database, batch, ignore_failures=stopped is not None or fate is Fate.CANCELLED)
+    if fate is Fate.CANCELLED:
         return _halt(services, now, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
     if stopped:
         return _halt(services, now, "paused", f"{stopped}; resume it when that is over")
-    return _next(services, now, batches)
+    return _next(services, now, runner)
 
 
-def _last_words(services: Services, replay: Replay, batch: ReplayBatch | None, batches: Batches) -> Step:
+def _last_words(services: Services, replay: Replay, batch: ReplayBatch | None, runner: Batches) -> Step:
     """Of one that is not carried on: what became of its last batch. One that nobody has heard of is kept for when a
     pause is over."""
     if batch is None:
         return Step(replay)
-    fate = batches.fate(batch)
-    if fate in (Fate.OVER, Fate.CALLED_OFF) or (fate is Fate.UNKNOWN and replay.is_over):
+    fate = runner.status(batch)
+    if fate in (Fate.FINISHED, Fate.CANCELLED) or (fate is Fate.UNKNOWN and replay.is_over):
         settle(services, replay)
-        replay_batches.end_batch(services.database, batch, blameless=fate is not Fate.OVER)
+        replay_batches.end_batch(services.database, batch, ignore_failures=fate is not Fate.FINISHED)
         write_records(services, replay)
     return Step(replay)
 
 
-def _next(services: Services, replay: Replay, batches: Batches) -> Step:
+def _next(services: Services, replay: Replay, runner: Batches) -> Step:
     database, terms = services.database, replay.terms
     ruling = _ruling(services, replay)
     replay_keys.quarantine(database, replay.id, {one.key: one.reason for one in ruling.quarantined}, ITSELF)
-    if ruling.stop:
-        return _halt(services, replay, "stopped", ruling.stop)
+    if ruling.stop_reason:
+        return _halt(services, replay, "stopped", ruling.stop_reason)
     counts = replay_keys.count_states(database, replay.id)
     if not counts.get("waiting"):
         return _halt(services, replay, "done", _summary(counts, replay_keys.count_without_data(database, replay.id)))
@@ -137,14 +137,14 @@ def _next(services: Services, replay: Replay, batches: Batches) -> Step:
     batch = replay_batches.ask_batch(database, replay.id, _batch_size(terms), ITSELF)
     if batch is None:  # other runs hold all that is left, or somebody has moved it
         return Step(replays.read(database, replay.id), LOOK_AGAIN_SECONDS)
-    _ask(services, batch, replay, batches)
+    _ask(services, batch, replay, runner)
     return Step(replays.read(database, replay.id))
 
 
-def _ask(services: Services, batch: ReplayBatch, replay: Replay, batches: Batches) -> None:
-    batches.ask(services.datasets[replay.dataset], batch)
+def _ask(services: Services, batch: ReplayBatch, replay: Replay, runner: Batches) -> None:
+    runner.submit(services.datasets[replay.dataset], batch)
     if replays.read(services.database, replay.id).state == "cancelled":  # after the batch was written down
-        batches.call_off(batch)
+        runner.cancel(batch)
 
 
 def _why_pause(services: Services, replay: Replay) -> str | None:
@@ -183,17 +183,17 @@ def _ruling(services: Services, replay: Replay) -> Ruling:
         for one in replay_keys.tried_keys(database, replay.id)
     ]
     gate = ReplayGate(terms.max_attempts, terms.quarantine_percent)
-    spent = sum(not one.settled and one.failures >= terms.max_attempts for one in tried)
+    spent = sum(not one.has_outcome and one.failures >= terms.max_attempts for one in tried)
     about = {"kfm.replay_id": replay.id, "kfm.dataset": replay.dataset, "kfm.gate": "replay"}
     with (
         joined(replay_id=replay.id, dataset=replay.dataset),
         services.telemetry.spans.span("replay_gate", about) as span,
     ):
         ruling = gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
-        if ruling.stop:
+        if ruling.stop_reason:
             mark_failed(span, "red")
-        log.info("gate replay is %s; %d keys are set aside", "red" if ruling.stop else "green", len(ruling.quarantined))
-    services.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict="red" if ruling.stop else "green")
+        log.info("gate replay is %s; %d keys are set aside", "red" if ruling.stop_reason else "green", len(ruling.quarantined))
+    services.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict="red" if ruling.stop_reason else "green")
     services.telemetry.flush()
     return ruling
 

@@ -49,7 +49,7 @@ class ByDaemon:
         self.instance = instance
         self._asset_graph = asset_graph
 
-    def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
+    def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
         if self.instance.get_backfill(batch.backfill) is not None:
             return
         register_partitions(self.instance, dataset, batch.keys)
@@ -69,10 +69,10 @@ class ByDaemon:
         )
         self.instance.add_backfill(backfill)
 
-    def fate(self, batch: ReplayBatch) -> Fate:
+    def status(self, batch: ReplayBatch) -> Fate:
         return _fate(self.instance, batch) or Fate.UNKNOWN
 
-    def call_off(self, batch: ReplayBatch) -> None:
+    def cancel(self, batch: ReplayBatch) -> None:
         backfill = self.instance.get_backfill(batch.backfill)
         if backfill is not None and backfill.status not in BULK_ACTION_TERMINAL_STATUSES:
             self.instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELING))  # type: ignore[no-untyped-call]
@@ -86,20 +86,20 @@ class InThisProcess:
         self._instance = instance
         self._services = services
         self._definitions = definitions
-        self._done: set[str] = set()  # what this process has carried out
+        self._finished_backfills: set[str] = set()  # what this process has carried out
 
-    def ask(self, dataset: Dataset, batch: ReplayBatch) -> None:
-        if batch.backfill in self._done or not self._taken_over(batch):
+    def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
+        if batch.backfill in self._finished_backfills or not self._take_over(batch):
             return
-        for run in self._runs(dataset, batch):
-            if not self._waited_for_room(batch, run):
+        for run in self._plan_runs(dataset, batch):
+            if not self._wait_for_capacity(batch, run):
                 return
             # In the main thread Dagster would take an interrupt for its own, and the replay would go on.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._execute, dataset, batch, run).result()
-        self._done.add(batch.backfill)
+        self._finished_backfills.add(batch.backfill)
 
-    def _taken_over(self, batch: ReplayBatch) -> bool:
+    def _take_over(self, batch: ReplayBatch) -> bool:
         """Whether it is for this process to do. What a daemon left behind is called off first, or the next one would do
         it too."""
         backfill = self._instance.get_backfill(batch.backfill)
@@ -116,59 +116,59 @@ class InThisProcess:
             instance=self._instance, tags={**tags, BACKFILL_TAG: batch.backfill}, raise_on_error=False
         )
 
-    def _waited_for_room(self, batch: ReplayBatch, run: PlannedRun) -> bool:
+    def _wait_for_capacity(self, batch: ReplayBatch, run: PlannedRun) -> bool:
         """False when the replay is not carried on any more. A run that nobody carries out would stand in the way for
         ever, so whoever waits for it looks for such."""
         while replays.read(self._services.database, batch.replay).state == "running":
             reap(self._instance, self._services)
-            if self._room().fits(run):
+            if self._read_capacity().fits(run):
                 return True
             time.sleep(1.0)
         return False
 
-    def fate(self, batch: ReplayBatch) -> Fate:
+    def status(self, batch: ReplayBatch) -> Fate:
         """What `ask` does is done when it returns, unless the replay was not carried on."""
-        if batch.backfill in self._done:
-            return Fate.OVER
+        if batch.backfill in self._finished_backfills:
+            return Fate.FINISHED
         found = _fate(self._instance, batch)
-        abandoned = found is Fate.GOING and not is_daemon_at_work(self._instance)
+        abandoned = found is Fate.RUNNING and not is_daemon_at_work(self._instance)
         return Fate.UNKNOWN if found is None or abandoned else found
 
-    def call_off(self, batch: ReplayBatch) -> None:
+    def cancel(self, batch: ReplayBatch) -> None:
         """Whoever carries it out notices after the batch."""
 
-    def _runs(self, dataset: Dataset, batch: ReplayBatch) -> list[PlannedRun]:
+    def _plan_runs(self, dataset: Dataset, batch: ReplayBatch) -> list[PlannedRun]:
         """Over what has no outcome yet: the batch may have been begun before."""
         asked = keys_of(self._services.database, batch.replay, states=("asked",))
         left = [DueKey(one.key, one.attempts, 0, 0, 0) for one in asked if one.batch == batch.batch]
         partitions = register_partitions(self._instance, dataset, [one.key for one in left])
         return plan_runs(dataset.dataset, left, partitions, self._services.settings.batch_size, dataset.concurrency)
 
-    def _room(self) -> Room:
+    def _read_capacity(self) -> Room:
         room = Room(self._services.datasets, slots=1)
         for run in self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
-            room.notice(run)
+            room.count_run(run)
         return room
 
 
 def carry_out_here(
-    services: Services, replay: str, batches: InThisProcess, on_step: Callable[[Step], None] = lambda _: None
+    services: Services, replay: str, runner: InThisProcess, on_step: Callable[[Step], None] = lambda _: None
 ) -> Step:
     """Carry it on in this process until it is over or paused; nobody else does meanwhile."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         with replays.driving(services.database, replay) as mine:
             if mine:
-                return _to_the_end(services, replay, batches, on_step)
+                return _to_the_end(services, replay, runner, on_step)
         if time.monotonic() > deadline:
             raise ReplayRefused(f"another process carries out replay {replay}; `kfm replay status {replay}` shows it")
         time.sleep(0.5)
 
 
-def _to_the_end(services: Services, replay: str, batches: InThisProcess, on_step: Callable[[Step], None]) -> Step:
-    while not (step := take_step(services, replay, batches)).is_last:
+def _to_the_end(services: Services, replay: str, runner: InThisProcess, on_step: Callable[[Step], None]) -> Step:
+    while not (step := take_step(services, replay, runner)).is_last:
         on_step(step)
-        time.sleep(min(step.again_in, LONGEST_NAP_SECONDS))
+        time.sleep(min(step.wait_seconds, LONGEST_NAP_SECONDS))
     on_step(step)
     return step
 
@@ -203,18 +203,18 @@ def replay_sensor() -> dg.SensorDefinition:
     return kfm_replays
 
 
-def tick(batches: ByDaemon, services: Services) -> str:
+def tick(runner: ByDaemon, services: Services) -> str:
     """One step of every replay under way, and what came of it; what is wrong with one holds up no other."""
     try:
         going = replays.under_way(services.database)
     except KfmError as error:
         return str(error)
-    return "; ".join(_told(services, one.id, batches) for one in going) or "no replay is under way"
+    return "; ".join(_told(services, one.id, runner) for one in going) or "no replay is under way"
 
 
-def _told(services: Services, replay: str, batches: ByDaemon) -> str:
+def _told(services: Services, replay: str, runner: ByDaemon) -> str:
     try:
-        step = advance(services, replay, batches)
+        step = advance(services, replay, runner)
     except KfmError as error:
         return f"replay {replay}: {error}"
     except Exception as error:  # noqa: BLE001 - what it says may quote data
@@ -231,8 +231,8 @@ def _fate(instance: dg.DagsterInstance, batch: ReplayBatch) -> Fate | None:
     if backfill is None:
         return None
     if backfill.status is BulkActionStatus.CANCELED:
-        return Fate.CALLED_OFF
-    return Fate.OVER if backfill.status in BULK_ACTION_TERMINAL_STATUSES else Fate.GOING
+        return Fate.CANCELLED
+    return Fate.FINISHED if backfill.status in BULK_ACTION_TERMINAL_STATUSES else Fate.RUNNING
 
 
 def _tags(dataset: Dataset, batch: ReplayBatch) -> dict[str, str]:

@@ -98,11 +98,11 @@ def ask_batch(database: Database, replay: str, limit: int, actor: str) -> Replay
     return ReplayBatch(replay, row["batch"], row["backfill"], tuple(keys))
 
 
-def end_batch(database: Database, batch: ReplayBatch, *, blameless: bool = False) -> bool:
+def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool = False) -> bool:
     """The batch is over, and what it has not settled waits for another. What it began and did not bring to an end has
     failed in it, unless it was only handed back for another's sake or somebody else holds it, or nothing that happened
     is the keys' fault. False when it was ended before."""
-    parameters = {"replay": batch.replay, "batch": batch.batch, "blameless": blameless}
+    parameters = {"replay": batch.replay, "batch": batch.batch, "blameless": ignore_failures}
     with database.transaction() as connection:
         ended = connection.execute(
             """
@@ -149,7 +149,7 @@ def _has_outcomes(connection: Connection, batch: ReplayBatch) -> bool:
     return bool(rows)
 
 
-def came_to_nothing(database: Database, replay: str, most: int) -> bool:
+def came_to_nothing(database: Database, replay: str, number: int) -> bool:
     """Whether the last so many batches, since somebody started or resumed it, all came to nothing."""
     rows = database.fetch(
         """
@@ -157,9 +157,9 @@ def came_to_nothing(database: Database, replay: str, most: int) -> bool:
         WHERE replay = %(replay)s AND what IN ('started', 'resumed', 'batch-asked', 'batch-fruitless')
         ORDER BY id DESC LIMIT %(number)s
         """,
-        {"replay": replay, "number": 2 * most},
+        {"replay": replay, "number": 2 * number},
     )
-    return [row["what"] for row in rows] == ["batch-fruitless", "batch-asked"] * most
+    return [row["what"] for row in rows] == ["batch-fruitless", "batch-asked"] * number
 
 
 def _batch(row: Mapping[str, Any]) -> ReplayBatch:

@@ -26,11 +26,11 @@ class Where:
     conditions: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def parse(cls, written: Iterable[str]) -> "Where":
+    def parse(cls, texts: Iterable[str]) -> "Where":
         """FIELD=VALUE each; ReplayRefused when one makes no sense."""
-        return cls(tuple(_condition(one) for one in written))
+        return cls(tuple(_condition(one) for one in texts))
 
-    def holds(self, known: KnownKey) -> bool:
+    def matches(self, known: KnownKey) -> bool:
         return all(_holds(known, field, value) for field, value in self.conditions)
 
     def as_list(self) -> list[str]:
@@ -48,7 +48,7 @@ class Bounds:
     killed: str | None = None
     laxer: Mapping[str, str] = field(default_factory=dict)  # why nothing may be made from the inputs of some keys
 
-    def why_not(self, window_end: datetime) -> str | None:
+    def exclusion_reason(self, window_end: datetime) -> str | None:
         if self.killed:
             return self.killed
         if self.watermark is None:
@@ -58,13 +58,13 @@ class Bounds:
         return None
 
 
-def choose_again(known: Sequence[KnownKey], bounds: Bounds) -> list[PlannedKey]:
+def choose_again(known: Sequence[KnownKey], limits: Bounds) -> list[PlannedKey]:
     """For a reproduction: every key as it is."""
-    return [_again(one, bounds) for one in known]
+    return [_again(one, limits) for one in known]
 
 
 def choose_upgrades(
-    dataset: Dataset, known: Sequence[KnownKey], where: Where, bounds: Bounds
+    dataset: Dataset, known: Sequence[KnownKey], key_filter: Where, limits: Bounds
 ) -> tuple[list[PlannedKey], list[NewKey]]:
     """For an upgrade: each window that is published by another version, as a key of the declared one; and what is of
     the declared version but was never published. Conditions are on what there is to upgrade; what is published of the
@@ -73,73 +73,73 @@ def choose_upgrades(
     there = {one.key: one for one in known if one.version == version}
     sources: dict[str, KnownKey] = {}
     unfit: list[PlannedKey] = []
-    for one in (one for one in known if one.version != version and one.revision and where.holds(one)):
-        if why_not := _why_no_source(dataset, one, bounds):
+    for one in (one for one in known if one.version != version and one.revision and key_filter.matches(one)):
+        if why_not := _why_no_source(dataset, one, limits):
             unfit.append(PlannedKey(one.key, why_not, left_out=True))
             continue
         target = str(key_of(dataset, window_of(one.window_start, dataset.key.window)))
         if _is_newer(one, sources.get(target)):
             sources[target] = one
-    windows = {**{key: one for key, one in there.items() if where.holds(one)}, **sources}
+    windows = {**{key: one for key, one in there.items() if key_filter.matches(one)}, **sources}
     ordered = sorted(windows, key=lambda key: (windows[key].window_start, key))
-    chosen = [_upgraded(key, sources.get(key), there.get(key), bounds) for key in ordered]
+    chosen = [_upgraded(key, sources.get(key), there.get(key), limits) for key in ordered]
     new = [NewKey(target, one.window_start, one.window_end) for target, one in sources.items()]
     return [*unfit, *chosen], new
 
 
-def _why_no_source(dataset: Dataset, one: KnownKey, bounds: Bounds) -> str | None:
+def _why_no_source(dataset: Dataset, known: KnownKey, limits: Bounds) -> str | None:
     """A key has one source, so what is not exactly its window would be a part of it that passes for the whole."""
-    window = window_of(one.window_start, dataset.key.window)
-    if (window.start, window.end) != (one.window_start, one.window_end):
+    window = window_of(known.window_start, dataset.key.window)
+    if (window.start, window.end) != (known.window_start, known.window_end):
         return f"its window is not one {dataset.key.window}, as windows of {dataset.dataset} are now"
-    if one.inputs_from and one.events:
-        return f"its inputs are its own and those of {one.inputs_from}; upload its objects again"
-    return bounds.laxer.get(one.key)
+    if known.inputs_from and known.events:
+        return f"its inputs are its own and those of {known.inputs_from}; upload its objects again"
+    return limits.laxer.get(known.key)
 
 
-def _again(one: KnownKey, bounds: Bounds) -> PlannedKey:
-    left_out = bounds.why_not(one.window_end)
-    if left_out is None and one.revision is None:
-        left_out = f"{_why(one)}: there is nothing to reproduce; --mode upgrade makes it with what is declared now"
-    return PlannedKey(one.key, left_out or _why(one), left_out=left_out is not None)
+def _again(known: KnownKey, limits: Bounds) -> PlannedKey:
+    left_out = limits.exclusion_reason(known.window_end)
+    if left_out is None and known.revision is None:
+        left_out = f"{_why(known)}: there is nothing to reproduce; --mode upgrade makes it with what is declared now"
+    return PlannedKey(known.key, left_out or _why(known), left_out=left_out is not None)
 
 
-def _why(one: KnownKey) -> str:
-    published = f"published, revision {one.revision}" if one.revision else "never published"
-    if one.failed:
+def _why(known: KnownKey) -> str:
+    published = f"published, revision {known.revision}" if known.revision else "never published"
+    if known.failed:
         return f"dead-lettered; {published}"
-    return published if one.revision else "registered, not run"
+    return published if known.revision else "registered, not run"
 
 
-def _upgraded(key: str, source: KnownKey | None, there: KnownKey | None, bounds: Bounds) -> PlannedKey:
-    left_out = _why_not_upgraded(source, there, bounds)
+def _upgraded(key: str, source: KnownKey | None, existing: KnownKey | None, limits: Bounds) -> PlannedKey:
+    left_out = _why_not_upgraded(source, existing, limits)
     if source is None:
-        why = _why(there) if there else ""
+        why = _why(existing) if existing else ""
     else:
         why = f"of version {source.version}, revision {source.revision}"
     return PlannedKey(key, left_out or why, source.key if source else None, left_out is not None)
 
 
-def _why_not_upgraded(source: KnownKey | None, there: KnownKey | None, bounds: Bounds) -> str | None:
-    one = source or there
-    if one is None or (there is not None and there.revision):
-        return f"is published already, revision {there.revision}" if there else "nothing is known of it"
-    if beyond := bounds.why_not(one.window_end):
+def _why_not_upgraded(source: KnownKey | None, existing: KnownKey | None, limits: Bounds) -> str | None:
+    one = source or existing
+    if one is None or (existing is not None and existing.revision):
+        return f"is published already, revision {existing.revision}" if existing else "nothing is known of it"
+    if beyond := limits.exclusion_reason(one.window_end):
         return beyond
     return "no object of its window is known" if source is None and not one.events else None
 
 
-def _is_newer(one: KnownKey, other: KnownKey | None) -> bool:
+def _is_newer(known: KnownKey, other: KnownKey | None) -> bool:
     if other is None or other.published_at is None:
         return True
-    return one.published_at is not None and one.published_at > other.published_at
+    return known.published_at is not None and known.published_at > other.published_at
 
 
-def _condition(written: str) -> tuple[str, str]:
-    field, equals, value = written.partition("=")
+def _condition(text: str) -> tuple[str, str]:
+    field, equals, value = text.partition("=")
     if not equals or field not in FIELDS or not value:
         known = ", ".join(f"{name} ({meaning})" for name, meaning in FIELDS.items())
-        raise ReplayRefused(f"{written[:100]!r} is no condition; write FIELD=VALUE with one of {known}")
+        raise ReplayRefused(f"{text[:100]!r} is no condition; write FIELD=VALUE with one of {known}")
     if (field == "state" and value not in STATES) or (field == "late" and value not in ("yes", "no")):
         raise ReplayRefused(f"{field} must be {FIELDS[field]}, not {value[:100]!r}")
     return field, value

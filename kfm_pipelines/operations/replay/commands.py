@@ -59,7 +59,7 @@ def pause(services: Services, replay_id: str, actor: str, note: str = "") -> Rep
     return _settled(services, replay_id)
 
 
-def cancel(services: Services, replay_id: str, actor: str, batches: Batches) -> Replay:
+def cancel(services: Services, replay_id: str, actor: str, runner: Batches) -> Replay:
     """Give it up for good. What is published stays; what is under way ends; nothing more is asked for."""
     replay = replays.read(services.database, replay_id)
     only_from = ["planned", "canary", "running", "paused"]
@@ -69,7 +69,7 @@ def cancel(services: Services, replay_id: str, actor: str, batches: Batches) -> 
     ):
         raise _not_in_state(replay, "cancelled")
     if batch := replay_batches.open_batch(services.database, replay.id):
-        batches.call_off(batch)
+        runner.cancel(batch)
     return _settled(services, replay_id)
 
 
@@ -90,17 +90,17 @@ def refuse_if_changed(services: Services, replay: Replay) -> None:
         )
 
 
-def _conclude(services: Services, replay: Replay, tried: list[TriedFirst]) -> None:
-    bad = [one for one in tried if one.faults]
-    if not tried:
+def _conclude(services: Services, replay: Replay, results: list[TriedFirst]) -> None:
+    bad = [one for one in results if one.faults]
+    if not results:
         note, what, to = "none of its keys has an object that counts, so nothing speaks for it", "canary-bad", "stopped"
     elif bad:
         shown = "; ".join(f"{one.key}: {one.faults[0]}" for one in bad[:SHOWN])
-        note = f"{len(bad)} of the first {len(tried)} keys are not good: {shown}"
+        note = f"{len(bad)} of the first {len(results)} keys are not good: {shown}"
         write_records(services, replay)
         what, to = "canary-bad", "stopped"
     else:
-        note, what, to = f"the first {len(tried)} keys are good", "canary-good", "running"
+        note, what, to = f"the first {len(results)} keys are good", "canary-good", "running"
     replays.move(services.database, replay.id, what, ITSELF, to=to, only_from=["canary"], note=note)
 
 
@@ -109,6 +109,6 @@ def _refuse_if_killed(services: Services, replay: Replay) -> None:
         raise ReplayRefused(f"{stopped}; nothing of it is replayed before that is over")
 
 
-def _not_in_state(replay: Replay, done: str) -> ReplayRefused:
+def _not_in_state(replay: Replay, action: str) -> ReplayRefused:
     why = f" ({replay.note})" if replay.note else ""
-    return ReplayRefused(f"replay {replay.id} is {replay.state}{why}, so it cannot be {done}")
+    return ReplayRefused(f"replay {replay.id} is {replay.state}{why}, so it cannot be {action}")

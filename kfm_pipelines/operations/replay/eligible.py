@@ -95,9 +95,9 @@ def declaration_that_made(database: Database, revision: Revision) -> str | None:
     return rows[0]["digest"] if rows else None
 
 
-def make_keys(database: Database, dataset: str, new: Sequence[NewKey]) -> int:
+def make_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) -> int:
     """Make them, not due; how many there were none of before."""
-    ordered = sorted(new, key=lambda one: one.key)
+    ordered = sorted(new_keys, key=lambda one: one.key)
     return database.execute(
         """
         INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority)

@@ -97,7 +97,7 @@ def _tried(services: Services, replay: Replay) -> Iterator[TriedFirst]:
     for one in in_order_of_evidence(services.database, replay.id, replay.terms.canary):
         with _entered(services, replay, one.key):
             try:
-                trial = canary.trial(one)
+                trial = canary.run_key(one)
             except Terminal as error:  # of its inputs, say: it would stop the key in its run as well
                 trial = Trial((str(error).removeprefix(f"{one.key}: "),))
         if trial is None:
@@ -125,40 +125,40 @@ class FirstKeys:
     def __init__(self, services: Services, replay: Replay) -> None:
         self._services = services
         self._replay = replay
-        self._now: Dataset = services.datasets[replay.dataset]
+        self._dataset: Dataset = services.datasets[replay.dataset]
         of_then = partial(declaration_of, services.database) if replay.mode == "reproduce" else None
-        self._terms = TermsOfKeys(services, self._now, of_then)
+        self._terms = TermsOfKeys(services, self._dataset, of_then)
 
-    def trial(self, one: KeyState) -> Trial | None:
+    def run_key(self, key_state: KeyState) -> Trial | None:
         """None when there is no object to try it with."""
-        prepare_trial(self._services.database, self._replay.id, one.key)
-        if self._replay.mode == "reproduce" and (changes := what_changed(self._services, one.key)):
+        prepare_trial(self._services.database, self._replay.id, key_state.key)
+        if self._replay.mode == "reproduce" and (changes := what_changed(self._services, key_state.key)):
             return Trial((f"it cannot be reproduced: {'; '.join(changes)}",))
-        terms, current = self._terms.of(one.key), current_revision(self._services.database, one.source or one.key)
-        trying = self._trying(self._then(current), terms)
-        objects = trying.objects(one.key)
+        terms, current = self._terms.for_key(key_state.key), current_revision(self._services.database, key_state.source or key_state.key)
+        trying = self._shadow_run(self._published_declaration(current), terms)
+        objects = trying.fetch_objects(key_state.key)
         if not objects:
             return None
-        published = self._published(current) if current else None
-        trial = trying.trial(one.key, objects, published, terms.rules(one.key))
+        published = self._read_published(current) if current else None
+        trial = trying.run(key_state.key, objects, published, terms.rules(key_state.key))
         if current is None or self._replay.mode == "upgrade":
             return trial
         return _reproduced(current, trial)
 
-    def _then(self, current: Revision | None) -> Dataset:
+    def _published_declaration(self, current: Revision | None) -> Dataset:
         """The declaration that made what is published, or today's where that was not kept."""
         digest = declaration_that_made(self._services.database, current) if current else None
-        return declaration_of_then(self._services, digest) if digest else self._now
+        return declaration_of_then(self._services, digest) if digest else self._dataset
 
-    def _trying(self, then: Dataset, terms: KeyTerms) -> Trying:
-        is_open = all(policy_of(self._services, one).is_open and one.review == "none" for one in (then, terms.dataset))
+    def _shadow_run(self, published_declaration: Dataset, terms: KeyTerms) -> Trying:
+        is_open = all(policy_of(self._services, one).is_open and one.review == "none" for one in (published_declaration, terms.dataset))
         return Trying(
             services=self._services,
-            dataset=then,
-            governance=governance_of(self._services, then),
+            dataset=published_declaration,
+            governance=governance_of(self._services, published_declaration),
             candidate=terms.dataset,
             tolerance=self._tolerance,
-            shadow=f"replay-{self._replay.id}",
+            shadow_name=f"replay-{self._replay.id}",
             is_open=is_open,
             approved=terms.approved,
         )
@@ -169,19 +169,19 @@ class FirstKeys:
             return Tolerance()
         if wished := self._replay.plan.get("tolerance"):
             return Tolerance.model_validate(wished)
-        return self._now.canary.tolerance if self._now.canary else EXACT_ROWS
+        return self._dataset.canary.tolerance if self._dataset.canary else EXACT_ROWS
 
-    def _published(self, current: Revision) -> bytes | None:
+    def _read_published(self, current: Revision) -> bytes | None:
         """None when the store has lost them: then only their digest is left to compare with."""
         try:
-            return published_data(self._services.store, Layout(self._now.pipeline), current)
+            return published_data(self._services.store, Layout(self._dataset.pipeline), current)
         except ObjectMissing:
             return None
 
 
-def _reproduced(current: Revision, trial: Trial) -> Trial:
+def _reproduced(current: Revision, result: Trial) -> Trial:
     """Byte for byte or not at all; the bytes are known by their digest also when the store has lost them."""
-    if trial.content_hash == current.content_hash:
-        return Trial(trial.faults, {"identical": True, **trial.compared}, trial.content_hash)
+    if result.content_hash == current.content_hash:
+        return Trial(result.faults, {"identical": True, **result.comparison}, result.content_hash)
     other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
-    return Trial((*trial.faults, other), {**trial.compared, "identical": False}, trial.content_hash)
+    return Trial((*result.faults, other), {**result.comparison, "identical": False}, result.content_hash)

@@ -17,7 +17,7 @@ class Tried:
 
     key: str
     failures: int
-    settled: bool
+    has_outcome: bool
     reason: str = ""
 
 
@@ -26,7 +26,7 @@ class Ruling:
     """Which keys are set aside from now on, and why the replay must stop, if it must."""
 
     quarantined: tuple[Tried, ...] = ()
-    stop: str | None = None
+    stop_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class ReplayGate:
     max_attempts: int = 3
     quarantine_percent: float = 10.0
 
-    def judge(self, tried: Iterable[Tried], already_quarantined: int, *, more_to_come: bool) -> Ruling:
+    def judge(self, attempts: Iterable[Tried], already_quarantined: int, *, more_to_come: bool) -> Ruling:
         """`tried` are the keys that were in a batch, without those that were set aside before. With nothing more to
         come there is nothing to stop."""
-        looked_at = list(tried)
-        aside = tuple(one for one in looked_at if not one.settled and one.failures >= self.max_attempts)
+        looked_at = list(attempts)
+        aside = tuple(one for one in looked_at if not one.has_outcome and one.failures >= self.max_attempts)
         if not more_to_come:
             return Ruling(aside)
         total = len(looked_at) + already_quarantined
-        if total >= FIRST_KEYS and all(one.failures and not one.settled for one in looked_at):
+        if total >= FIRST_KEYS and all(one.failures and not one.has_outcome for one in looked_at):
             why = next((one.reason for one in reversed(looked_at) if one.reason), "no reason was given")
             return Ruling(aside, f"none of the first {total} keys succeeded; the last one: {why}")
         quarantined = len(aside) + already_quarantined

@@ -59,9 +59,9 @@ def changed_since(services: Services, replay: Replay) -> list[str]:
     return differences(dict(replay.config), now)
 
 
-def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def differences(planned: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Which parts are not what they were, by name."""
-    return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    return sorted(name for name in {*planned, *now} if planned.get(name) != now.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,14 @@ class Wish:
     start: datetime
     end: datetime
     mode: Mode = "reproduce"
-    where: Where = EVERY_KEY
+    key_filter: Where = EVERY_KEY
     tolerance: Tolerance | None = None
 
     def as_document(self) -> dict[str, Any]:
         return {
             "from": self.start.isoformat(),
             "to": self.end.isoformat(),
-            "where": self.where.as_list(),
+            "where": self.key_filter.as_list(),
             "tolerance": self.tolerance.model_dump(mode="json") if self.tolerance else None,
         }
 
@@ -157,42 +157,42 @@ class Plan:
         return [one for one in self.keys if one.left_out]
 
 
-def make_plan(services: Services, wish: Wish, actor: str) -> Plan:
+def make_plan(services: Services, request: Wish, actor: str) -> Plan:
     """Plan it and keep the plan; nothing is asked of anybody. ReplayRefused when there is nothing to replay."""
-    dataset = services.datasets[wish.dataset]
-    if wish.start >= wish.end:
-        raise ReplayRefused(f"nothing begins from {wish.start.isoformat()} and before {wish.end.isoformat()}")
-    known = known_keys(services.database, wish.dataset, wish.start, wish.end)
-    wanted = [one for one in known if wish.where.holds(one)]
-    keys = _chosen(services, dataset, wish, known)
+    dataset = services.datasets[request.dataset]
+    if request.start >= request.end:
+        raise ReplayRefused(f"nothing begins from {request.start.isoformat()} and before {request.end.isoformat()}")
+    known = known_keys(services.database, request.dataset, request.start, request.end)
+    wanted = [one for one in known if request.key_filter.matches(one)]
+    keys = _chosen(services, dataset, request, known)
     going = {one.source or one.key for one in keys if not one.left_out}
     if not going:
-        raise ReplayRefused(_nothing(wish, known, wanted, keys))
+        raise ReplayRefused(_nothing(request, known, wanted, keys))
     declarations = [one.declaration for one in wanted if one.declaration and one.key in going]
-    config = frozen_config(services, dataset, wish.mode, declarations if wish.mode == "reproduce" else ())
+    config = frozen_config(services, dataset, request.mode, declarations if request.mode == "reproduce" else ())
     plan = Plan(
         id=f"r{uuid4().hex[:8]}",
-        dataset=wish.dataset,
-        mode=wish.mode,
+        dataset=request.dataset,
+        mode=request.mode,
         keys=tuple(keys),
         config=config,
         config_digest=digest_of(config),
-        estimate=estimate(services, wish.dataset, len(going)),
+        estimate=estimate(services, request.dataset, len(going)),
     )
-    new = PlannedReplay(plan.id, plan.dataset, plan.mode, wish.as_document(), config, plan.config_digest)
+    new = PlannedReplay(plan.id, plan.dataset, plan.mode, request.as_document(), config, plan.config_digest)
     replays.create(services.database, new, keys, actor)
     return plan
 
 
-def _chosen(services: Services, dataset: Dataset, wish: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
-    stopped = kill_switch.killed(services.database).get(wish.dataset)
-    bounds = Bounds(closed_until(services.database, wish.dataset), str(stopped) if stopped else None)
-    if wish.mode == "reproduce":
-        wanted = [one for one in known if wish.where.holds(one)]
+def _chosen(services: Services, dataset: Dataset, request: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
+    stopped = kill_switch.killed(services.database).get(request.dataset)
+    bounds = Bounds(closed_until(services.database, request.dataset), str(stopped) if stopped else None)
+    if request.mode == "reproduce":
+        wanted = [one for one in known if request.key_filter.matches(one)]
         return _reproducible(services, dataset, choose_again(wanted, bounds))
     laxer = laxer_policies(services, dataset, [one.key for one in known])
-    chosen, new = choose_upgrades(dataset, known, wish.where, replace(bounds, laxer=laxer))
-    make_keys(services.database, wish.dataset, new)
+    chosen, new = choose_upgrades(dataset, known, request.key_filter, replace(bounds, laxer=laxer))
+    make_keys(services.database, request.dataset, new)
     return chosen
 
 
@@ -207,10 +207,10 @@ def _reproducible(services: Services, dataset: Dataset, keys: Sequence[PlannedKe
     ]
 
 
-def _nothing(wish: Wish, known: Sequence[KnownKey], wanted: Sequence[KnownKey], keys: Sequence[PlannedKey]) -> str:
-    when = f"from {wish.start.isoformat()} to {wish.end.isoformat()}"
+def _nothing(request: Wish, known: Sequence[KnownKey], matching: Sequence[KnownKey], keys: Sequence[PlannedKey]) -> str:
+    when = f"from {request.start.isoformat()} to {request.end.isoformat()}"
     if not known:
-        return f"no key of {wish.dataset} is known {when}; --register makes keys of what is in the bucket"
-    if not wanted:
-        return f"none of the {len(known)} keys of {wish.dataset} {when} is one that --where asks for"
+        return f"no key of {request.dataset} is known {when}; --register makes keys of what is in the bucket"
+    if not matching:
+        return f"none of the {len(known)} keys of {request.dataset} {when} is one that --where asks for"
     return f"none of {len(keys)} keys {when} can be replayed; the first, {keys[0].key}: {keys[0].why}"

@@ -31,15 +31,15 @@ def write_records(services: Services, replay: Replay) -> None:
     services.store.write(replay_records(replay.id), "".join(lines).encode())
 
 
-def _record(replay: Replay, one: KeyState, failure: str | None, spent: Sequence[Spent]) -> dict[str, Any]:
+def _record(replay: Replay, key_state: KeyState, failure: str | None, spent: Sequence[Spent]) -> dict[str, Any]:
     energy = energy_in_all(spent)
-    faults = (one.comparison or {}).get("faults", [])  # of one that was tried first
+    faults = (key_state.comparison or {}).get("faults", [])  # of one that was tried first
     return {
         "replay_id": replay.id,
-        "key": one.key,
-        "outcome": one.outcome or ("REFUSED" if faults else None),
-        "previous_attempts": one.attempts,
-        "validation_fail_reason": failure or (one.why if one.attempts else None) or "; ".join(faults[:SHOWN]) or None,
+        "key": key_state.key,
+        "outcome": key_state.outcome or ("REFUSED" if faults else None),
+        "previous_attempts": key_state.attempts,
+        "validation_fail_reason": failure or (key_state.why if key_state.attempts else None) or "; ".join(faults[:SHOWN]) or None,
         "cpu_seconds": cpu_seconds_in_all(spent),
         "energy_method": energy.method,
         "energy_cost_ws": energy.watt_seconds,

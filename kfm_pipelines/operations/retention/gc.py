@@ -175,9 +175,9 @@ def _work_going_on(database: Database) -> tuple[set[tuple[str, int]], dict[str, 
         return open_work(connection), newest_epochs(connection)
 
 
-def _union(paths: Iterable[str], named_by: Callable[[str], set[str]]) -> set[str]:
+def _union(paths: Iterable[str], digests_of: Callable[[str], set[str]]) -> set[str]:
     with ThreadPoolExecutor(READERS) as pool:
-        return set().union(*pool.map(named_by, paths))
+        return set().union(*pool.map(digests_of, paths))
 
 
 def _parsed(data: bytes) -> dict[str, Any] | None:

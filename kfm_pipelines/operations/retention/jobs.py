@@ -16,7 +16,7 @@ from kfm_pipelines.orchestration.schedule import schedule
 def purge_what_is_past(context: dg.OpExecutionContext, services: ServicesResource) -> None:
     purged = purge(services.open())
     context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
-    context.log.info("%d refused tables and %d shadow files removed", purged.red, purged.shadows)
+    context.log.info("%d refused tables and %d shadow files removed", purged.refused_tables, purged.shadows)
     context.log.info("%d findings and %d validation reports forgotten", purged.findings, purged.reports)
 
 

@@ -30,7 +30,7 @@ FINDINGS_AT_ONCE = 100_000
 class Purged:
     events: int
     payloads: int
-    red: int
+    refused_tables: int
     shadows: int
     findings: int
     reports: int
@@ -40,7 +40,7 @@ def purge(services: Services) -> Purged:
     return Purged(
         events=_purge_events(services),
         payloads=_purge_payloads(services),
-        red=remove_outdated(services),
+        refused_tables=remove_outdated(services),
         shadows=purge_shadows(services),
         findings=forget_findings(services.database, days=services.settings.findings_days, limit=FINDINGS_AT_ONCE),
         reports=purge_reports(services),

@@ -93,36 +93,36 @@ def findings(
 def _nightly(services: Services, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool) -> Scanned:
     due = tables.due(services.database, dataset.dataset, full=full, limit=limit)
     with progress(f"{dataset.dataset}: keys looked at", len(due.keys), quiet=quiet) as tell:
-        return nightly_scan(services, dataset, run_id, full=full, limit=limit, tell=tell)
+        return nightly_scan(services, dataset, run_id, full=full, limit=limit, on_progress=tell)
 
 
 def _deep(services: Services, dataset: Dataset, run_id: str, *, quiet: bool) -> Scanned:
     with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as tell:
-        return deep_scan(services, dataset, run_id, tell=tell)
+        return deep_scan(services, dataset, run_id, on_progress=tell)
 
 
-def _document(one: Scanned) -> dict[str, Any]:
+def _document(result: Scanned) -> dict[str, Any]:
     return {
-        "dataset": one.dataset,
-        "kind": one.kind,
-        "keys": one.keys,
-        "left": one.left,
-        "left_out": one.left_out,
-        "errors": one.errors,
-        "warnings": one.warnings,
-        "note": one.note,
-        "data_docs": one.pages,
-        "findings": _rows(one),
+        "dataset": result.dataset,
+        "kind": result.kind,
+        "keys": result.keys,
+        "left": result.keys_left,
+        "left_out": result.keys_left_out,
+        "errors": result.errors,
+        "warnings": result.warnings,
+        "note": result.note,
+        "data_docs": result.data_docs,
+        "findings": _rows(result),
     }
 
 
-def _show(one: Scanned) -> None:
-    console.print(str(one), style="bold" if one.errors else "")
-    for row in _rows(one):
+def _show(result: Scanned) -> None:
+    console.print(str(result), style="bold" if result.errors else "")
+    for row in _rows(result):
         show_finding(row, f"{row['key']}, " if row["key"] else "")
-    if one.pages:
-        console.print(f"  Data Docs: {one.pages}")
+    if result.data_docs:
+        console.print(f"  Data Docs: {result.data_docs}")
 
 
-def _rows(one: Scanned) -> list[dict[str, Any]]:
-    return [{"key": found.key, "gate": found.gate, **asdict(found.finding), "fix": found.fix} for found in one.found]
+def _rows(result: Scanned) -> list[dict[str, Any]]:
+    return [{"key": found.key, "gate": found.gate, **asdict(found.finding), "fix": found.fix} for found in result.findings]

@@ -46,7 +46,7 @@ def recompute_extent(services: Services, dataset: Dataset, run_id: str) -> Scann
             refresh_collection(services, dataset)
             items, wrong = _compared(services, dataset, items)
         found = tuple(Found(None, GATE, finding) for finding in wrong)
-        scanned = Scanned(dataset.dataset, Kind.EXTENTS, len(items), found=found)
+        scanned = Scanned(dataset.dataset, Kind.EXTENTS, len(items), findings=found)
         with services.database.transaction() as connection:
             verdicts.record(connection, run_id, dataset.dataset, None, None, GATE, [asdict(one) for one in wrong])
             record(connection, scanned, run_id, started_at, {})
@@ -57,14 +57,14 @@ def recompute_extent(services: Services, dataset: Dataset, run_id: str) -> Scann
     return scanned
 
 
-def _compared(services: Services, dataset: Dataset, before: Read) -> tuple[Read, list[Finding]]:
+def _compared(services: Services, dataset: Dataset, previous: Read) -> tuple[Read, list[Finding]]:
     """What the Items say, and what is wrong; `before` is what they said a moment ago."""
     layout = Layout(dataset.pipeline)
     with services.database.transaction() as connection:
         keys = published_keys(connection, dataset.dataset)
     recorded = {layout.item(k.key): Member(k.key, k.window_start, k.window_end, k.bbox) for k in keys}
     # An Item that says what is recorded has not changed since.
-    unchanged = {path: said for path, said in before.items() if said == recorded.get(path)}
+    unchanged = {path: said for path, said in previous.items() if said == recorded.get(path)}
     items = _items(services, layout, unchanged)
     members = [said for said in items.values() if isinstance(said, Member)]
     unreadable = [said for said in items.values() if isinstance(said, Finding)]

@@ -107,23 +107,23 @@ def _scan_all(
     context.add_output_metadata(metadata)
 
 
-def _metadata(scanned: Sequence[Scanned]) -> dict[str, Any]:
+def _metadata(results: Sequence[Scanned]) -> dict[str, Any]:
     metadata: dict[str, Any] = {
-        "keys": sum(one.keys for one in scanned),
-        "keys_left": sum(one.left for one in scanned),
-        "keys_left_out": sum(one.left_out for one in scanned),
-        "errors": sum(one.errors for one in scanned),
-        "warnings": sum(one.warnings for one in scanned),
+        "keys": sum(one.keys for one in results),
+        "keys_left": sum(one.keys_left for one in results),
+        "keys_left_out": sum(one.keys_left_out for one in results),
+        "errors": sum(one.errors for one in results),
+        "warnings": sum(one.warnings for one in results),
     }
-    metadata |= {f"data_docs/{one.dataset}": dg.MetadataValue.url(one.pages) for one in scanned if one.pages}
-    if records := list(_records(scanned)):
+    metadata |= {f"data_docs/{one.dataset}": dg.MetadataValue.url(one.data_docs) for one in results if one.data_docs}
+    if records := list(_records(results)):
         metadata["findings"] = dg.MetadataValue.table(records[:SHOWN])
     return metadata
 
 
-def _records(scanned: Iterable[Scanned]) -> Iterable[dg.TableRecord]:
-    for one in scanned:
-        for found in sorted(one.found, key=lambda found: WORST_FIRST.index(found.finding.severity)):
+def _records(results: Iterable[Scanned]) -> Iterable[dg.TableRecord]:
+    for one in results:
+        for found in sorted(one.findings, key=lambda found: WORST_FIRST.index(found.finding.severity)):
             finding = found.finding
             yield dg.TableRecord(
                 {

@@ -60,11 +60,11 @@ class Scanned:
     dataset: str
     kind: Kind
     keys: int = 0
-    left: int = 0  # keys that a bounded scan did not come to
-    left_out: int = 0  # keys that were read, and then not judged with the others
-    found: tuple[Found, ...] = ()
+    keys_left: int = 0  # keys that a bounded scan did not come to
+    keys_left_out: int = 0  # keys that were read, and then not judged with the others
+    findings: tuple[Found, ...] = ()
     note: str = ""  # why nothing was looked at
-    pages: str = ""  # where the Data Docs about it are
+    data_docs: str = ""  # where the Data Docs about it are
 
     @property
     def errors(self) -> int:
@@ -78,12 +78,12 @@ class Scanned:
         said = self.note or f"{self.errors} errors and {self.warnings} warnings in {self.keys} keys"
         # The weekly scan begins with the newest keys each time, so it never comes to the others.
         why = "older ones not reached" if self.kind is Kind.DEEP else "left for the next time"
-        left = f", {self.left} {why}" if self.left else ""
-        left_out = f", {self.left_out} left out" if self.left_out else ""
+        left = f", {self.keys_left} {why}" if self.keys_left else ""
+        left_out = f", {self.keys_left_out} left out" if self.keys_left_out else ""
         return f"{self.dataset}: {said}{left}{left_out}"
 
     def _count(self, severity: Severity) -> int:
-        return sum(found.finding.severity is severity for found in self.found)
+        return sum(found.finding.severity is severity for found in self.findings)
 
 
 def nightly_scan(
@@ -93,7 +93,7 @@ def nightly_scan(
     *,
     full: bool = False,
     limit: int = KEYS_AT_ONCE,
-    tell: Tell = lambda _: None,
+    on_progress: Tell = lambda _: None,
 ) -> Scanned:
     """Look at every key that was published since it was looked at last, then at those not looked at for longest, up to
     so many. With `full` all are alike."""
@@ -107,9 +107,9 @@ def nightly_scan(
             verdicts = look_at(services, dataset, run_id, key)
             put_off += verdicts is None
             found += found_in(key, verdicts or ())
-            tell(number)
+            on_progress(number)
         keys = len(due.keys) - put_off
-        scanned = Scanned(dataset.dataset, Kind.NIGHTLY, keys, due.left + put_off, found=tuple(found))
+        scanned = Scanned(dataset.dataset, Kind.NIGHTLY, keys, due.left + put_off, findings=tuple(found))
         with services.database.transaction() as connection:
             record(connection, scanned, run_id, started_at, {"full": full})
             if due.keys:
@@ -158,7 +158,7 @@ def under_way(dataset: Dataset, kind: Kind) -> Scanned:
 
 def record(
     connection: Connection,
-    scanned: Scanned,
+    result: Scanned,
     run_id: str,
     started_at: datetime,
     detail: dict[str, Any],
@@ -168,13 +168,13 @@ def record(
         connection,
         Scan(
             run_id=run_id,
-            kind=scanned.kind,
-            dataset=scanned.dataset,
+            kind=result.kind,
+            dataset=result.dataset,
             started_at=started_at,
-            keys=scanned.keys,
-            errors=scanned.errors,
-            warnings=scanned.warnings,
-            detail={"left": scanned.left, "left_out": scanned.left_out, **detail},
+            keys=result.keys,
+            errors=result.errors,
+            warnings=result.warnings,
+            detail={"left": result.keys_left, "left_out": result.keys_left_out, **detail},
         ),
     )
 
@@ -187,7 +187,7 @@ def _moves(services: Services, key: str, revision: Revision | None) -> bool:
 def _verdicts(services: Services, dataset: Dataset, revision: Revision) -> tuple[Verdict, ...]:
     subject = read_published(services.store, Layout(dataset.pipeline), revision)
     verdict = judge_published_bytes(subject)
-    if not subject.is_as_recorded:
+    if not subject.matches_record:
         return (verdict,)  # the gates judged other bytes
     return (verdict, *_table_verdicts(services, dataset, subject))
 
@@ -211,7 +211,7 @@ def _table_verdicts(services: Services, dataset: Dataset, subject: PublishedSubj
 def _table_subject(services: Services, dataset: Dataset, subject: PublishedSubject) -> TableSubject | None:
     """Without precedents: how much a table may differ from what came before was judged when it was published."""
     policy = policy_of(services, dataset)
-    published = table_then(dataset, policy, subject.described)
+    published = table_then(dataset, policy, subject.parsed_item)
     if published is None or subject.content is None:
         return None
     key = subject.recorded.key
@@ -222,5 +222,5 @@ def _table_subject(services: Services, dataset: Dataset, subject: PublishedSubje
         data=subject.content,
         content_hash=subject.recorded.content_hash,
         window=window_of_key(services.database, key),
-        may_show=policy.is_open,
+        may_sample=policy.is_open,
     )

@@ -82,10 +82,10 @@ def due(database: Database, dataset: str, *, full: bool, limit: int) -> Due:
     return Due(keys, max(rows[0]["due"] - len(keys), 0) if rows else 0)
 
 
-def looked_at(connection: Connection, key: str, revision: int, errors: int, found: str) -> bool:
+def looked_at(connection: Connection, key: str, revision: int, errors: int, findings_digest: str) -> bool:
     """Note it together with what was found, of which this is a digest. False when the last look at this revision found
     the same."""
-    parameters = {"key": key, "revision": revision, "errors": errors, "found": found}
+    parameters = {"key": key, "revision": revision, "errors": errors, "found": findings_digest}
     before = connection.execute(
         "SELECT FROM kfm.scanned WHERE key = %(key)s AND revision = %(revision)s AND found = %(found)s", parameters
     ).fetchone()

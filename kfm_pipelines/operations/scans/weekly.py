@@ -49,8 +49,8 @@ def deep_scan(
     services: Services,
     dataset: Dataset,
     run_id: str,
-    reach: Reach = WHOLE_REACH,
-    tell: Tell = lambda _: None,
+    scope: Reach = WHOLE_REACH,
+    on_progress: Tell = lambda _: None,
 ) -> Scanned:
     """Judge the dataset's suites over what is published of it. A dataset without one has nothing to be judged by."""
     published = published_table(dataset, policy_of(services, dataset))
@@ -60,13 +60,13 @@ def deep_scan(
     with scans.scanning(services.database, Kind.DEEP, dataset.dataset) as started_at:
         if started_at is None:
             return under_way(dataset, Kind.DEEP)
-        gathered = _gathered(services, dataset, run_id, reach, tell)
+        gathered = _gathered(services, dataset, run_id, scope, on_progress)
         scanned = _judged(services, dataset, suites, gathered, run_id, started_at)
         with services.database.transaction() as connection:
-            found = [asdict(one.finding) for one in scanned.found if one.key is None]
+            found = [asdict(one.finding) for one in scanned.findings if one.key is None]
             verdicts.record(connection, run_id, dataset.dataset, None, None, GATE, found)
             rows = gathered.subject.table.num_rows if gathered.subject else 0
-            detail = {"suites": sorted(suites), "rows": rows, "data_docs": scanned.pages}
+            detail = {"suites": sorted(suites), "rows": rows, "data_docs": scanned.data_docs}
             record(connection, scanned, run_id, started_at, detail)
     return scanned
 
@@ -77,35 +77,35 @@ class _Gathered:
 
     subject: TableSubject | None  # None when there is no key to judge
     keys: int
-    left: int
-    left_out: int
-    found: tuple[Found, ...]  # about single keys, and written down already
+    keys_left: int
+    keys_left_out: int
+    findings: tuple[Found, ...]  # about single keys, and written down already
 
 
-def _gathered(services: Services, dataset: Dataset, run_id: str, reach: Reach, tell: Tell) -> _Gathered:
+def _gathered(services: Services, dataset: Dataset, run_id: str, scope: Reach, on_progress: Tell) -> _Gathered:
     import pyarrow as pa
 
-    revisions = newest_revisions(services.database, dataset.dataset, days=reach.days)
+    revisions = newest_revisions(services.database, dataset.dataset, days=scope.days)
     taken: list[Revision] = []
     tables: list[pa.Table] = []
     found: list[Found] = []
     shape: Table | None = None
     read = rows = 0
     for revision in revisions:
-        if rows >= reach.rows:
+        if rows >= scope.rows:
             break
         published = read_published(services.store, Layout(dataset.pipeline), revision)
-        declared = table_then(dataset, policy_of(services, dataset), published.described)
-        if published.content is None or not published.is_as_recorded:
+        declared = table_then(dataset, policy_of(services, dataset), published.parsed_item)
+        if published.content is None or not published.matches_record:
             found += found_in(revision.key, look_at(services, dataset, run_id, revision.key) or ())
         # Masked and exempted keys of one dataset have different columns; the newest key says which are looked at.
         elif declared is not None and shape in (None, declared):
             shape = declared
             taken.append(revision)
-            tables.append(read_parquet(published.content, revision.key).slice(0, reach.rows - rows))
+            tables.append(read_parquet(published.content, revision.key).slice(0, scope.rows - rows))
             rows += tables[-1].num_rows
         read += 1
-        tell(read)
+        on_progress(read)
     subject = None if shape is None else _subject(services, dataset, shape, _as_one(tables), taken)
     return _Gathered(subject, len(taken), len(revisions) - read, read - len(taken), tuple(found))
 
@@ -118,10 +118,10 @@ def _as_one(tables: "list[pa.Table]") -> "pa.Table":
 
 
 def _subject(
-    services: Services, dataset: Dataset, shape: Table, table: "pa.Table", taken: list[Revision]
+    services: Services, dataset: Dataset, shape: Table, table: "pa.Table", revisions: list[Revision]
 ) -> TableSubject:
-    windows = [window_of_key(services.database, revision.key) for revision in (taken[0], taken[-1])]
-    digests = "".join(revision.content_hash for revision in taken)
+    windows = [window_of_key(services.database, revision.key) for revision in (revisions[0], revisions[-1])]
+    digests = "".join(revision.content_hash for revision in revisions)
     return TableSubject(
         dataset=dataset,
         published=shape,
@@ -129,7 +129,7 @@ def _subject(
         data=b"",  # there is no one file
         content_hash=hashlib.sha256(digests.encode()).hexdigest(),
         window=(min(start for start, _ in windows), max(end for _, end in windows)),
-        may_show=policy_of(services, dataset).is_open,
+        may_sample=policy_of(services, dataset).is_open,
     )
 
 
@@ -137,23 +137,23 @@ def _judged(
     services: Services,
     dataset: Dataset,
     suites: Mapping[str, Suite],
-    gathered: _Gathered,
+    combined: _Gathered,
     run_id: str,
     started_at: datetime,
 ) -> Scanned:
-    subject = gathered.subject
+    subject = combined.subject
     scanned = Scanned(
         dataset.dataset,
         Kind.DEEP,
-        keys=gathered.keys,
-        left=gathered.left,
-        left_out=gathered.left_out,
-        found=gathered.found,
+        keys=combined.keys,
+        keys_left=combined.keys_left,
+        keys_left_out=combined.keys_left_out,
+        findings=combined.findings,
     )
     if subject is None:
-        return scanned if gathered.found else replace(scanned, note="nothing published to look at")
-    judged = [judge_suite(suite, subject, values=subject.may_show) for suite in suites.values()]
+        return scanned if combined.findings else replace(scanned, note="nothing published to look at")
+    judged = [judge_suite(suite, subject, values=subject.may_sample) for suite in suites.values()]
     found = [Found(None, GATE, finding) for one in judged for finding in one.findings]
     results = [one.gx for one in judged if one.gx is not None]
     first_page = write_data_docs(services.store, dataset, results, run_id=run_id, at=started_at)
-    return replace(scanned, found=(*gathered.found, *found), pages=f"{services.store.url}/{first_page}")
+    return replace(scanned, findings=(*combined.findings, *found), data_docs=f"{services.store.url}/{first_page}")

@@ -40,9 +40,9 @@ def take_vital_signs(services: Services, *, at_once: bool = False) -> list[str]:
     return problems
 
 
-def _told(services: Services, part: Callable[[Services, Instruments], None]) -> list[str]:
+def _told(services: Services, emit: Callable[[Services, Instruments], None]) -> list[str]:
     try:
-        part(services, services.telemetry.metrics)
+        emit(services, services.telemetry.metrics)
     except KfmError as error:
         return [str(error)]
     return []
@@ -123,12 +123,12 @@ def _tell_latency(database: Database, metrics: Instruments) -> None:
         metrics.set("latency_quantile_seconds", seconds, quantile=label)
 
 
-def _tell_burn(database: Database, metrics: Instruments, promised: Objectives) -> None:
-    for window in promised.windows:
-        settled = indicators.settled_within(database, window.length, promised.latency_seconds)
+def _tell_burn(database: Database, metrics: Instruments, objectives: Objectives) -> None:
+    for window in objectives.windows:
+        settled = indicators.settled_within(database, window.length, objectives.latency_seconds)
         for slo, bad, of in (
             ("success", settled.failed, settled.keys),
             ("latency", settled.slow, settled.events),
         ):
-            rate = promised.objectives[slo].burn_rate(bad, of)
+            rate = objectives.objectives[slo].burn_rate(bad, of)
             metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)

@@ -21,7 +21,7 @@ class Settled:
     slow: int
 
 
-def settled_within(database: Database, length: timedelta, in_time_seconds: float) -> Settled:
+def settled_within(database: Database, length: timedelta, slow_after_seconds: float) -> Settled:
     """A key that is tried again has not failed yet; of what a replay does, nobody waited for the result."""
     [row] = database.fetch(
         """
@@ -33,7 +33,7 @@ def settled_within(database: Database, length: timedelta, in_time_seconds: float
                count(*) FILTER (WHERE settled_at - sent_at > make_interval(secs => %(seconds)s)) AS slow
         FROM kfm.inbox WHERE settled_at > statement_timestamp() - %(length)s::interval
         """,
-        {"length": length, "seconds": in_time_seconds},
+        {"length": length, "seconds": slow_after_seconds},
     )
     return Settled(row["keys"], row["failed"], row["events"], row["slow"])
 

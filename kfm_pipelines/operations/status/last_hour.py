@@ -133,18 +133,18 @@ def _latency_shown(latency: Mapping[str, Mapping[str, float | None]]) -> Iterato
     yield from _aligned(quantiles)
 
 
-def _dead_shown(dead: Mapping[str, Any]) -> Iterator[str]:
-    if dead["new"] or dead["waiting"]:
-        waiting = sum(dead["waiting"].values())
-        yield f"{dead['new']:.0f} new, {waiting:.0f} waiting"
+def _dead_shown(dead_letters: Mapping[str, Any]) -> Iterator[str]:
+    if dead_letters["new"] or dead_letters["waiting"]:
+        waiting = sum(dead_letters["waiting"].values())
+        yield f"{dead_letters['new']:.0f} new, {waiting:.0f} waiting"
 
 
-def _freshness_shown(fresh: Mapping[str, float], targets: Mapping[str, float]) -> Iterator[str]:
+def _freshness_shown(freshness: Mapping[str, float], targets: Mapping[str, float]) -> Iterator[str]:
     def shown(name: str) -> str:
         target = f", at most {_length(60 * targets[name])}" if name in targets else ""
-        return (_length(60 * fresh[name]) if name in fresh else NOTHING) + target
+        return (_length(60 * freshness[name]) if name in freshness else NOTHING) + target
 
-    yield from _aligned({name: shown(name) for name in sorted({*fresh, *targets})})
+    yield from _aligned({name: shown(name) for name in sorted({*freshness, *targets})})
 
 
 def _burn_shown(rates: Mapping[str, Mapping[str, float]]) -> Iterator[str]:

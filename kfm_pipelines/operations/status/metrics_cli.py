@@ -35,7 +35,7 @@ def _serve(folder: Path, port: int | None, as_json: bool) -> None:
     from kfm_pipelines.telemetry.metrics.scrape import USUAL_PORT, serve_metrics
 
     stop = stop_on_signal()
-    with serve_metrics(folder, port or USUAL_PORT, or_another=port is None) as url:
+    with serve_metrics(folder, port or USUAL_PORT, or_any_free_port=port is None) as url:
         if as_json:
             print_json({"metrics": url})
         else:

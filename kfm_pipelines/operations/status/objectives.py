@@ -39,9 +39,9 @@ class Objective:
         """The share that may go wrong."""
         return (100 - self.percent) / 100
 
-    def burn_rate(self, bad: float, of: float) -> float:
+    def burn_rate(self, bad: float, total: float) -> float:
         """1 uses up the budget just in time; nothing at all uses up nothing."""
-        return bad / of / self.budget if of else 0.0
+        return bad / total / self.budget if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Objectives:
     objectives: Mapping[str, Objective]
     latency_seconds: float
     double_applies: int
-    burns: tuple[Burn, ...]
-    events: int  # fewer in the long window say nothing
+    burn_alerts: tuple[Burn, ...]
+    min_events: int  # fewer in the long window say nothing
 
     @property
     def windows(self) -> tuple[Window, ...]:
         """All of them, the shortest first."""
-        both = [window for burn in self.burns for window in (burn.short, burn.long)]
+        both = [window for burn in self.burn_alerts for window in (burn.short, burn.long)]
         return tuple(sorted(both, key=lambda window: window.length))
 
 
@@ -84,7 +84,7 @@ class _Windows(Declared):
     severity: Severity
 
     @model_validator(mode="after")
-    def _one_is_longer(self) -> Self:
+    def _check_lengths(self) -> Self:
         if not timedelta(0) < self.short < self.long:
             raise ValueError("short must be shorter than long")
         return self
@@ -117,8 +117,8 @@ def load_objectives(resources: Path) -> Objectives:
         objectives={name: Objective(name, percent) for name, percent in said.objectives},
         latency_seconds=said.latency.total_seconds(),
         double_applies=said.double_applies,
-        burns=tuple(_burn(one) for one in said.burn.windows),
-        events=said.burn.events,
+        burn_alerts=tuple(_burn(one) for one in said.burn.windows),
+        min_events=said.burn.events,
     )
 
 
@@ -130,9 +130,9 @@ def lag_target(dataset: Dataset) -> timedelta | None:
     return dataset.watermark.out_of_order + _LONGEST_WINDOW[dataset.key.window] + dataset.slo.freshness
 
 
-def _burn(said: _Windows) -> Burn:
-    short, long = (Window(label(length), length, said.factor) for length in (said.short, said.long))
-    return Burn(short, long, said.severity)
+def _burn(settings: _Windows) -> Burn:
+    short, long = (Window(label(length), length, settings.factor) for length in (settings.short, settings.long))
+    return Burn(short, long, settings.severity)
 
 
 def label(length: timedelta) -> str:

@@ -54,11 +54,11 @@ def in_order(spans: Sequence[ToldSpan]) -> Iterator[tuple[int, ToldSpan]]:
         waiting += [(depth + 1, child) for child in reversed(below)]
 
 
-def _show(one: ToldSpan, depth: int) -> None:
-    name = f"{'  ' * depth}{printable(one.name)}"
-    failed = f"  FAILED: {printable(one.failed)}" if one.failed else ""
+def _show(span: ToldSpan, depth: int) -> None:
+    name = f"{'  ' * depth}{printable(span.name)}"
+    failed = f"  FAILED: {printable(span.failed)}" if span.failed else ""
     about = "  ".join(
-        f"{label} {printable(str(one.attributes[said]))}" for label, said in SHOWN.items() if said in one.attributes
+        f"{label} {printable(str(span.attributes[said]))}" for label, said in SHOWN.items() if said in span.attributes
     )
-    begun = f"{one.begun:%Y-%m-%d %H:%M:%S.%f}"[:-3]
-    console.print(f"  {begun}  {one.milliseconds:>10.1f} ms  {name:<34}  {about}{failed}".rstrip())
+    begun = f"{span.begun:%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    console.print(f"  {begun}  {span.milliseconds:>10.1f} ms  {name:<34}  {about}{failed}".rstrip())

@@ -41,11 +41,11 @@ class Verified:
 Look = Callable[[Case], Iterator[Check]]
 
 
-def looked(what: str, file: str, look: Look[Case], case: Case) -> list[Check]:
+def looked(what: str, file: str, function: Look[Case], case: Case) -> list[Check]:
     """What `look` says; a failure that names the file where it cannot say anything."""
     checks: list[Check] = []
     try:
-        checks.extend(look(case))
+        checks.extend(function(case))
     except KfmError as error:
         checks.append(Check(what, file, ok=False, found=str(error)))
     except MALFORMED as error:

@@ -61,7 +61,7 @@ def verify(key: str | None, everything: bool, store_url: str | None, public_key:
     if as_json:
         print_json({"store": store.url, **report.document(whole=key is not None), "keys": _keys(trust)})
     else:
-        report.show(whole=key is not None)
+        report.display(whole=key is not None)
         for line in _said_of_keys(trust):
             console.print(line)
     if report.failed:
@@ -71,12 +71,12 @@ def verify(key: str | None, everything: bool, store_url: str | None, public_key:
 class _Report:
     """What was checked, counted as it comes: only of a single key is there room for every check."""
 
-    def __init__(self, verified: Iterable[Verified]) -> None:
+    def __init__(self, results: Iterable[Verified]) -> None:
         self.subjects: dict[str, tuple[int, tuple[Check, ...]]] = {}
         self.counts: Counter[str] = Counter()
         self.checks: list[Check] = []
         self.notes: list[Check] = []
-        for one in verified:
+        for one in results:
             self.subjects[one.subject] = (len(one.checks), one.failed)
             self.counts.update(check.what for check in one.checks)
             self.checks = list(one.checks)
@@ -100,7 +100,7 @@ class _Report:
             **({"checks": [asdict(check) for check in self.checks]} if whole else {}),
         }
 
-    def show(self, *, whole: bool) -> None:
+    def display(self, *, whole: bool) -> None:
         if whole:
             _print_checks(self.checks)
         else:

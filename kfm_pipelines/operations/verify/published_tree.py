@@ -25,15 +25,15 @@ class Shelf:
     def __init__(self, store: Store, trust: Trust) -> None:
         self.store = store
         self.trust = trust
-        self._facts: dict[str, tuple[str, int]] = {}
-        self._seals: dict[str, Check] = {}
+        self._digests: dict[str, tuple[str, int]] = {}
+        self._seal_checks: dict[str, Check] = {}
 
     def read(self, path: str) -> bytes:
         try:
             data = self.store.read(path)
         except (OSError, ValueError) as error:
             raise IntegrityBroken(f"{path} cannot be read: {_reason(error)}") from None
-        self._facts[path] = (hashlib.sha256(data).hexdigest(), len(data))
+        self._digests[path] = (hashlib.sha256(data).hexdigest(), len(data))
         return data
 
     def exists(self, path: str) -> bool:
@@ -43,15 +43,15 @@ class Shelf:
         except (OSError, ValueError):
             return False
 
-    def facts(self, path: str) -> tuple[str, int]:
+    def digest_and_size(self, path: str) -> tuple[str, int]:
         """Digest and size."""
-        if path not in self._facts:
+        if path not in self._digests:
             self.read(path)
-        return self._facts[path]
+        return self._digests[path]
 
-    def asked(self) -> frozenset[str]:
+    def paths_read(self) -> frozenset[str]:
         """What was read until now."""
-        return frozenset(self._facts)
+        return frozenset(self._digests)
 
     def document(self, path: str) -> dict[str, Any]:
         try:
@@ -62,18 +62,18 @@ class Shelf:
             raise IntegrityBroken(f"{path} is not a JSON object")
         return document
 
-    def seal(self, path: str) -> Check:
+    def check_seal(self, path: str) -> Check:
         """Whether the document at this path is the one that was sealed."""
-        if path not in self._seals:
+        if path not in self._seal_checks:
             try:
                 _, key = unsealed(path, self.read(path), self.trust.keys)
                 self.trust.used.add(key.key_id)
-                self._seals[path] = Check("sealed", path, ok=True, found=f"key {key.key_id[:16]}")
+                self._seal_checks[path] = Check("sealed", path, ok=True, found=f"key {key.key_id[:16]}")
             except KfmError as error:
-                self._seals[path] = Check("sealed", path, ok=False, found=str(error))
-        return self._seals[path]
+                self._seal_checks[path] = Check("sealed", path, ok=False, found=str(error))
+        return self._seal_checks[path]
 
-    def resolved(self, base: str, href: str) -> str | None:
+    def resolve(self, base: str, href: str) -> str | None:
         """The path that a relative address leads to; None for one that leads out of the store."""
         if _ABSOLUTE.match(href):
             return None
@@ -87,13 +87,13 @@ class Shelf:
     def links(self, base: str, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Relation and path of every link into the store."""
         for link in document.get("links", []):
-            path = self.resolved(base, link["href"])
+            path = self.resolve(base, link["href"])
             if path is not None:
                 yield link["rel"], path
 
 
-def links_resolve(shelf: Shelf, base: str, document: Mapping[str, Any]) -> Iterator[Check]:
-    missing = [path for _, path in shelf.links(base, document) if not shelf.exists(path)]
+def links_resolve(tree: Shelf, base: str, document: Mapping[str, Any]) -> Iterator[Check]:
+    missing = [path for _, path in tree.links(base, document) if not tree.exists(path)]
     yield Check("links lead somewhere", base, ok=not missing, found=f"nothing at {missing[0]}" if missing else "")
 
 

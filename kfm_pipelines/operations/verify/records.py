@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 MANIFEST_SCHEMA = "run-manifest-v1.schema.json"
 
 
-def statement_at(shelf: Shelf, path: str) -> dict[str, Any]:
+def statement_at(tree: Shelf, path: str) -> dict[str, Any]:
     """The statement in an attestation of the store, its signature checked."""
-    statement, key = opened(path, shelf.read(path), shelf.trust.keys)
-    shelf.trust.used.add(key.key_id)
+    statement, key = opened(path, tree.read(path), tree.trust.keys)
+    tree.trust.used.add(key.key_id)
     return statement
 
 
@@ -93,12 +93,12 @@ def outputs_agree(path: str, manifest: Mapping[str, Any], subjects: Mapping[str,
     yield Check("manifest names what is attested", path, ok=outputs == attested)
 
 
-def software_is_listed(shelf: Shelf, manifest: Mapping[str, Any]) -> Iterator[Check]:
+def software_is_listed(tree: Shelf, manifest: Mapping[str, Any]) -> Iterator[Check]:
     digest = manifest["environment"]["sbom"]["sha256"]
     path = Layout("").document(digest)
-    found, _ = shelf.facts(path)
+    found, _ = tree.digest_and_size(path)
     yield Check("list of software, checksum", path, ok=found == digest)
-    listed = names_in(shelf.read(path))
+    listed = names_in(tree.read(path))
     yield Check("list of software can be read", path, ok=bool(listed), found=f"{len(listed)} components")
 
 

@@ -36,13 +36,13 @@ def is_valid(path: str, document: Mapping[str, Any]) -> Iterator[Check]:
 class Release:
     """An Item and how to get at what it leads to; each part is read when it is first asked for."""
 
-    shelf: Shelf
+    tree: Shelf
     path: str
-    of_history: bool
+    is_historical: bool
 
     @cached_property
     def item(self) -> dict[str, Any]:
-        return self.shelf.document(self.path)
+        return self.tree.document(self.path)
 
     @property
     def key(self) -> str:
@@ -53,7 +53,7 @@ class Release:
         return Layout(self.item["collection"])
 
     def asset(self, name: str) -> str:
-        path = self.shelf.resolved(self.path, self.item["assets"][name]["href"])
+        path = self.tree.resolve(self.path, self.item["assets"][name]["href"])
         if path is None:
             raise IntegrityBroken(f"{self.path}: its {name} is outside of the store")
         return path
@@ -61,31 +61,31 @@ class Release:
     @cached_property
     def attestation(self) -> str:
         """Its path. The current Item knows no history, so that of its newest revision tells."""
-        if self.of_history:
+        if self.is_historical:
             return self.asset("attestation")
-        history = [path for rel, path in self.shelf.links(self.path, self.item) if rel == "version-history"]
+        history = [path for rel, path in self.tree.links(self.path, self.item) if rel == "version-history"]
         if not history:
             raise IntegrityBroken(f"{self.path} leads to no history, so nothing that is signed can be found")
-        linked = [path for rel, path in self.shelf.links(history[0], self.shelf.document(history[0])) if rel == "item"]
+        linked = [path for rel, path in self.tree.links(history[0], self.tree.document(history[0])) if rel == "item"]
         newest = max(linked, key=lambda path: int(path.rsplit("/", 1)[-1].removesuffix(".json")))
-        return Release(self.shelf, newest, of_history=True).attestation
+        return Release(self.tree, newest, is_historical=True).attestation
 
     @cached_property
     def statement(self) -> dict[str, Any]:
-        return records.statement_at(self.shelf, self.attestation)
+        return records.statement_at(self.tree, self.attestation)
 
     @cached_property
     def manifest_path(self) -> str:
-        known = {self.layout.processed(self.key), self.layout.item(self.key), self.asset("provenance")}
+        known = {self.layout.processed_data(self.key), self.layout.item(self.key), self.asset("provenance")}
         return records.manifest_path(self.statement, known)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        return self.shelf.document(self.manifest_path)
+        return self.tree.document(self.manifest_path)
 
 
 def verify_release(release: Release) -> list[Check]:
-    looks = _OF_HISTORY if release.of_history else _CURRENT
+    looks = _OF_HISTORY if release.is_historical else _CURRENT
     return [check for what, look in looks.items() for check in looked(what, release.path, look, release)]
 
 
@@ -101,43 +101,43 @@ def _named(release: Release) -> Iterator[Check]:
 
 
 def _links(release: Release) -> Iterator[Check]:
-    yield from links_resolve(release.shelf, release.path, release.item)
+    yield from links_resolve(release.tree, release.path, release.item)
 
 
 def _seals(release: Release) -> Iterator[Check]:
     """Of every document of the catalog that the Item leads to."""
-    for rel, path in release.shelf.links(release.path, release.item):
+    for rel, path in release.tree.links(release.path, release.item):
         if rel in CATALOG_LINKS:
-            yield release.shelf.seal(path)
+            yield release.tree.check_seal(path)
 
 
 def _own_seal(release: Release) -> Iterator[Check]:
-    yield release.shelf.seal(release.path)
+    yield release.tree.check_seal(release.path)
 
 
 def _assets(release: Release) -> Iterator[Check]:
     for name, asset in release.item["assets"].items():
         path = release.asset(name)
-        digest, size = release.shelf.facts(path)
+        digest, size = release.tree.digest_and_size(path)
         yield Check(f"{name}, checksum", path, ok=asset["file:checksum"] == SHA256 + digest)
         yield Check(f"{name}, size", path, ok=asset["file:size"] == size)
 
 
 def _processed(release: Release) -> Iterator[Check]:
-    path = release.layout.processed(release.key)
-    digest, _ = release.shelf.facts(path)
+    path = release.layout.processed_data(release.key)
+    digest, _ = release.tree.digest_and_size(path)
     same = release.item["assets"]["data"]["file:checksum"] == SHA256 + digest
     yield Check("file by its name is the current data", path, ok=same)
 
 
 def _data(release: Release) -> Iterator[Check]:
     path = release.asset("data")
-    yield from data_agrees(path, release.shelf.read(path), release.item)
+    yield from data_agrees(path, release.tree.read(path), release.item)
 
 
 def _provenance(release: Release) -> Iterator[Check]:
     path = release.asset("provenance")
-    document = release.shelf.read(path)
+    document = release.tree.read(path)
     graph = json.loads(document)["@graph"]
     content = release.item["assets"]["data"]["file:checksum"].removeprefix(SHA256)
     about = any(str(node.get("@id", "")).endswith(f"sha256:{content}") for node in graph)
@@ -150,14 +150,14 @@ def _attestation(release: Release) -> Iterator[Check]:
     path, statement = release.attestation, release.statement
     yield Check("attestation is signed", path, ok=True)
     subjects = subjects_of(statement)
-    attested = [release.layout.processed(release.key), release.asset("provenance"), release.manifest_path]
-    digests = [release.shelf.facts(release.asset("data"))[0], *(release.shelf.facts(one)[0] for one in attested[1:])]
+    attested = [release.layout.processed_data(release.key), release.asset("provenance"), release.manifest_path]
+    digests = [release.tree.digest_and_size(release.asset("data"))[0], *(release.tree.digest_and_size(one)[0] for one in attested[1:])]
     for subject, digest in zip(attested, digests, strict=True):
         yield Check("attested", subject, ok=subjects.get(subject) == digest)
 
 
 def _item_attested(release: Release) -> Iterator[Check]:
-    digest, _ = release.shelf.facts(release.path)
+    digest, _ = release.tree.digest_and_size(release.path)
     same = subjects_of(release.statement).get(release.path) == digest
     found = "" if same else f"not what the newest revision of its history attests; {UNDER_WAY}"
     yield Check("attested", release.path, ok=same, found=found)
@@ -168,7 +168,7 @@ def _manifest(release: Release) -> Iterator[Check]:
     yield from records.manifest_is_valid(path, manifest)
     yield from records.outputs_agree(path, manifest, subjects_of(release.statement))
     yield from records.manifest_agrees(path, manifest, release.statement, release.item)
-    yield from records.software_is_listed(release.shelf, manifest)
+    yield from records.software_is_listed(release.tree, manifest)
     yield from records.masking_is_told(release.path, manifest, release.item)
 
 

@@ -19,14 +19,14 @@ GREEN = "gates were green"
 
 def reports_agree(release: Release) -> Iterator[Check]:
     """The same bytes may have been refused before, under other rules or for want of a review."""
-    shelf = release.shelf
+    shelf = release.tree
     content, item, provenance = (
-        shelf.facts(path)[0] for path in (release.asset("data"), release.path, release.asset("provenance"))
+        shelf.digest_and_size(path)[0] for path in (release.asset("data"), release.path, release.asset("provenance"))
     )
     digest = release_digest(content, item, {PROVENANCE: provenance})
     about = []
     for path in shelf.store.paths(release.layout.validation_reports(release.key)):
-        seal = shelf.seal(path)
+        seal = shelf.check_seal(path)
         yield seal
         report = shelf.document(path) if seal.ok else {"gates": []}
         if any(gate["digest"] == digest for gate in report["gates"]):
@@ -39,18 +39,18 @@ def reports_agree(release: Release) -> Iterator[Check]:
         yield Check(GREEN, release.path, ok=True, found="not known: no report of this release is kept")
 
 
-def revisions_agree(shelf: Shelf, history: str) -> Iterator[Check]:
+def revisions_agree(tree: Shelf, history: str) -> Iterator[Check]:
     """`history` is the document that links them. Numbers may be missing: a revision that was taken back disappears."""
-    linked = sorted(_number(path) for rel, path in shelf.links(history, shelf.document(history)) if rel == "item")
+    linked = sorted(_number(path) for rel, path in tree.links(history, tree.document(history)) if rel == "item")
     folder = history.removesuffix(".json")
-    there = sorted(_number(path) for path in shelf.store.paths(folder) if path.endswith(".json"))
+    there = sorted(_number(path) for path in tree.store.paths(folder) if path.endswith(".json"))
     apart = sorted(set(linked) ^ set(there))
     found = f"revision {apart[0]} is {'not linked' if apart[0] in there else 'gone'}; {UNDER_WAY}" if apart else ""
     yield Check("history links every revision there is", history, ok=not apart, found=found)
     missing = sorted({*range(1, max(there, default=0))} - {*there})
     if missing:
         yield Check("history is whole", history, ok=True, found=_told(missing), note=True)
-    documents = {number: shelf.document(f"{folder}/{number}.json") for number in there}
+    documents = {number: tree.document(f"{folder}/{number}.json") for number in there}
     wrong = "" if there else "there is no revision"
     for number, document in documents.items():
         wrong = wrong or _misplaced(number, document, there)
@@ -64,10 +64,10 @@ def _told(missing: Sequence[int]) -> str:
     return f"{which} not there: taken back, or lost with a store of which only the last revision was restored"
 
 
-def _misplaced(number: int, document: dict[str, Any], there: Sequence[int]) -> str:
+def _misplaced(number: int, document: dict[str, Any], existing: Sequence[int]) -> str:
     """What does not hold of this one; nothing of one that is in its place."""
-    before = next((one for one, this in pairwise(there) if this == number), None)
-    after = next((one for this, one in pairwise(there) if this == number), None)
+    before = next((one for one, this in pairwise(existing) if this == number), None)
+    after = next((one for this, one in pairwise(existing) if this == number), None)
     properties = document["properties"]
     if properties["version"] != str(number):
         return f"revision {number} says that it is another"
@@ -82,11 +82,11 @@ def _misplaced(number: int, document: dict[str, Any], there: Sequence[int]) -> s
     return ""
 
 
-def _fits(said: int | None, above: int | None, below: int | None, expected: int | None) -> bool:
+def _fits(stated: int | None, above: int | None, below: int | None, expected: int | None) -> bool:
     """The neighbour that is there, or one between the two that was taken back."""
-    if said is None or expected is None:
-        return said == expected
-    return said == expected or (above is not None and below is not None and above < said < below)
+    if stated is None or expected is None:
+        return stated == expected
+    return stated == expected or (above is not None and below is not None and above < stated < below)
 
 
 def _related(document: dict[str, Any], relation: str) -> int | None:

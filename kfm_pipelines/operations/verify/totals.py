@@ -11,14 +11,14 @@ from kfm_pipelines.operations.verify.published_tree import Shelf
 from kfm_pipelines.stores.layout import CATALOG, Layout
 
 
-def sums_agree(shelf: Shelf, catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
+def sums_agree(tree: Shelf, catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
     """`catalog` is every path there is, `items` those of the current Items."""
     for path in catalog:
         if _is_collection(path):
             mine = [item for item in items if item.startswith(f"{path.removesuffix('collection.json')}items/")]
-            yield from looked("collection tells what it holds", path, lambda at: _collection(shelf, *at), (path, mine))
+            yield from looked("collection tells what it holds", path, lambda at: _collection(tree, *at), (path, mine))
         elif path.endswith("/dcat.jsonld") and "/by-time/" in path:
-            yield from looked("DCAT tells what its page holds", path, lambda at: _dcat(shelf, at), path)
+            yield from looked("DCAT tells what its page holds", path, lambda at: _dcat(tree, at), path)
 
 
 def histories_have_items(catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
@@ -31,9 +31,9 @@ def histories_have_items(catalog: Iterable[str], items: Collection[str]) -> Iter
         yield Check("history has an Item", history, ok=item in items, found=found)
 
 
-def _collection(shelf: Shelf, path: str, items: Collection[str]) -> Iterator[Check]:
-    document = shelf.document(path)
-    held = [shelf.document(item) for item in items]
+def _collection(tree: Shelf, path: str, items: Collection[str]) -> Iterator[Check]:
+    document = tree.document(path)
+    held = [tree.document(item) for item in items]
     properties = [item["properties"] for item in held]
     pairs: dict[str, tuple[object, object]] = {
         "totals": (
@@ -62,29 +62,29 @@ def _collection(shelf: Shelf, path: str, items: Collection[str]) -> Iterator[Che
     yield Check("collection tells what it holds", path, ok=not differing, found=found)
 
 
-def _dcat(shelf: Shelf, path: str) -> Iterator[Check]:
+def _dcat(tree: Shelf, path: str) -> Iterator[Check]:
     page = path.removesuffix("dcat.jsonld") + "catalog.json"
-    linked = {to for rel, to in shelf.links(page, shelf.document(page)) if rel == "item"}
-    told = {_address(shelf, path, one["dcat:accessURL"]): one for one in shelf.document(path)["dcat:distribution"]}
+    linked = {to for rel, to in tree.links(page, tree.document(page)) if rel == "item"}
+    told = {_address(tree, path, one["dcat:accessURL"]): one for one in tree.document(path)["dcat:distribution"]}
     apart = sorted(linked ^ told.keys())
-    differing = [item for item in sorted(linked & told.keys()) if not _same_file(shelf, path, told[item], item)]
+    differing = [item for item in sorted(linked & told.keys()) if not _same_file(tree, path, told[item], item)]
     found = f"not the Items that {page} links" if apart else f"other than {differing[0]}" if differing else ""
     yield Check("DCAT tells what its page holds", path, ok=not found, found=found and f"{found}; {UNDER_WAY}")
 
 
-def _same_file(shelf: Shelf, path: str, told: dict[str, Any], item: str) -> bool:
-    document = shelf.document(item)
+def _same_file(tree: Shelf, path: str, distribution: dict[str, Any], item: str) -> bool:
+    document = tree.document(item)
     asset = document["assets"]["data"]
     return (
-        told["dcterms:identifier"],
-        SHA256 + told["spdx:checksum"]["spdx:checksumValue"]["@value"],
-        told["dcat:byteSize"]["@value"],
-        _address(shelf, path, told["dcat:downloadURL"]),
-    ) == (document["id"], asset["file:checksum"], str(asset["file:size"]), shelf.resolved(item, asset["href"]))
+        distribution["dcterms:identifier"],
+        SHA256 + distribution["spdx:checksum"]["spdx:checksumValue"]["@value"],
+        distribution["dcat:byteSize"]["@value"],
+        _address(tree, path, distribution["dcat:downloadURL"]),
+    ) == (document["id"], asset["file:checksum"], str(asset["file:size"]), tree.resolve(item, asset["href"]))
 
 
-def _address(shelf: Shelf, base: str, node: dict[str, str]) -> str:
-    path = shelf.resolved(base, node["@id"])
+def _address(tree: Shelf, base: str, node: dict[str, str]) -> str:
+    path = tree.resolve(base, node["@id"])
     if path is None:
         raise IntegrityBroken(f"{base} leads out of the store")
     return path
@@ -95,8 +95,8 @@ def _is_collection(path: str) -> bool:
     return len(parts) == 3 and parts[0] == CATALOG and parts[2] == "collection.json"
 
 
-def _time(written: str) -> datetime:
-    return datetime.fromisoformat(written)
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def _around(boxes: Collection[list[float]]) -> list[float]:

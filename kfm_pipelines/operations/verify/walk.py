@@ -29,7 +29,7 @@ def verify_key(store: Store, trust: Trust, key: str) -> Verified:
 
 
 def verify_all(
-    store: Store, trust: Trust, tell: Callable[[int, int], None] = lambda done, total: None
+    store: Store, trust: Trust, on_progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Iterator[Verified]:
     """Each key that the catalog leads to, then the catalog itself and every file there is."""
     shelf = Shelf(store, trust)
@@ -44,33 +44,33 @@ def verify_all(
             around.append(Check("reached from the root", path, ok=False, found=found))
     every = sorted({*items, *listed})
     for done, path in enumerate(every):
-        tell(done, len(every))
+        on_progress(done, len(every))
         yield Verified(_key_of(path), tuple(_checks_of(shelf, path)))
-    tell(len(every), len(every))
-    processed = {Layout(path.split("/")[1]).processed(_key_of(path)) for path in every if is_item(path)}
+    on_progress(len(every), len(every))
+    processed = {Layout(path.split("/")[1]).processed_data(_key_of(path)) for path in every if is_item(path)}
     sums = (*histories_have_items(catalog, listed), *sums_agree(shelf, catalog, listed))
     yield Verified(CATALOG, (*around, *sums, *every_file(shelf, processed)))
 
 
-def _checks_of(shelf: Shelf, path: str) -> Iterator[Check]:
-    release = Release(shelf, path, of_history=False)
+def _checks_of(tree: Shelf, path: str) -> Iterator[Check]:
+    release = Release(tree, path, is_historical=False)
     yield from verify_release(release)
     yield from looked(GREEN, path, reports_agree, release)
     for history in _history(release):
-        yield from looked("history", history, lambda at: _catalog(shelf, at), history)
-        yield from looked("revisions", history, lambda at: revisions_agree(shelf, at), history)
-        for revision in _linked(shelf, history, ("item",)):
-            yield from verify_release(Release(shelf, revision, of_history=True))
+        yield from looked("history", history, lambda at: _catalog(tree, at), history)
+        yield from looked("revisions", history, lambda at: revisions_agree(tree, at), history)
+        for revision in _linked(tree, history, ("item",)):
+            yield from verify_release(Release(tree, revision, is_historical=True))
 
 
 def _history(release: Release) -> list[str]:
     try:
-        return [path for rel, path in release.shelf.links(release.path, release.item) if rel == "version-history"]
+        return [path for rel, path in release.tree.links(release.path, release.item) if rel == "version-history"]
     except (KfmError, *MALFORMED):  # said by the checks of the Item
         return []
 
 
-def _walked(shelf: Shelf) -> tuple[set[str], list[Check]]:
+def _walked(tree: Shelf) -> tuple[set[str], list[Check]]:
     """Every Item that the catalog leads to, and what was found on the way."""
     items: set[str] = set()
     checks: list[Check] = []
@@ -78,28 +78,28 @@ def _walked(shelf: Shelf) -> tuple[set[str], list[Check]]:
     waiting = [ROOT_CATALOG]
     while waiting:
         path = waiting.pop()
-        checks += looked("catalog", path, lambda at: _catalog(shelf, at), path)
-        items.update(_linked(shelf, path, ("item",)))
-        children = [child for child in _linked(shelf, path, ("child",)) if child not in seen]
+        checks += looked("catalog", path, lambda at: _catalog(tree, at), path)
+        items.update(_linked(tree, path, ("item",)))
+        children = [child for child in _linked(tree, path, ("child",)) if child not in seen]
         seen.update(children)
         waiting += children
     return items, checks
 
 
-def _catalog(shelf: Shelf, path: str) -> Iterator[Check]:
-    yield shelf.seal(path)
-    document = shelf.document(path)
+def _catalog(tree: Shelf, path: str) -> Iterator[Check]:
+    yield tree.check_seal(path)
+    document = tree.document(path)
     yield from is_valid(path, document)
-    yield from links_resolve(shelf, path, document)
+    yield from links_resolve(tree, path, document)
 
 
-def _linked(shelf: Shelf, path: str, relations: tuple[str, ...]) -> list[str]:
+def _linked(tree: Shelf, path: str, relations: tuple[str, ...]) -> list[str]:
     """One link that cannot be followed does not hide the others. That it is there is said where it is checked."""
     found: list[str] = []
     with suppress(KfmError, *MALFORMED):
-        for link in shelf.document(path)["links"]:
+        for link in tree.document(path)["links"]:
             with suppress(KfmError, *MALFORMED):
-                found += [to for rel, to in shelf.links(path, {"links": [link]}) if rel in relations]
+                found += [to for rel, to in tree.links(path, {"links": [link]}) if rel in relations]
     return found
 
 

@@ -27,9 +27,9 @@ class LiveQueue:
     wait_seconds: int = 2
     run: str = field(default_factory=lambda: uuid4().hex)
 
-    def delivered(self, *messages: Outgoing) -> int:
+    def count_delivered(self, *messages: Outgoing) -> int:
         """Send these and count how many of them come out."""
-        self._refuse_unfit()
+        self._require_deduplication()
         for message in messages:
             with translated(f"sending to {self.url}"):
                 sqs_client().send_message(
@@ -38,9 +38,9 @@ class LiveQueue:
                     MessageAttributes=text_attributes(message.attributes),
                     MessageGroupId=message.group,
                 )
-        return sum(body in {message.body for message in messages} for body in self._taken())
+        return sum(body in {message.body for message in messages} for body in self._receive_all())
 
-    def _taken(self) -> list[str]:
+    def _receive_all(self) -> list[str]:
         """Everything there, deleted as it comes: a group gives its next message only then."""
         bodies: list[str] = []
         while True:
@@ -54,7 +54,7 @@ class LiveQueue:
             if not answer.get("Messages"):
                 return bodies
 
-    def _refuse_unfit(self) -> None:
+    def _require_deduplication(self) -> None:
         with translated(f"asking about {self.url}"):
             said = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
         if said.get("ContentBasedDeduplication") != "true":
@@ -64,14 +64,14 @@ class LiveQueue:
 def replay_is_delivered_once(produce: Produce, queue: LiveQueue) -> None:
     """The same event twice inside the window is one message."""
     key = f"replay-{queue.run}"
-    count = queue.delivered(*(produce(key, PAYLOAD, EVENT_TIME) for _ in range(2)))
+    count = queue.count_delivered(*(produce(key, PAYLOAD, EVENT_TIME) for _ in range(2)))
     if count != 1:
         raise ReplayDelivered(f"an event sent twice within five minutes must be delivered once, not {count} times")
 
 
 def other_key_is_delivered_too(produce: Produce, queue: LiveQueue) -> None:
     """Two events that differ only in their dedupe_key are two messages."""
-    count = queue.delivered(*(produce(f"{number}-{queue.run}", PAYLOAD, EVENT_TIME) for number in range(2)))
+    count = queue.count_delivered(*(produce(f"{number}-{queue.run}", PAYLOAD, EVENT_TIME) for number in range(2)))
     if count != 2:
         raise HashBlind(f"two events with different dedupe_keys must be delivered as two messages, not {count}")
 
@@ -79,7 +79,7 @@ def other_key_is_delivered_too(produce: Produce, queue: LiveQueue) -> None:
 def attributes_make_no_difference(produce: Produce, queue: LiveQueue) -> None:
     """The same body with other attributes is the same message to SQS, which is why they cannot carry what is unique."""
     message = produce(f"attributes-{queue.run}", PAYLOAD, EVENT_TIME)
-    count = queue.delivered(message, replace(message, attributes={**message.attributes, "unique_key": queue.run}))
+    count = queue.count_delivered(message, replace(message, attributes={**message.attributes, "unique_key": queue.run}))
     if count != 1:
         raise ReplayDelivered(f"a body sent twice with different attributes must be delivered once, not {count} times")
 

@@ -46,7 +46,7 @@ class Site:
     condition: str | None
     directions: str | None
 
-    def is_there(self, month: int) -> bool:
+    def is_listed_in(self, month: int) -> bool:
         """`month` counts from the year 0."""
         turn = self.number - sum(CLUSTERS)
         return turn <= 0 or (month + turn) % MONTHS_A_TURN < MONTHS_A_TURN // 2
@@ -57,7 +57,7 @@ def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
     import pyarrow as pa
 
     month = window_of(window_start, "month").start
-    sites = [site for site in _sites(seed) if site.is_there(month.year * 12 + month.month)]
+    sites = [site for site in _sites(seed) if site.is_listed_in(month.year * 12 + month.month)]
     eastings, northings = _projected(sites)
     text, number = pa.string(), pa.float64()
     return pa.table(
@@ -118,11 +118,11 @@ def _centre(cluster: int, seed: int) -> tuple[float, float]:
     return 37.3 + (row + chance.uniform(0.3, 0.7)) * 0.6, -101.6 + (column + chance.uniform(0.3, 0.7)) * 1.05
 
 
-def _directions(chance: random.Random) -> str | None:
-    if chance.random() < 0.2:
+def _directions(rng: random.Random) -> str | None:
+    if rng.random() < 0.2:
         return None
-    bearing, metres = chance.choice(BEARINGS), chance.randrange(50, 500, 10)
-    return f"{chance.randint(1, 9)} km {bearing} of the made-up crossing, then {metres} m on foot"
+    bearing, metres = rng.choice(BEARINGS), rng.randrange(50, 500, 10)
+    return f"{rng.randint(1, 9)} km {bearing} of the made-up crossing, then {metres} m on foot"
 
 
 def _surveyed(site: Site, month: datetime, seed: int) -> date:

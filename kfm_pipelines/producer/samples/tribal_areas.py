@@ -31,7 +31,7 @@ class Share:
     """How much of an area is in one class of drought."""
 
     area: Area
-    drought: str
+    drought_class: str
     percent: float
 
 
@@ -49,7 +49,7 @@ def tribal_areas_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
             "NameLSAD": pa.array([f"{share.area.name} {share.area.kind}" for share in shares], text),
             "LSAD": pa.array([share.area.lsad for share in shares], text),
             "Date": pa.array([day] * len(shares), pa.date32()),
-            "USDM Class": pa.array([share.drought for share in shares], text),
+            "USDM Class": pa.array([share.drought_class for share in shares], text),
             "Total Area (m^2)": pa.array([share.area.square_metres for share in shares], number),
             "USDM Class Area (m^2)": pa.array([s.area.square_metres * s.percent / 100 for s in shares], number),
             "USDM Class Area (%)": pa.array([share.percent for share in shares], number),

@@ -149,7 +149,7 @@ def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: Handoff
 
 
 def _batch(context: dg.AssetExecutionContext, services: ServicesResource, dataset: Dataset) -> Batch:
-    return Batch(services.open(), dataset, context.run.run_id, Purpose.of(context.run.tags))
+    return Batch(services.open(), dataset, context.run.run_id, Purpose.from_tags(context.run.tags))
 
 
 def stage_asset(
@@ -158,9 +158,9 @@ def stage_asset(
     description: str,
     *,
     kinds: set[str],
-    hands_on: bool = False,
+    has_handoff: bool = False,
     metadata: Mapping[str, Any] | None = None,
-    **particulars: Any,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """What all assets of a dataset have in common."""
     decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
@@ -180,8 +180,8 @@ def stage_asset(
             "policy": dataset.policy,
             **(metadata or {}),
         },
-        io_manager_key="handoffs" if hands_on else None,
+        io_manager_key="handoffs" if has_handoff else None,
         hooks=run_hooks(dataset, stage),
-        **particulars,
+        **options,
     )
     return decorator

@@ -24,11 +24,11 @@ def run_hooks(dataset: Dataset, stage: str) -> set[dg.HookDefinition]:
 
     @dg.success_hook(name=f"{group_of(dataset)}_run_complete", required_resource_keys={"services"})
     def complete(context: dg.HookContext) -> None:
-        _tell_end(context, dataset, well=True)
+        _tell_end(context, dataset, succeeded=True)
 
     @dg.failure_hook(name=f"{group_of(dataset)}_run_fail", required_resource_keys={"services"})
     def fail(context: dg.HookContext) -> None:
-        _tell_end(context, dataset, well=False)
+        _tell_end(context, dataset, succeeded=False)
 
     if stage not in STAGES:
         return set()
@@ -40,15 +40,15 @@ def tell_if_aborted(instance: dg.DagsterInstance, services: Services, dataset: D
     failures = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1)
     if not failures.records:
         tell(services, dataset, run.run_id, "ABORT")
-        run_lost(services, dataset, run.run_id, Purpose.of(run.tags).replay)
+        run_lost(services, dataset, run.run_id, Purpose.from_tags(run.tags).replay)
 
 
-def _tell_end(context: dg.HookContext, dataset: Dataset, *, well: bool) -> None:
+def _tell_end(context: dg.HookContext, dataset: Dataset, *, succeeded: bool) -> None:
     services: Services = context.resources.services.open()
-    tell(services, dataset, context.run_id, "COMPLETE" if well else "FAIL")
+    tell(services, dataset, context.run_id, "COMPLETE" if succeeded else "FAIL")
     run = context.instance.get_run_by_id(context.run_id)
-    replay = Purpose.of(run.tags).replay if run else None
-    run_ended(services, dataset, context.run_id, replay, well=well)
+    replay = Purpose.from_tags(run.tags).replay if run else None
+    run_ended(services, dataset, context.run_id, replay, succeeded=succeeded)
 
 
 def _is_of_one_run() -> bool:

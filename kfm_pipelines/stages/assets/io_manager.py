@@ -55,8 +55,8 @@ def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
 
 def _read(services: Services, context: dg.InputContext) -> HandoffStream:
     step = context.step_context
-    batch = Batch(services, _dataset(services, context.asset_key), step.run_id, Purpose.of(step.run_tags))
-    for claim in batch.held(context.asset_partition_keys):
+    batch = Batch(services, _dataset(services, context.asset_key), step.run_id, Purpose.from_tags(step.run_tags))
+    for claim in batch.held_claims(context.asset_partition_keys):
         path = _path(services, context.asset_key, claim)
         yield Handoff(claim, partial(services.store.read, path))
 
@@ -69,4 +69,4 @@ def _path(services: Services, asset_key: dg.AssetKey, claim: Claim) -> str:
     layout = Layout(_dataset(services, asset_key).pipeline)
     # Before masking a table is restricted; every other hand-off is masked.
     unmasked = asset_key.path[-1] == "compute"
-    return layout.computed(claim.key, claim.epoch) if unmasked else layout.masked(claim.key, claim.epoch)
+    return layout.computed_table(claim.key, claim.epoch) if unmasked else layout.masked_table(claim.key, claim.epoch)

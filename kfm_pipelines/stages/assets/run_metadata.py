@@ -30,7 +30,7 @@ def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
     """With no key left to go on with, and none that is merely unchanged, the stage that lost them is the red one. What
     is unchanged is told by the last stage, which is the red one then."""
     keys = context.partition_keys
-    if batch.held(keys):
+    if batch.held_claims(keys):
         return
     entries = last_entries_of_run(batch.database, context.run.run_id, keys)
     if any(_is_settled(entries.get(key)) for key in keys):
@@ -38,9 +38,9 @@ def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
     raise dg.Failure(_summary(keys, entries, batch.notes), allow_retries=False)
 
 
-def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckResult:
+def check_result(gate: str, key_verdicts: Sequence[Judgement]) -> dg.AssetCheckResult:
     """One result for all keys of the run, with the red ones and their findings as a table."""
-    verdicts = [judgement for judgement in judgements if judgement.verdict.gate == gate]
+    verdicts = [judgement for judgement in key_verdicts if judgement.verdict.gate == gate]
     red = [judgement for judgement in verdicts if not judgement.verdict.passed]
     findings = _in_order(verdicts)
     metadata: dict[str, Any] = {"keys_judged": len(verdicts), "keys_red": len(red)}
@@ -56,25 +56,25 @@ def check_result(gate: str, judgements: Sequence[Judgement]) -> dg.AssetCheckRes
     )
 
 
-def _described(red: int, judged: int) -> str:
-    if not judged:
+def _described(red: int, total: int) -> str:
+    if not total:
         return "no key came as far as this gate"
-    return f"{red} of {judged} keys are red" if red else f"{judged} keys are green"
+    return f"{red} of {total} keys are red" if red else f"{total} keys are green"
 
 
-def _in_order(judgements: Sequence[Judgement]) -> list[tuple[str, Finding]]:
+def _in_order(key_verdicts: Sequence[Judgement]) -> list[tuple[str, Finding]]:
     """The worst finding of each key, then the others: of many keys none must hide another."""
     firsts: list[tuple[str, Finding]] = []
     others: list[tuple[str, Finding]] = []
-    for judgement in judgements:
+    for judgement in key_verdicts:
         ordered = sorted(judgement.verdict.findings, key=lambda finding: WORST_FIRST.index(finding.severity))
         firsts += [(judgement.key, finding) for finding in ordered[:1]]
         others += [(judgement.key, finding) for finding in ordered[1:]]
     return [*sorted(firsts, key=_rank), *sorted(others, key=_rank)]
 
 
-def _rank(found: tuple[str, Finding]) -> tuple[int, str]:
-    return WORST_FIRST.index(found[1].severity), found[0]
+def _rank(finding: tuple[str, Finding]) -> tuple[int, str]:
+    return WORST_FIRST.index(finding[1].severity), finding[0]
 
 
 def _record(key: str, finding: Finding) -> dg.TableRecord:
@@ -91,12 +91,12 @@ def _record(key: str, finding: Finding) -> dg.TableRecord:
     )
 
 
-def show_care(context: dg.AssetExecutionContext, batch: Batch, judgements: Sequence[Judgement]) -> None:
+def show_care(context: dg.AssetExecutionContext, batch: Batch, key_verdicts: Sequence[Judgement]) -> None:
     """For masked releases: how much was masked, as numbers that Dagster plots over time, and the map that readers will
     see. Both come from what would be published, never from what it was made of."""
-    shown = list(dict.fromkeys(one.key for one in judgements if one.verdict.passed and one.verdict.gate == "care"))
+    shown = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
     shown = shown[:MAPS_SHOWN]
-    _attach(context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_shown(shown).items()})
+    _attach(context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_previews(shown).items()})
 
 
 def settle_run(
@@ -108,8 +108,8 @@ def settle_run(
     keys = context.partition_keys
     entries = last_entries_of_run(batch.database, context.run.run_id, keys)
     settled = [key for key in keys if _is_settled(entries.get(key))]
-    unsettled = [key for key in keys if key not in settled and key not in batch.waiting]
-    maps = batch.shown.maps({key: published[key] for key in settled if key in published})
+    unsettled = [key for key in keys if key not in settled and key not in batch.awaiting_review]
+    maps = batch.previews.maps({key: published[key] for key in settled if key in published})
     told = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
     told = {key: {**said, **_map_metadata(maps.get(key))} for key, said in told.items()}
     if len(settled) == len(keys):
@@ -122,10 +122,10 @@ def settle_run(
     return False
 
 
-def _care_metadata(shown: CareShown) -> dict[str, Any]:
-    metadata: dict[str, Any] = {f"care/{name}": value for name, value in shown.numbers.items()}
-    metadata["care/policy"] = shown.policy
-    metadata["care/map"] = picture(shown.png, "what readers will see")
+def _care_metadata(preview: CareShown) -> dict[str, Any]:
+    metadata: dict[str, Any] = {f"care/{name}": value for name, value in preview.numbers.items()}
+    metadata["care/policy"] = preview.policy
+    metadata["care/map"] = picture(preview.png, "what readers will see")
     return metadata
 
 
@@ -156,10 +156,10 @@ def _key_metadata(
     if release:
         metadata |= {
             "dagster/row_count": release["rows"],
-            "dagster/column_schema": column_schema(batch.shown.table(key)),
+            "dagster/column_schema": column_schema(batch.previews.table(key)),
             "bytes": release["bytes"],
-            "item": place(batch.shown.store_url, layout.item(key)),
-            "data": place(batch.shown.store_url, layout.processed(key)),
+            "item": place(batch.previews.store_url, layout.item(key)),
+            "data": place(batch.previews.store_url, layout.processed_data(key)),
             "sha256": release["content_hash"],
         }
     return metadata

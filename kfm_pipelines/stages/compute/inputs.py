@@ -162,7 +162,7 @@ def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
     return (
         store.digest(layout.item(current.key)) == current.item_hash
         and store.exists(layout.content(current.content_hash))
-        and store.exists(layout.processed(current.key))
+        and store.exists(layout.processed_data(current.key))
         and store.exists(layout.history(current.key))
         and store.exists(layout.revision(current.key, current.revision))
     )
@@ -207,7 +207,7 @@ def _of_another_version(services: Services, dataset: Dataset, claim: Claim, curr
         )
     with services.database.transaction() as connection:
         exempted = was_exempted(connection, claim.key, current.content_hash)
-    if exempted and governance_of(services, dataset).of(claim.key).exemption is None:
+    if exempted and governance_of(services, dataset).rules_for(claim.key).exemption is None:
         raise PolicyRefused(
             f"{claim.key}: revision {current.revision} is public unmasked and no exemption covers it any more, but "
             f"{dataset.dataset} is declared with version {now} now, so it cannot be masked; declare "

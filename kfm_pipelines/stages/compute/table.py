@@ -124,13 +124,13 @@ def _unlike(tables: "Sequence[pa.Table]") -> str:
     return "their columns differ"
 
 
-def _cast_if_lossless(column: "pa.ChunkedArray", wanted: "pa.DataType") -> "pa.ChunkedArray":
+def _cast_if_lossless(column: "pa.ChunkedArray", target: "pa.DataType") -> "pa.ChunkedArray":
     import pyarrow as pa
 
-    if not pa.types.is_null(column.type) and _is_text(column.type) != pa.types.is_string(wanted):
+    if not pa.types.is_null(column.type) and _is_text(column.type) != pa.types.is_string(target):
         return column  # neither are numbers guessed from text nor is text made of numbers
     try:
-        return column.cast(wanted, safe=True)
+        return column.cast(target, safe=True)
     except pa.ArrowException:
         return column
 
@@ -142,7 +142,7 @@ def _is_text(kind: "pa.DataType") -> bool:
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 
 
-def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated: Mapping[str, str]) -> "pa.Table":
+def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Mapping[str, str]) -> "pa.Table":
     """Put units and descriptions on the columns that have their declared type; where the objects state another unit,
     theirs, for the gate to name."""
     import pyarrow as pa
@@ -156,7 +156,7 @@ def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated: Mapping[s
         else:
             has_nulls = table.column(field.name).null_count > 0
             as_found = as_declared.with_nullable(as_declared.nullable or has_nulls)
-            unit = {b"unit": stated[field.name].encode()} if field.name in stated else {}
+            unit = {b"unit": stated_units[field.name].encode()} if field.name in stated_units else {}
             fields.append(as_found.with_metadata({**as_declared.metadata, **unit}))
     order = [name for name in declared.names if name in table.column_names]
     arranged = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
@@ -191,15 +191,15 @@ def _with_one_zero(table: "pa.Table") -> "pa.Table":
     return table
 
 
-def _distinct(ordered: "pa.Table") -> "pa.Table":
+def _distinct(sorted_table: "pa.Table") -> "pa.Table":
     """Drop a row that equals the one before it; only neighbours can be equal in a sorted table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if ordered.num_rows < 2:
-        return ordered
+    if sorted_table.num_rows < 2:
+        return sorted_table
     differs: pa.Array | None = None
-    for column in ordered.columns:
+    for column in sorted_table.columns:
         values = column.combine_chunks()
         above, below = values.slice(0, len(values) - 1), values.slice(1)
         unequal = pc.fill_null(pc.not_equal(above, below), False)
@@ -210,7 +210,7 @@ def _distinct(ordered: "pa.Table") -> "pa.Table":
         changed = pc.or_(unequal, one_null)
         differs = changed if differs is None else pc.or_(differs, changed)
     keep = pa.concat_arrays([pa.array([True]), differs])
-    return ordered.filter(keep)
+    return sorted_table.filter(keep)
 
 
 def _with_points(table: "pa.Table", declaration: Table) -> "pa.Table":

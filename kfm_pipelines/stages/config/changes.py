@@ -30,7 +30,7 @@ def configuration_changes(services: Services, dataset: Dataset, keys: Sequence[s
     `dataset` is as declared now."""
     known = configured_of(services.database, keys)
     comparison = _Comparison(services, dataset)
-    return {key: comparison.of(known[key]) if key in known else [UNPUBLISHED] for key in keys}
+    return {key: comparison.changes_since(known[key]) if key in known else [UNPUBLISHED] for key in keys}
 
 
 class _Comparison:
@@ -39,40 +39,40 @@ class _Comparison:
     def __init__(self, services: Services, dataset: Dataset) -> None:
         self._services = services
         self._dataset = dataset
-        self._known: dict[str, list[str]] = {}  # by digest of the document of then
+        self._changes_by_digest: dict[str, list[str]] = {}  # by digest of the document of then
 
-    def of(self, then: Configured) -> list[str]:
+    def changes_since(self, then: Configured) -> list[str]:
         if then.frozen is None or then.policy is None:
             return [UNKEPT]
         return [
-            *self._declaration(then.frozen[DECLARATION]),
-            *self._governed(then.key, then.policy, then.exemption),
-            *self._environment(then.frozen[ENVIRONMENT]),
-            *self._signed(then.signed_by),
+            *self._declaration_changes(then.frozen[DECLARATION]),
+            *self._policy_changes(then.key, then.policy, then.exemption),
+            *self._environment_changes(then.frozen[ENVIRONMENT]),
+            *self._signer_changes(then.signed_by),
         ]
 
-    def _declaration(self, digest: str) -> list[str]:
-        if digest not in self._known:
+    def _declaration_changes(self, digest: str) -> list[str]:
+        if digest not in self._changes_by_digest:
             then = declaration_of_then(self._services, digest)
-            self._known[digest] = declaration_changes(then, self._dataset)
-        return self._known[digest]
+            self._changes_by_digest[digest] = declaration_changes(then, self._dataset)
+        return self._changes_by_digest[digest]
 
-    def _environment(self, digest: str) -> list[str]:
-        if digest not in self._known:
+    def _environment_changes(self, digest: str) -> list[str]:
+        if digest not in self._changes_by_digest:
             now = environment_document(self._services.settings.store_url)
-            self._known[digest] = environment_changes(thawed(self._services.database, digest), now)
-        return self._known[digest]
+            self._changes_by_digest[digest] = environment_changes(thawed(self._services.database, digest), now)
+        return self._changes_by_digest[digest]
 
-    def _governed(self, key: str, then: Mapping[str, str], exempted: str | None) -> Iterator[str]:
-        now, exemption = self._governance.policy, self._governance.exemption_of(key)
+    def _policy_changes(self, key: str, then: Mapping[str, str], past_exemption: str | None) -> Iterator[str]:
+        now, exemption = self._governance.policy, self._governance.exemption_for(key)
         if then["name"] != now.name:
             yield f"the policy was {then['name']} and is {now.name}"
         elif then["sha256"] != now.digest:
             yield f"policy {now.name} is not what it was"
-        if exempted != (exemption.id if exemption else None):
-            yield f"it was made under {_named(exempted)} and is under {_named(exemption.id if exemption else None)}"
+        if past_exemption != (exemption.id if exemption else None):
+            yield f"it was made under {_named(past_exemption)} and is under {_named(exemption.id if exemption else None)}"
 
-    def _signed(self, then: str) -> Iterator[str]:
+    def _signer_changes(self, then: str) -> Iterator[str]:
         now = signer_of(self._services).public.key_id
         if then != now:
             yield f"it was signed with key {then[:12]}, and releases are signed with {now[:12]} now"

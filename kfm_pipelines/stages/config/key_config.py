@@ -25,10 +25,10 @@ from kfm_pipelines.stages.config.snapshot import (
 class KeyTerms:
     """Read when a stage first needs them, so that what is amiss with them is each key's failure."""
 
-    def __init__(self, services: Services, dataset: Dataset, declaration: str | None = None) -> None:
+    def __init__(self, services: Services, dataset: Dataset, declaration_digest: str | None = None) -> None:
         self._services = services
         self.dataset = dataset
-        self._declaration = declaration  # digest of what is kept already
+        self._declaration_digest = declaration_digest  # digest of what is kept already
 
     @cached_property
     def governance(self) -> Governance:
@@ -39,20 +39,20 @@ class KeyTerms:
         return approved_schema(self._services, self.dataset)
 
     def rules(self, key: str) -> Rules:
-        return self.governance.of(key)
+        return self.governance.rules_for(key)
 
     def as_detail(self, key: str) -> Mapping[str, Any]:
         """What the log keeps of them, so that they can be compared and had again."""
         rules = self.rules(key)
         return {
-            "frozen": self._frozen,
+            "frozen": self._snapshot_digests,
             "policy": {"name": rules.policy.name, "sha256": rules.policy.digest},
             "exemption": rules.exemption.id if rules.exemption else None,
         }
 
     @cached_property
-    def _frozen(self) -> Mapping[str, str]:
-        declaration = self._declaration or freeze_declaration(self._services, self.dataset)
+    def _snapshot_digests(self) -> Mapping[str, str]:
+        declaration = self._declaration_digest or freeze_declaration(self._services, self.dataset)
         return {DECLARATION: declaration, ENVIRONMENT: freeze_environment(self._services)}
 
 
@@ -61,21 +61,21 @@ class TermsOfKeys:
 
     def __init__(self, services: Services, dataset: Dataset, declaration_of: Callable[[str], str] | None) -> None:
         self._services = services
-        self._today = KeyTerms(services, dataset)
+        self._current = KeyTerms(services, dataset)
         self._declaration_of = declaration_of
-        self._of_then: dict[str, KeyTerms] = {}
+        self._historical: dict[str, KeyTerms] = {}
 
-    def of(self, key: str) -> KeyTerms:
+    def for_key(self, key: str) -> KeyTerms:
         if self._declaration_of is None:
-            return self._today
+            return self._current
         digest = self._declaration_of(key)
-        if digest not in self._of_then:
-            self._of_then[digest] = KeyTerms(self._services, self._judged_as_today(digest), digest)
-        return self._of_then[digest]
+        if digest not in self._historical:
+            self._historical[digest] = KeyTerms(self._services, self._with_current_quality(digest), digest)
+        return self._historical[digest]
 
-    def _judged_as_today(self, digest: str) -> Dataset:
+    def _with_current_quality(self, digest: str) -> Dataset:
         """Who has to see a release first, and how good it has to be, is no part of what made it. Thresholds name
         columns, so those of another version would be about another table."""
-        then, now = declaration_of_then(self._services, digest), self._today.dataset
+        then, now = declaration_of_then(self._services, digest), self._current.dataset
         same = then.key.transform_version == now.key.transform_version
         return then.model_copy(update={"review": now.review} | ({"quality": now.quality} if same else {}))

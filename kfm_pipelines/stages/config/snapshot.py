@@ -51,7 +51,7 @@ def declaration_changes(then: Dataset, now: Dataset) -> list[str]:
     expected to be the same."""
     if then.key.transform_version != now.key.transform_version:
         return []
-    return [f"the declaration's {field} has changed" for field in _differing(then.shaping, now.shaping)]
+    return [f"the declaration's {field} has changed" for field in _differing(then.digest_document, now.digest_document)]
 
 
 def environment_changes(then: Document, now: Document) -> list[str]:
@@ -76,14 +76,14 @@ def _without_libraries(document: Document) -> Document:
     return {name: value for name, value in document.items() if name != "libraries"}
 
 
-def _differing(then: Document, now: Document, above: str = "") -> Iterator[str]:
+def _differing(then: Document, now: Document, prefix: str = "") -> Iterator[str]:
     """The names of what differs, as deep as there are names."""
     for name in sorted(then.keys() | now.keys()):
         before, after = then.get(name), now.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            yield from _differing(before, after, f"{above}{name}.")
+            yield from _differing(before, after, f"{prefix}{name}.")
         elif before != after:
-            yield above + name
+            yield prefix + name
 
 
 def _at(document: Document, field: str) -> Any:

@@ -46,8 +46,8 @@ def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> 
     return Outcome(masked.table.cast(declared), masked.crosswalk, masked.measures.as_dict())
 
 
-def masking_entry(dataset: Dataset, claim: Claim, rules: Rules, content_hash: str, outcome: Outcome) -> AuditEntry:
-    action, detail = Action.MASKED, dict(outcome.measures)
+def masking_entry(dataset: Dataset, claim: Claim, rules: Rules, content_hash: str, result: Outcome) -> AuditEntry:
+    action, detail = Action.MASKED, dict(result.measures)
     if rules.exemption is not None:
         action, detail = Action.EXEMPTED, {"exemption": rules.exemption.id, "by": rules.exemption.signed.holder}
     elif not rules.masks:

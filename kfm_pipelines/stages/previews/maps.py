@@ -71,12 +71,12 @@ def _sight(places: MapPlaces) -> bytes:
     return digest.digest()
 
 
-def _drawn(services: Services, dataset: Dataset, sight: bytes, places: MapPlaces) -> bytes:
+def _drawn(services: Services, dataset: Dataset, appearance: bytes, places: MapPlaces) -> bytes:
     from kfm_pipelines.care.review.page.maps import draw_map
 
     outline = load_outline(services.settings.resources, dataset.key.aoi)
     frame = dataset.extent or _around(outline, places)
-    shown = (sight, frame, dataset.title, outline)
+    shown = (appearance, frame, dataset.title, outline)
     picture = _kept.pop(shown, None) or draw_map(places, frame, title=dataset.title, outline=outline, width_px=WIDTH)
     _kept[shown] = picture
     if len(_kept) > KEPT:

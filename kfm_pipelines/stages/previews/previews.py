@@ -50,10 +50,10 @@ log = logging.getLogger(__name__)
 
 
 class BatchShown:
-    def __init__(self, services: Services, dataset: Dataset, terms: TermsOfKeys) -> None:
+    def __init__(self, services: Services, dataset: Dataset, configs: TermsOfKeys) -> None:
         self._services = services
         self._dataset = dataset
-        self._terms = terms
+        self._configs = configs
 
     def care(self, claims: Iterable[Claim]) -> dict[str, CareShown]:
         """What may be shown of the masking of staged keys; nothing where nothing is masked, or where it cannot be
@@ -61,7 +61,7 @@ class BatchShown:
         shown: dict[str, CareShown] = {}
         for claim in claims:
             try:
-                terms = self._terms.of(claim.key)
+                terms = self._configs.for_key(claim.key)
                 if terms.rules(claim.key).masks:
                     shown[claim.key] = care_shown(self._services, terms.dataset, claim, terms.rules(claim.key))
             except Exception as error:  # noqa: BLE001 - what it is may quote the data
@@ -70,12 +70,12 @@ class BatchShown:
 
     def maps(self, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
         """None of what an exemption lets out: that can be withdrawn, a picture in the log of a run cannot."""
-        lasting = {key: one for key, one in releases.items() if self._terms.of(key).rules(key).came_to != "exempted"}
+        lasting = {key: one for key, one in releases.items() if self._configs.for_key(key).rules(key).masking_status != "exempted"}
         return published_maps(self._services, self._dataset, lasting)
 
     def table(self, key: str) -> Table:
-        terms = self._terms.of(key)
-        return terms.rules(key).published(terms.dataset)
+        terms = self._configs.for_key(key)
+        return terms.rules(key).published_table(terms.dataset)
 
     @property
     def store_url(self) -> str:

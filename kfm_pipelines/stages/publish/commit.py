@@ -53,7 +53,7 @@ class Publishing:
         )
         return [row["revision"] for row in rows]
 
-    def withdrawn(self, content_hash: str) -> list[str]:
+    def withdrawn_contents(self, content_hash: str) -> list[str]:
         return withdrawals.withdrawn(self._connection, self._claim.key, content_hash)
 
     def traces_of(self, contents: Sequence[str]) -> Traces:
@@ -99,13 +99,13 @@ class Publishing:
 
 
 @contextmanager
-def publishing(database: Database, claim: Claim, dataset: str, *, seen: bool = False) -> Iterator[Publishing]:
+def publishing(database: Database, claim: Claim, dataset: str, *, visible: bool = False) -> Iterator[Publishing]:
     """Hold the key's row and the dataset's barrier while the pointer is swapped, so that a takeover or a kill waits for
     the swap or forbids it. `seen` is a swap that readers see already: that is completed whatever the switch says."""
     with database.transaction() as connection:
         gc_roots.let_nobody_collect(connection)
         held = kill_switch.hold_barrier(connection, dataset)
-        if not seen:
+        if not visible:
             kill_switch.refuse_if_killed(connection, dataset)
             if not held:
                 raise DatasetKilled(f"{dataset} was killed a moment ago")

@@ -28,28 +28,28 @@ log = logging.getLogger(__name__)
 
 
 def write_history(
-    services: Services, dataset: Dataset, release: Release, txn: int, locked: Publishing, withdrawn: Sequence[str]
+    services: Services, dataset: Dataset, release: Release, txn: int, publication: Publishing, withdrawn: Sequence[str]
 ) -> list[int]:
     """`withdrawn` are the contents that were taken back with this publication. Which earlier revisions are not there,
     though nobody took them back: each was made under a configuration of its own, so they are not made again here."""
     store, layout, key = services.store, Layout(dataset.pipeline), release.key
-    _take_back(store, layout, key, locked, withdrawn)
+    _take_back(store, layout, key, publication, withdrawn)
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
     before, replaced = _last_genuine(services, layout, key, earlier)
-    published = locked.intended_at(release.revision, txn)
+    published = publication.intended_at(release.revision, txn)
     document = _document(services, layout, release, published, before)
     write_sealed(services, layout.revision(key, release.revision), document)
     if before is not None and replaced is not None:
         write_sealed(services, layout.revision(key, before), superseded(replaced, release.revision))
     write_sealed(services, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
-    known = locked.earlier_revisions(release.revision, withdrawn) if release.revision > 1 else []
+    known = publication.earlier_revisions(release.revision, withdrawn) if release.revision > 1 else []
     return [revision for revision in known if revision not in earlier]
 
 
-def keep_current(services: Services, dataset: Dataset, release: Release, locked: Publishing) -> None:
+def keep_current(services: Services, dataset: Dataset, release: Release, publication: Publishing) -> None:
     """Before the swap: what is current now may be from before there was a history, and nobody could write it after."""
     store, layout, key = services.store, Layout(dataset.pipeline), release.key
-    current = locked.current_release()
+    current = publication.current_release()
     if current is None or current.detail["revision"] >= release.revision:
         return
     old = Release.from_detail(dict(current.detail))
@@ -78,13 +78,13 @@ def _last_genuine(
     return None, None
 
 
-def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withdrawn: Sequence[str]) -> None:
+def _take_back(store: Store, layout: Layout, key: str, publication: Publishing, withdrawn: Sequence[str]) -> None:
     """Also from the table of all Items and the graph of all provenance: the next ones are made without it. A
     predecessor may have been stopped anywhere, so what it has done is done again until the log knows of it."""
     if not withdrawn:
         return
-    locked.hold_snapshots()
-    traces = locked.traces_of(withdrawn)
+    publication.hold_snapshots()
+    traces = publication.traces_of(withdrawn)
     there = [path for one in traces.revisions if store.exists(path := layout.revision(key, one))]
     if there or traces.are_current:
         for path in (layout.snapshot(), PROVENANCE_GRAPH):
@@ -97,9 +97,9 @@ def _take_back(store: Store, layout: Layout, key: str, locked: Publishing, withd
     for path in there:
         store.discard(path)
     if not store.exists(layout.snapshot()):
-        locked.forget_snapshot()
+        publication.forget_snapshot()
     if not store.exists(PROVENANCE_GRAPH):
-        locked.forget_graph()
+        publication.forget_graph()
 
 
 def _document(services: Services, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:

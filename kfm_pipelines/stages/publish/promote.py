@@ -39,7 +39,7 @@ def promote(
     if missing:
         verify_staged(store, layout, release, txn)
     for staged, kept in missing.items():
-        store.keep(staged, kept)
+        store.copy_once(staged, kept)
     for name, path in release.shared_paths(layout).items():
         if not store.exists(path):
             _keep_shared(store, layout.staged_document(release.key, txn, name), path, release.shared[name])
@@ -47,8 +47,8 @@ def promote(
         verify_staged(store, layout, release, txn)
         before_swap()
         store.swap(layout.staged_item(release.key, txn), layout.item(release.key), release.expected_item)
-    if store.digest(layout.processed(release.key)) != release.content_hash:
-        store.replace(data, layout.processed(release.key))
+    if store.digest(layout.processed_data(release.key)) != release.content_hash:
+        store.replace(data, layout.processed_data(release.key))
     clear_work(store, layout, release.key)
 
 
@@ -56,4 +56,4 @@ def _keep_shared(store: Store, staged: str, path: str, digest: str) -> None:
     """Not staged where it was kept already; then somebody has taken it away since."""
     if store.digest(staged) != digest:
         raise IntegrityBroken(f"{path} is gone, and {staged.rsplit('/', 1)[-1]} is not staged")
-    store.keep(staged, path)
+    store.copy_once(staged, path)

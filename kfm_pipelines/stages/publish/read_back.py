@@ -22,7 +22,7 @@ def read_published(store: Store, layout: Layout, revision: Revision) -> Publishe
         content_hash=revision.content_hash,
         item_hash=revision.item_hash,
         content_path=layout.content(revision.content_hash),
-        processed_path=layout.processed(revision.key),
+        processed_path=layout.processed_data(revision.key),
         item_path=layout.item(revision.key),
     )
     subject = PublishedSubject(
@@ -32,7 +32,7 @@ def read_published(store: Store, layout: Layout, revision: Revision) -> Publishe
         processed_hash=store.digest(recorded.processed_path),
         documents={},
     )
-    documents = {name: _document(store, layout, subject.described, name) for name in DOCUMENTS if subject.described}
+    documents = {name: _document(store, layout, subject.parsed_item, name) for name in DOCUMENTS if subject.parsed_item}
     return PublishedSubject(recorded, subject.item, subject.content, subject.processed_hash, documents)
 
 

@@ -41,7 +41,7 @@ def _complete_if_seen(services: Services, dataset: Dataset, key: str) -> None:
     claim = claims.take(key)
     done = False
     try:
-        with claims.kept_alive():
+        with claims.keep_alive():
             # Read again now that the key is ours: somebody may have been quicker.
             intent = transactions.close_abandoned(services.database, claim)
             governance = partial(governance_of, services, dataset)

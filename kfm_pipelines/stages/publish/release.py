@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
-    rules = governance.of(claim.key)
+    rules = governance.rules_for(claim.key)
     begun = detail_of(services.database, claim, Step.BEGIN)
     computed = detail_of(services.database, claim, Step.COMPUTE)
     masked = detail_of(services.database, claim, Step.MASK)
@@ -61,7 +61,7 @@ def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governan
         config=computed["config"],
         public_inputs_hash=keyed(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         care=care_facts(governance, rules, masked["measures"]),
-        table=rules.published(dataset),
+        table=rules.published_table(dataset),
         gates=GATES,
         environment=environment_facts(),
         storage=storage_facts(services.settings.store_url),
@@ -82,7 +82,7 @@ def publish(services: Services, dataset: Dataset, claim: Claim, governance: Gove
     with services.database.transaction() as connection:
         kill_switch.refuse_if_killed(connection, dataset.dataset)
     transactions.advance(services.database, claim, Step.PUBLISH, release.as_detail())
-    _complete(services, dataset, claim, release, claim.epoch, seen=False)
+    _complete(services, dataset, claim, release, claim.epoch, visible=False)
     return release
 
 
@@ -97,7 +97,7 @@ def finish(
         seen = is_seen(services, dataset, intent)
         if not seen:
             _refuse_unless_allowed(services.database, claim, governance(), release, intent.txn)
-        _complete(services, dataset, claim, release, intent.txn, seen=seen)
+        _complete(services, dataset, claim, release, intent.txn, visible=seen)
     except (IntegrityBroken, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused) as error:
         if is_seen(services, dataset, intent):
             raise
@@ -126,11 +126,11 @@ def _refuse_unless_allowed(
         raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
 
 
-def _complete(services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, *, seen: bool) -> None:
-    with publishing(services.database, claim, dataset.dataset, seen=seen) as locked:
+def _complete(services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, *, visible: bool) -> None:
+    with publishing(services.database, claim, dataset.dataset, visible=visible) as locked:
         keep_current(services, dataset, release, locked)
         promote(services.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
-        withdrawn = locked.withdrawn(release.content_hash)
+        withdrawn = locked.withdrawn_contents(release.content_hash)
         for content_hash in withdrawn:
             services.store.discard(Layout(dataset.pipeline).content(content_hash))
         lost = write_history(services, dataset, release, txn, locked, withdrawn)
@@ -142,11 +142,11 @@ def _complete(services: Services, dataset: Dataset, claim: Claim, release: Relea
         log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
 
 
-def _without(revision: int, lost: Sequence[int]) -> str | None:
+def _without(revision: int, missing: Sequence[int]) -> str | None:
     """What the log says of a revision whose history is not whole."""
-    if not lost:
+    if not missing:
         return None
-    which = f"revision {lost[0]} is" if len(lost) == 1 else f"{len(lost)} revisions from {lost[0]} to {lost[-1]} are"
+    which = f"revision {missing[0]} is" if len(missing) == 1 else f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
     return f"revision {revision}; {which} not in the store any more and not restored"
 
 

@@ -105,12 +105,12 @@ class Release:
         return cls(**{**detail, "bbox": box_from(detail["bbox"])})
 
 
-def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, notary: Notary) -> Release:
+def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, attester: Notary) -> Release:
     """Write data, documents and Item of the candidate to the staging tier; the data must be the bytes judged."""
     layout = Layout(dataset.pipeline)
     data = _judged(store, layout, candidate, content_hash)
     facts = _facts(candidate, content_hash, data)
-    papers = _papers(dataset, facts, candidate.revision, notary)
+    papers = _papers(dataset, facts, candidate.revision, attester)
     _stage_own(store, layout, candidate, data, papers)
     release = Release(
         key=candidate.key,
@@ -126,7 +126,7 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         documents=_digests(papers.documents),
         records=_digests(papers.records),
         shared=_digests(papers.shared),
-        signed_by=notary.signer.public.key_id,
+        signed_by=attester.signer.public.key_id,
     )
     _stage_shared(store, layout, candidate, release, papers.shared)
     return release
@@ -158,13 +158,13 @@ class _Papers:
 
 
 def _judged(store: Store, layout: Layout, candidate: Candidate, content_hash: str) -> bytes:
-    data = store.read(layout.masked(candidate.key, candidate.epoch))
+    data = store.read(layout.masked_table(candidate.key, candidate.epoch))
     if sha256(data) != content_hash:
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     return data
 
 
-def _papers(dataset: Dataset, facts: ReleaseFacts, revision: int, notary: Notary) -> _Papers:
+def _papers(dataset: Dataset, facts: ReleaseFacts, revision: int, attester: Notary) -> _Papers:
     """Each names the ones before it by their digests; the attestation names them all."""
     layout = Layout(dataset.pipeline)
     provenance = release_provenance(dataset, facts)
@@ -179,7 +179,7 @@ def _papers(dataset: Dataset, facts: ReleaseFacts, revision: int, notary: Notary
     manifest = run_manifest(dataset, facts, revision, item_hash=item_hash, provenance_hash=provenance_hash)
     manifest_hash = sha256(manifest)
     subjects = Subjects(
-        data=(layout.processed(facts.key), facts.content_hash),
+        data=(layout.processed_data(facts.key), facts.content_hash),
         item=(layout.item(facts.key), item_hash),
         provenance=(layout.document(provenance_hash), provenance_hash),
         manifest=(layout.document(manifest_hash), manifest_hash),
@@ -187,16 +187,16 @@ def _papers(dataset: Dataset, facts: ReleaseFacts, revision: int, notary: Notary
     return _Papers(
         item=item,
         documents={PROVENANCE: provenance},
-        records={MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, notary.signer)},
-        shared={SBOM: notary.sbom, PUBLIC_KEY: notary.signer.public.pem},
+        records={MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, attester.signer)},
+        shared={SBOM: attester.sbom, PUBLIC_KEY: attester.signer.public.pem},
     )
 
 
-def _stage_own(store: Store, layout: Layout, candidate: Candidate, data: bytes, papers: _Papers) -> None:
+def _stage_own(store: Store, layout: Layout, candidate: Candidate, data: bytes, documents: _Papers) -> None:
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)
-    for name, document in {**papers.documents, **papers.records}.items():
+    for name, document in {**documents.documents, **documents.records}.items():
         store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
-    store.write(layout.staged_item(candidate.key, candidate.epoch), papers.item)
+    store.write(layout.staged_item(candidate.key, candidate.epoch), documents.item)
 
 
 def _stage_shared(

@@ -43,52 +43,52 @@ class _Facts:
 
     cost: Energy
     gates: Mapping[str, bool]
-    answered: Answered
+    events: Answered
     row_delta: float | None
 
 
 class OutcomesTold:
     """Of the keys of one run."""
 
-    def __init__(self, services: Services, dataset: Dataset, run_id: str, replay: str | None, work: WorkTold) -> None:
+    def __init__(self, services: Services, dataset: Dataset, run_id: str, replay: str | None, stage_telemetry: WorkTold) -> None:
         self._services = services
         self._dataset = dataset
         self._run_id = run_id
         self._replay = replay
-        self._work = work
-        self._settled: list[_Settled] = []
+        self._stage_telemetry = stage_telemetry
+        self._pending: list[_Settled] = []
 
-    def applied(self, claim: Claim, release: Mapping[str, Any], txn: int | None = None) -> None:
+    def emit_applied(self, claim: Claim, release: Mapping[str, Any], txn: int | None = None) -> None:
         """`txn` is another transaction than the claim's own where that was only completed."""
-        with self._excused():
+        with self._best_effort():
             now = datetime.now(UTC)
-            self._note(_Settled(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
+            self._add_outcome(_Settled(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
             metrics, dataset = self._services.telemetry.metrics, self._dataset.dataset
             metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
-            fresh = _freshness(self._work.origin(claim.key), now)
+            fresh = _freshness(self._stage_telemetry.origin(claim.key), now)
             if fresh is not None:
                 metrics.set("freshness_min", fresh, dataset=dataset)
             log.info("revision %s published", release.get("revision"))
 
-    def skipped(self, claim: Claim) -> None:
-        with self._excused():
-            self._note(_Settled(claim, SKIPPED, datetime.now(UTC), claim.epoch))
+    def emit_skipped(self, claim: Claim) -> None:
+        with self._best_effort():
+            self._add_outcome(_Settled(claim, SKIPPED, datetime.now(UTC), claim.epoch))
 
-    def waits(self, claim: Claim) -> None:
-        with self._excused():
-            self._note(_Settled(claim, AWAITING, datetime.now(UTC), claim.epoch))
+    def emit_awaiting_review(self, claim: Claim) -> None:
+        with self._best_effort():
+            self._add_outcome(_Settled(claim, AWAITING, datetime.now(UTC), claim.epoch))
 
-    def again(self, error: Exception) -> None:
+    def emit_retry(self, error: Exception) -> None:
         """It is tried again, which is no outcome."""
-        with self._excused():
+        with self._best_effort():
             reason = type(error).__name__
             self._services.telemetry.metrics.count("retry_attempts_total", reason=reason)
             log.warning("tried again: %s", reason)
 
-    def failed(self, claim: Claim, stage: str, error: KfmError) -> None:
-        with self._excused():
+    def emit_failed(self, claim: Claim, stage: str, error: KfmError) -> None:
+        with self._best_effort():
             metrics, dataset, reason = self._services.telemetry.metrics, self._dataset.dataset, type(error).__name__
-            self._note(_Settled(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
+            self._add_outcome(_Settled(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
             metrics.count("event_dlq_count")
             if isinstance(error, AttemptsExhausted):  # which says nothing of the data
                 metrics.count("retry_exhausted_total", dataset=dataset)
@@ -96,9 +96,9 @@ class OutcomesTold:
                 metrics.count("masking_failures_total", dataset=dataset)
             log.error("failed in %s: %s", stage, reason)
 
-    def fetched(self, fetches: Fetches) -> None:
+    def emit_fetches(self, fetches: Fetches) -> None:
         """How many objects S3 did not have to be asked for, of all keys."""
-        with self._excused():
+        with self._best_effort():
             dataset, metrics = self._dataset.dataset, self._services.telemetry.metrics
             log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
             metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
@@ -106,10 +106,10 @@ class OutcomesTold:
 
     def end_stage(self) -> None:
         """Tell of the keys that were settled since the last time; what they cost is in the ledger by now."""
-        settled, self._settled = self._settled, []
+        settled, self._pending = self._pending, []
         if not settled:
             return
-        with self._excused():
+        with self._best_effort():
             database = self._services.database
             costs = spent_by_key_of_run(database, self._run_id)
             gates = passed_of_keys(database, {one.claim.key: one.txn for one in settled})
@@ -122,54 +122,54 @@ class OutcomesTold:
                 facts = _Facts(
                     cost=energy_in_all(costs.get(key, ())),
                     gates=gates.get(key, {}),
-                    answered=answered.get(key, Answered()),
+                    events=answered.get(key, Answered()),
                     row_delta=_row_delta(one, before.get(key)),
                 )
-                self._tell_rows(facts.row_delta)
-                self._tell_answered(facts.answered)
-                self._tell(one, facts)
+                self._emit_row_delta(facts.row_delta)
+                self._emit_events(facts.events)
+                self._emit_records(one, facts)
 
-    def _excused(self) -> AbstractContextManager[None]:
+    def _best_effort(self) -> AbstractContextManager[None]:
         return excused(self._services.telemetry, "what came of a key")
 
-    def _note(self, one: _Settled) -> None:
-        self._settled.append(one)
+    def _add_outcome(self, one: _Settled) -> None:
+        self._pending.append(one)
         self._services.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
 
-    def _tell_answered(self, answered: Answered) -> None:
+    def _emit_events(self, events: Answered) -> None:
         metrics = self._services.telemetry.metrics
-        metrics.count("event_success_total", answered.events)
-        for seconds in answered.seconds:
+        metrics.count("event_success_total", events.events)
+        for seconds in events.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
 
-    def _tell_rows(self, percent: float | None) -> None:
+    def _emit_row_delta(self, percent: float | None) -> None:
         if percent is not None:
             self._services.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
 
-    def _tell(self, one: _Settled, facts: _Facts) -> None:
-        records, origin = self._services.telemetry.records, self._work.origin(one.claim.key)
-        longest = max(facts.answered.seconds, default=None)
+    def _emit_records(self, one: _Settled, facts: _Facts) -> None:
+        records, origin = self._services.telemetry.records, self._stage_telemetry.origin(one.claim.key)
+        longest = max(facts.events.seconds, default=None)
         common = {
             "at": one.at.isoformat(),
             "dataset": self._dataset.dataset,
             "key": one.claim.key,
             "run_id": self._run_id,
-            "trace_id": self._work.trace_of(one.claim.key).trace_hex,
+            "trace_id": self._stage_telemetry.trace_of(one.claim.key).trace_hex,
             "replay_id": self._replay,
             "outcome": one.outcome,
             "error": one.error,
         }
-        records.tell(
+        records.write(
             "auto-update-v1",
             {
                 **common,
                 "idempotency": "hit" if one.outcome == SKIPPED else "miss",
                 "revision": one.release.get("revision"),
-                "events": facts.answered.events,
+                "events": facts.events.events,
                 "latency_ms": None if longest is None else longest * 1000,
             },
         )
-        records.tell(
+        records.write(
             "pattern-idempotent-safety-governance-v3",
             {
                 **common,

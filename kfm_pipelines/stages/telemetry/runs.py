@@ -17,28 +17,28 @@ log = logging.getLogger(__name__)
 
 def runs_of(services: Services) -> dict[str, RunUsage]:
     """Returns the runs that this process is executing, by id."""
-    return services.once("runs", dict)
+    return services.load_once("runs", dict)
 
 
 def run_begun(services: Services, run_id: str, *, own_process: bool) -> None:
     """In a process that was started for this run its start counts as well."""
     with excused(services.telemetry, "what a run costs", "energy"):
-        runs_of(services)[run_id] = RunUsage(Meter.of_process() if own_process else Meter())
+        runs_of(services)[run_id] = RunUsage(Meter.since_process_start() if own_process else Meter())
 
 
-def run_ended(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, well: bool) -> None:
+def run_ended(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, succeeded: bool) -> None:
     with excused(services.telemetry, "the end of a run"):
         run = runs_of(services).pop(run_id, None)  # a stage that was run alone has begun nothing
         if run is not None:
-            _enter(services, dataset, run_id, replay, _at_least_nothing(run.beside_keys()))
-        _tell(services, dataset, run_id, replay, well=well)
+            _enter(services, dataset, run_id, replay, _at_least_nothing(run.overhead()))
+        _tell(services, dataset, run_id, replay, succeeded=succeeded)
 
 
 def run_lost(services: Services, dataset: Dataset, run_id: str, replay: str | None) -> None:
     """It was stopped or died, elsewhere: it cost something, and nobody knows how much."""
     with excused(services.telemetry, "the end of a run"):
         _enter(services, dataset, run_id, replay, Usage(None, None))
-        _tell(services, dataset, run_id, replay, well=False)
+        _tell(services, dataset, run_id, replay, succeeded=False)
 
 
 def _enter(services: Services, dataset: Dataset, run_id: str, replay: str | None, usage: Usage) -> None:
@@ -46,10 +46,10 @@ def _enter(services: Services, dataset: Dataset, run_id: str, replay: str | None
     tell_costs(services, enter_used(services, run_id, used, dataset=dataset.dataset, replay=replay))
 
 
-def _tell(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, well: bool) -> None:
-    services.telemetry.metrics.set("pipeline_success", int(well), dataset=dataset.dataset)
+def _tell(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, succeeded: bool) -> None:
+    services.telemetry.metrics.set("pipeline_success", int(succeeded), dataset=dataset.dataset)
     with joined(run_id=run_id, dataset=dataset.dataset, replay_id=replay):
-        log.log(logging.INFO if well else logging.ERROR, "run ended %s", "well" if well else "badly")
+        log.log(logging.INFO if succeeded else logging.ERROR, "run ended %s", "well" if succeeded else "badly")
     services.telemetry.flush()
 
 

@@ -38,21 +38,21 @@ class WorkTold:
         services: Services,
         dataset: Dataset,
         run_id: str,
-        purpose: Purpose,
-        held: Callable[[], Iterable[str]] = tuple,
+        trigger: Purpose,
+        held_keys: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`held` are the keys that the run has now: asked for one, all of them are looked up."""
         self._services = services
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
         self._run_id = run_id
-        self._purpose = purpose
-        self._held = held
+        self._trigger = trigger
+        self._held_keys = held_keys
         self._origins: dict[str, Origin] = {}
         self._used: dict[Work, Usage] = {}
-        self._is_fruitless = False
+        self._has_no_output = False
 
-    def know(self, keys: Sequence[str]) -> None:
+    def load_origins(self, keys: Sequence[str]) -> None:
         """Read where all these keys come from at once, as it is now."""
         with excused(self._services.telemetry, "where keys come from", "span"):
             self._origins |= origins_of(self._services.database, keys)
@@ -62,30 +62,30 @@ class WorkTold:
         now = datetime.now(UTC)
         for key in keys:
             origin = self.origin(key)
-            if self._purpose.replay or TraceContext.parse(origin.trace) is None:
-                name = "replay" if self._purpose.replay else "run"
+            if self._trigger.replay or TraceContext.parse(origin.trace) is None:
+                name = "replay" if self._trigger.replay else "run"
                 about: dict[str, Value] = {"kfm.dataset": self._dataset.dataset, "kfm.key": key}
                 about |= {"kfm.run_id": self._run_id, "kfm.event_id": list(origin.events)}
-                about |= {"kfm.replay_id": self._purpose.replay} if self._purpose.replay else {}
-                self._services.telemetry.spans.origin(name, self.trace_of(key), now, now, about)
+                about |= {"kfm.replay_id": self._trigger.replay} if self._trigger.replay else {}
+                self._services.telemetry.spans.emit_root_span(name, self.trace_of(key), now, now, about)
 
     def origin(self, key: str) -> Origin:
         if key not in self._origins:
-            self.know([key, *self._held()])
+            self.load_origins([key, *self._held_keys()])
         return self._origins.setdefault(key, Origin())
 
     def trace_of(self, key: str) -> TraceContext:
         """The trace that its newest event came in. A replay has one of its own for each key: it may be years later."""
-        if self._purpose.replay:
-            return TraceContext.of_event(f"{self._purpose.replay}:{key}")
+        if self._trigger.replay:
+            return TraceContext.of_event(f"{self._trigger.replay}:{key}")
         return TraceContext.parse(self.origin(key).trace) or TraceContext.of_event(f"{self._run_id}:{key}")
 
     @contextmanager
-    def work(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
+    def stage_span(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
         """Work on a key in a stage, as a span in the key's trace; everything logged meanwhile says of what it is."""
         origin, trace = self.origin(claim.key), self.trace_of(claim.key)
         meter = Meter()
-        self._is_fruitless = False
+        self._has_no_output = False
         with (
             joined(
                 run_id=self._run_id,
@@ -94,41 +94,41 @@ class WorkTold:
                 trace_id=trace.trace_hex,
                 event_id=origin.events[0] if origin.events else None,
                 object_key=origin.objects[0] if origin.objects else None,
-                replay_id=self._purpose.replay,
+                replay_id=self._trigger.replay,
                 stage=stage,
             ),
             self._services.telemetry.spans.span(
-                span or stage, self._attributes(claim, stage, origin), under=trace, links=self._links(origin)
+                span or stage, self._attributes(claim, stage, origin), parent=trace, links=self._links(origin)
             ) as opened,
         ):
             try:
                 yield
             finally:
                 usage = meter.read()
-                self._end(opened, claim, stage, usage)
+                self._end_span(opened, claim, stage, usage)
 
-    def _end(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
+    def _end_span(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
         say_cost(span, energy_of(self._services, usage))
-        if span is not None and not self._is_fruitless:
+        if span is not None and not self._has_no_output:
             span.set_attribute(OUTPUTS, self._outputs(claim, stage))
         work = Work(stage, claim.key, claim.epoch)
         self._used[work] = self._used[work] + usage if work in self._used else usage
 
-    def failed(self, error: Exception) -> None:
+    def mark_work_failed(self, error: Exception) -> None:
         """The work at hand failed; the exception itself goes no further."""
-        self.fruitless()
+        self.mark_no_output()
         mark_failed(open_span(), type(error).__name__)
 
-    def fruitless(self) -> None:
+    def mark_no_output(self) -> None:
         """Nothing comes of the work at hand, rightly or not."""
-        self._is_fruitless = True
+        self._has_no_output = True
 
     def end_stage(self) -> None:
         """Enter into the ledger what was used since the last time."""
         with excused(self._services.telemetry, "what a stage cost", "energy"):
-            self._end_stage()
+            self._flush_usage()
 
-    def _end_stage(self) -> None:
+    def _flush_usage(self) -> None:
         used, self._used = self._used, {}
         run = runs_of(self._services).get(self._run_id)
         for work, usage in used.items():
@@ -136,7 +136,7 @@ class WorkTold:
                 run.add(usage)
             seconds = usage.wall_seconds or 0.0
             self._services.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
-        dataset, replay = self._dataset.dataset, self._purpose.replay
+        dataset, replay = self._dataset.dataset, self._trigger.replay
         tell_costs(self._services, enter_used(self._services, self._run_id, used, dataset=dataset, replay=replay))
 
     def _attributes(self, claim: Claim, stage: str, origin: Origin) -> dict[str, Value]:
@@ -152,20 +152,20 @@ class WorkTold:
             INPUTS: list(origin.objects),
             OUTPUTS: [],
         }
-        return attributes | ({"kfm.replay_id": self._purpose.replay} if self._purpose.replay else {})
+        return attributes | ({"kfm.replay_id": self._trigger.replay} if self._trigger.replay else {})
 
     def _outputs(self, claim: Claim, stage: str) -> list[str]:
         """Where a stage leaves what it makes."""
         layout, place = self._layout, (claim.key, claim.epoch)
         if stage == "compute":
-            return [layout.computed(*place)]
+            return [layout.computed_table(*place)]
         if stage in ("mask", "validate"):
-            return [layout.masked(*place)]
+            return [layout.masked_table(*place)]
         if stage == "stage":
             return [layout.staged_data(*place), layout.staged_item(*place)]
-        return [layout.processed(claim.key), layout.item(claim.key)]
+        return [layout.processed_data(claim.key), layout.item(claim.key)]
 
     def _links(self, origin: Origin) -> list[TraceContext]:
         """From a replay to the trace that the events came in."""
         came = TraceContext.parse(origin.trace)
-        return [came] if came and self._purpose.replay else []
+        return [came] if came and self._trigger.replay else []

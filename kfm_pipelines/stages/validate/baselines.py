@@ -30,7 +30,7 @@ def precedents_of(
     return Precedents(
         previous_rows=current.rows,
         neighbour_rows=tuple(neighbours),
-        same_objects_gave=current.content_hash if drifted else None,
+        same_inputs_hash=current.content_hash if drifted else None,
     )
 
 

@@ -51,11 +51,11 @@ def outdated(database: Database) -> list[Inspection]:
     )
 
 
-def _found(database: Database, which: str, key: str = "") -> list[Inspection]:
+def _found(database: Database, condition: str, key: str = "") -> list[Inspection]:
     rows = database.fetch(
         f"""
         SELECT i.key, i.txn, i.folder, i.until FROM kfm.inspections i
-        WHERE i.removed_at IS NULL AND ({which}) ORDER BY i.key, i.txn
+        WHERE i.removed_at IS NULL AND ({condition}) ORDER BY i.key, i.txn
         """,  # noqa: S608 - both conditions are written above
         {"key": key},
     )
@@ -65,7 +65,7 @@ def _found(database: Database, which: str, key: str = "") -> list[Inspection]:
 def keep_red(services: Services, dataset: Dataset, claim: Claim) -> None:
     """Set aside what this claim has masked and staged. What it was made from is not kept: that is where it came from.
     Noted before it is written, so that nothing is left that nobody knows of."""
-    store, folder = services.store, Layout(dataset.pipeline).red(claim.key, claim.epoch)
+    store, folder = services.store, Layout(dataset.pipeline).refused_folder(claim.key, claim.epoch)
     note_kept(services.database, claim, folder, services.settings.red_days)
     place = f"{dataset.pipeline}/{claim.key}/{claim.epoch}"
     # What is staged holds what is masked, so that alone is enough once it is there.
@@ -85,15 +85,15 @@ def remove_outdated(services: Services) -> int:
     return _remove(services, outdated(services.database))
 
 
-def remove_replaced(services: Services, key: str, published: int) -> int:
+def remove_replaced(services: Services, key: str, published_txn: int) -> int:
     """The key is published by this transaction: nobody has to look at what came before it."""
     kept = kept_of(services.database, key)
-    return _remove(services, (one for one in kept if one.txn < published))
+    return _remove(services, (one for one in kept if one.txn < published_txn))
 
 
-def _remove(services: Services, kept: Iterable[Inspection]) -> int:
+def _remove(services: Services, inspections: Iterable[Inspection]) -> int:
     removed = 0
-    for one in kept:
+    for one in inspections:
         services.store.remove(one.folder)
         note_removed(services.database, one)
         removed += 1

@@ -45,7 +45,7 @@ def judge_release(
         digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents, **release.records},
         staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents, **evidence.records},
         policy=rules.policy.name,
-        care=rules.came_to,
+        care=rules.masking_status,
         verified=None,
         digest=digest,
     )
@@ -90,7 +90,7 @@ def _evidence(services: Services, layout: Layout, claim: Claim, rules: Rules, re
         item=store.read(layout.staged_item(*place)),
         documents={name: store.read(layout.staged_document(*place, name)) for name in release.documents},
         records={name: store.read(layout.staged_document(*place, name)) for name in release.records},
-        original=store.read(layout.computed(*place)) if rules.masks else b"",
+        original=store.read(layout.computed_table(*place)) if rules.masks else b"",
         crosswalk=store.read(layout.crosswalk(*place)) if rules.masks else b"",
     )
 

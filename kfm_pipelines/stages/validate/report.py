@@ -24,12 +24,12 @@ def write_validation_report(services: Services, dataset: Dataset, claim: Claim) 
     write_sealed(services, path, document_bytes(document))
 
 
-def _described(judged: Judged) -> dict[str, object]:
+def _described(verdict: Judged) -> dict[str, object]:
     described: dict[str, object] = {
-        "gate": judged.gate,
-        "digest": judged.digest,
-        "passed": judged.passed,
-        "rules": list(judged.rules),
-        "findings": [dict(finding) for finding in judged.findings],
+        "gate": verdict.gate,
+        "digest": verdict.digest,
+        "passed": verdict.passed,
+        "rules": list(verdict.rules),
+        "findings": [dict(finding) for finding in verdict.findings],
     }
-    return described if judged.report is None else {**described, "suite": dict(judged.report)}
+    return described if verdict.report is None else {**described, "suite": dict(verdict.report)}

@@ -49,14 +49,14 @@ def judge_table(
     table = read_parquet(handoff.data, claim.key)
     subject = TableSubject(
         dataset=dataset,
-        published=rules.published(dataset),
+        published=rules.published_table(dataset),
         table=table,
         data=handoff.data,
         content_hash=handoff.content_hash,
         window=window_of_key(services.database, claim.key),
         # What somebody has to see first, nobody else sees before.
-        may_show=rules.policy.is_open and dataset.review == "none",
-        precedents=precedents_of(services, dataset, claim, table, unmasked=rules.policy.is_open),
+        may_sample=rules.policy.is_open and dataset.review == "none",
+        baselines=precedents_of(services, dataset, claim, table, unmasked=rules.policy.is_open),
         approved=approved,
     )
     verdicts = []
@@ -95,9 +95,9 @@ def _quality(services: Services, subject: TableSubject, reports: list[Report]) -
     return Verdict(verdict.gate, (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules))
 
 
-def _given(gate: str, judged: Callable[[TableSubject], Verdict], subject: TableSubject) -> Verdict:
+def _given(gate: str, gate_function: Callable[[TableSubject], Verdict], subject: TableSubject) -> Verdict:
     try:
-        return judged(subject)
+        return gate_function(subject)
     except MemoryError:
         raise
     except Exception as failure:  # noqa: BLE001 - what it is may quote the data

@@ -26,27 +26,27 @@ class LogFile(logging.Handler):
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.least: int = logging.getLevelNamesMapping()[settings.level.upper()]
+        self.min_level: int = logging.getLevelNamesMapping()[settings.level.upper()]
         self._file = AppendOnly(settings.folder / LOG_FILE)
-        self._lines = Lines(Masking.of(settings.secrets))
-        self._lost = 0
+        self._line_formatter = Lines(Masking.from_secrets(settings.secrets))
+        self._lost_lines = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Of libraries only what is wrong, and nothing that Dagster gives to handlers of runs as well."""
         ours = record.name == OURS or record.name.startswith(f"{OURS}.")
-        least = self.least if ours else max(self.least, logging.WARNING)
+        least = self.min_level if ours else max(self.min_level, logging.WARNING)
         if record.levelno >= least and not hasattr(record, "dagster_meta"):
             self.append(record)
 
     def append(self, record: logging.LogRecord) -> None:
-        line = self._lines.line(record)
+        line = self._line_formatter.format_line(record)
         try:
-            if self._lost:
-                self._file.write(self._lines.line(_loss(self._lost)))
-                self._lost = 0
+            if self._lost_lines:
+                self._file.write(self._line_formatter.format_line(_loss(self._lost_lines)))
+                self._lost_lines = 0
             self._file.write(line)
         except OSError:
-            self._lost += 1
+            self._lost_lines += 1
 
     def close(self) -> None:
         """Python closes handlers whenever somebody configures logging anew, and uses them on: the next line opens the

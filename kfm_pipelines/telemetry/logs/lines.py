@@ -38,13 +38,13 @@ _NOT_TOLD = frozenset(logging.makeLogRecord({}).__dict__) | {
 class Lines:
     """Makes lines of records, by structlog: it knows its own records and those of everybody else."""
 
-    def __init__(self, masking: Masking) -> None:
+    def __init__(self, redactor: Masking) -> None:
         from structlog.stdlib import ProcessorFormatter
 
-        self._masking = masking
-        self._formatter = ProcessorFormatter(processors=[self._told])
+        self._redactor = redactor
+        self._formatter = ProcessorFormatter(processors=[self._render])
 
-    def line(self, record: logging.LogRecord) -> str:
+    def format_line(self, record: logging.LogRecord) -> str:
         """Never raises: of a record that cannot be told only that is told."""
         try:
             return self._formatter.format(_with_text(record)) + "\n"
@@ -52,36 +52,36 @@ class Lines:
             untold = {"at": _rfc3339(datetime.now(UTC)), "level": "error", "logger": __name__}
             return _json({**untold, "event": "a record could not be told", "error": error_told(error)}) + "\n"
 
-    def _told(self, _logger: object, _method: str, given: Mapping[str, Any]) -> str:
-        fields = fields_of(given["_record"], given)
-        line = _json({name: self._value(value) for name, value in fields.items()})
+    def _render(self, _logger: object, _method: str, event_dict: Mapping[str, Any]) -> str:
+        fields = fields_of(event_dict["_record"], event_dict)
+        line = _json({name: self._redact_value(value) for name, value in fields.items()})
         if len(line) <= LONGEST_LINE:
             return line
-        kept = {name: self._value(fields[name]) for name in (*OURS, *bound_fields()) if name in fields}
+        kept = {name: self._redact_value(fields[name]) for name in (*OURS, *bound_fields()) if name in fields}
         return _json({**kept, "cut": f"{len(line)} characters"})
 
-    def _value(self, value: object) -> object:
+    def _redact_value(self, value: object) -> object:
         try:
-            return plain(value, self._masking)
+            return plain(value, self._redactor)
         except Exception:  # noqa: BLE001 - an object may do anything when it is looked at
             return _class_of(value)
 
 
-def fields_of(record: logging.LogRecord, given: Mapping[str, Any]) -> dict[str, object]:
+def fields_of(record: logging.LogRecord, event_dict: Mapping[str, Any]) -> dict[str, object]:
     """What a line says, in this order: ours, what joins it with others, what came along, the error."""
-    came = _came_along({**record.__dict__, **given})
+    came = _came_along({**record.__dict__, **event_dict})
     fields: dict[str, object] = {
         "at": _rfc3339(datetime.fromtimestamp(record.created, UTC)),
         "level": record.levelname.lower(),
         "logger": record.name,
-        "event": given.get("event"),
+        "event": event_dict.get("event"),
         **bound_fields(),
         **came,
     }
     span = context_of(open_span())
     if span is not None:
         fields.setdefault("trace_id", span.trace_hex)
-    error = _exception(given.get("exc_info"))
+    error = _exception(event_dict.get("exc_info"))
     if error is not None:
         fields["error"] = error_told(error)
     elif hasattr(record, TOLD_ERROR):
@@ -100,7 +100,7 @@ def error_told(error: BaseException) -> dict[str, object]:
     return {**told, "causes": causes} if causes else told
 
 
-def plain(value: object, masking: Masking, depth: int = 2) -> object:
+def plain(value: object, redactor: Masking, depth: int = 2) -> object:
     """As JSON knows it, and without what must not be told. Of what is no plain value only the class is told: what an
     object shows of itself may be data."""
     if value is None or isinstance(value, bool):
@@ -108,12 +108,12 @@ def plain(value: object, masking: Masking, depth: int = 2) -> object:
     if isinstance(value, int | float):
         return _number(value)
     if isinstance(value, str | date | PurePath | UUID | Enum):
-        return masking.masked(str(value))
+        return redactor.redact(str(value))
     if depth and isinstance(value, list | tuple | set | frozenset):
-        return [plain(one, masking, depth - 1) for one in list(value)[:MOST_VALUES]]
+        return [plain(one, redactor, depth - 1) for one in list(value)[:MOST_VALUES]]
     if depth and isinstance(value, dict):
         some = list(value.items())[:MOST_VALUES]
-        return {_name(name): plain(one, masking, depth - 1) for name, one in some}
+        return {_name(name): plain(one, redactor, depth - 1) for name, one in some}
     return _class_of(value)
 
 
@@ -145,9 +145,9 @@ def _template(record: logging.LogRecord) -> str:
     return record.msg if isinstance(record.msg, str) else _class_of(record.msg)
 
 
-def _came_along(given: Mapping[str, Any]) -> dict[str, object]:
+def _came_along(event_dict: Mapping[str, Any]) -> dict[str, object]:
     """Fields of `extra=` or of structlog's call. Dagster and structlog say level and logger themselves; so do we."""
-    came = {_name(name): value for name, value in given.items() if name not in _NOT_TOLD and name != "event"}
+    came = {_name(name): value for name, value in event_dict.items() if name not in _NOT_TOLD and name != "event"}
     return {(f"{name}_" if name in OURS else name): came[name] for name in list(came)[:MOST_FIELDS]}
 
 
@@ -155,11 +155,11 @@ def _name(name: object) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", str(name)[:_LONGEST_NAME]) or "_"
 
 
-def _exception(given: object) -> BaseException | None:
+def _exception(exc_info: object) -> BaseException | None:
     """structlog gives an exception, three things as Python does, or True for the one that is handled now."""
-    if given is True:
+    if exc_info is True:
         return sys.exception()
-    error = given[1] if isinstance(given, tuple) and len(given) == 3 else given
+    error = exc_info[1] if isinstance(exc_info, tuple) and len(exc_info) == 3 else exc_info
     return error if isinstance(error, BaseException) else None
 
 

@@ -62,16 +62,16 @@ class Masking:
     secrets: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, secrets: Iterable[str]) -> "Masking":
+    def from_secrets(cls, secrets: Iterable[str]) -> "Masking":
         """The longest first: one may be the beginning of another."""
         return cls(tuple(sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)))
 
-    def masked(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """On one line, without anything that is nobody's business, cut with a mark where it is endless."""
         # Ids, keys and names come again and again: looking for secrets in them took half of the time of a line.
-        return _remembered(self, text) if len(text) <= LONGEST_REMEMBERED else self._masked(text)
+        return _remembered(self, text) if len(text) <= LONGEST_REMEMBERED else self._redact(text)
 
-    def _masked(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         if len(text) <= WINDOW:
             shown = printable(self._without_secrets(text))
             return shown if len(shown) <= LONGEST else _cut(shown, len(text))
@@ -86,9 +86,9 @@ class Masking:
 
 
 @lru_cache(maxsize=4096)
-def _remembered(masking: Masking, text: str) -> str:
-    return masking._masked(text)
+def _remembered(redactor: Masking, text: str) -> str:
+    return redactor._redact(text)
 
 
-def _cut(shown: str, length: int) -> str:
-    return f"{shown[:LONGEST]}… (cut, {length} characters)"
+def _cut(text: str, length: int) -> str:
+    return f"{text[:LONGEST]}… (cut, {length} characters)"

@@ -64,7 +64,7 @@ def _family(metric: Metric, totals: Totals) -> Family:
     """With its HELP and TYPE, and a sample for each series."""
     named_so = metric.kind != "counter" or metric.prometheus.endswith("_total")
     made = _FAMILIES[metric.kind] if named_so else _FAMILIES["untyped"]
-    family = made(metric.prometheus, metric.says, labels=metric.labels)
+    family = made(metric.prometheus, metric.description, labels=metric.labels)
     for labels, value in totals.series(metric.name):
         if isinstance(value, Distribution):
             family.add_metric(labels, _buckets(value), value.total)
@@ -73,7 +73,7 @@ def _family(metric: Metric, totals: Totals) -> Family:
     return cast(Family, family)
 
 
-def _buckets(spread: Distribution) -> list[tuple[str, float]]:
+def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
     """Up to each bound, everything below it included."""
-    bounds = [*(str(float(bound)) for bound in spread.bounds), "+Inf"]
-    return list(zip(bounds, accumulate(spread.counts), strict=True))
+    bounds = [*(str(float(bound)) for bound in distribution.bounds), "+Inf"]
+    return list(zip(bounds, accumulate(distribution.counts), strict=True))

@@ -30,11 +30,11 @@ class Series:
         self._other = dict.fromkeys(metric.labels, OTHER)
         self._lock = Lock()
 
-    def labels(self, said: Mapping[str, str]) -> dict[str, str]:
+    def labels(self, labels: Mapping[str, str]) -> dict[str, str]:
         """The labels to count under. Those of a known series are always the same object."""
-        if said.keys() != self._names:
-            raise ValueError(f"{self._metric.name} has the labels {self._metric.labels}, not {tuple(said)}")
-        values = tuple(said[name][:LONGEST_LABEL] for name in self._metric.labels)
+        if labels.keys() != self._names:
+            raise ValueError(f"{self._metric.name} has the labels {self._metric.labels}, not {tuple(labels)}")
+        values = tuple(labels[name][:LONGEST_LABEL] for name in self._metric.labels)
         known = self._known.get(values)
         return self._labels(values) if known is None else known
 
@@ -59,29 +59,29 @@ class Instruments:
         self._series = {metric.name: Series(metric) for metric in METRICS}
         self._instruments: dict[str, Any] = {}
         if meter is not None:
-            self.use(meter)
+            self.use_meter(meter)
 
-    def use(self, meter: "Meter") -> None:
+    def use_meter(self, meter: "Meter") -> None:
         """From now on tell it to this one."""
         self._instruments = {metric.name: _made(meter, metric) for metric in METRICS}
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter. Nothing is still something: the series is there from then on."""
         said = self._series[name].labels(labels)
-        if self._instruments and self._is_number(amount):
+        if self._instruments and self._is_finite(amount):
             self._instruments[name].add(amount, said)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         said = self._series[name].labels(labels)
-        if self._instruments and self._is_number(value):
+        if self._instruments and self._is_finite(value):
             self._instruments[name].record(value, said)
 
     def set(self, name: str, value: float, **labels: str) -> None:
         said = self._series[name].labels(labels)
-        if self._instruments and self._is_number(value):
+        if self._instruments and self._is_finite(value):
             self._instruments[name].set(value, said)
 
-    def _is_number(self, value: float) -> bool:
+    def _is_finite(self, value: float) -> bool:
         """One that is none would make a sum unknown for ever."""
         if math.isfinite(value):
             return True
@@ -91,8 +91,8 @@ class Instruments:
 
 def _made(meter: "Meter", metric: Metric) -> Any:
     if metric.kind == "counter":
-        return meter.create_counter(metric.name, metric.unit, metric.says)
+        return meter.create_counter(metric.name, metric.unit, metric.description)
     if metric.kind == "gauge":
-        return meter.create_gauge(metric.name, metric.unit, metric.says)
+        return meter.create_gauge(metric.name, metric.unit, metric.description)
     bounds = [float(bound) for bound in metric.bounds]
-    return meter.create_histogram(metric.name, metric.unit, metric.says, explicit_bucket_boundaries_advisory=bounds)
+    return meter.create_histogram(metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=bounds)

@@ -19,7 +19,7 @@ class Metric:
 
     name: str
     kind: Kind
-    says: str
+    description: str
     labels: tuple[str, ...] = ()
     unit: str = "1"
     bounds: tuple[float, ...] = field(default=(), repr=False)

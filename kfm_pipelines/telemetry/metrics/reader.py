@@ -41,7 +41,7 @@ class Follower:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._read: dict[bytes, int] = {}  # how far, by how a file begins: moving it does not change that
+        self._offsets: dict[bytes, int] = {}  # how far, by how a file begins: moving it does not change that
         self._totals = Totals()
 
     def totals(self) -> Totals:
@@ -49,17 +49,17 @@ class Follower:
             for file in files:
                 begins = _beginning(file)
                 if begins is not None:
-                    self._read_on(file, begins)
+                    self._read_new_lines(file, begins)
         return self._totals
 
-    def _read_on(self, file: BinaryIO, begins: bytes) -> None:
-        done = self._read.pop(begins, 0)
+    def _read_new_lines(self, file: BinaryIO, fingerprint: bytes) -> None:
+        done = self._offsets.pop(fingerprint, 0)
         file.seek(done if done <= os.fstat(file.fileno()).st_size else 0)
         for line in _whole_lines(file):
             self._totals.add_line(line)
-        self._read[begins] = file.tell()
-        while len(self._read) > _FILES_REMEMBERED:
-            del self._read[next(iter(self._read))]
+        self._offsets[fingerprint] = file.tell()
+        while len(self._offsets) > _FILES_REMEMBERED:
+            del self._offsets[next(iter(self._offsets))]
 
 
 @contextlib.contextmanager

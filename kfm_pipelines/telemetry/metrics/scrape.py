@@ -29,7 +29,7 @@ class Scrapes(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int) -> None:
         self.exposition = Exposition(folder)
-        self._free = BoundedSemaphore(MOST_CLIENTS)
+        self._client_slots = BoundedSemaphore(MOST_CLIENTS)
         super().__init__((LOOPBACK, port), _Client)
 
     @property
@@ -38,7 +38,7 @@ class Scrapes(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """In a thread, unless there are very many already: those who have used up their time make room."""
-        if self._free.acquire(blocking=False):
+        if self._client_slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -47,7 +47,7 @@ class Scrapes(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._client_slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away in the middle is nobody's business."""
@@ -60,16 +60,16 @@ class _Client(BaseHTTPRequestHandler):
     timeout = SECONDS_FOR_A_CLIENT
 
     def handle(self) -> None:
-        with self._limited():
+        with self._time_limit():
             super().handle()
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != PATH:
             self.send_error(404, f"there is only {PATH}")
             return
-        self._limit.cancel()  # the first one to ask waits while the whole file is read
+        self._limit_timer.cancel()  # the first one to ask waits while the whole file is read
         text = self.server.exposition.text()
-        with self._limited():
+        with self._time_limit():
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(text)))
@@ -80,26 +80,26 @@ class _Client(BaseHTTPRequestHandler):
         """Nobody reads a log of scrapes."""
 
     @contextlib.contextmanager
-    def _limited(self) -> Iterator[None]:
+    def _time_limit(self) -> Iterator[None]:
         """The timeout above is for one read or write; a client that sends a byte now and then would never meet it."""
-        self._limit = Timer(SECONDS_FOR_A_CLIENT, self._cut_off)
-        self._limit.daemon = True
-        self._limit.start()
+        self._limit_timer = Timer(SECONDS_FOR_A_CLIENT, self._disconnect)
+        self._limit_timer.daemon = True
+        self._limit_timer.start()
         try:
             yield
         finally:
-            self._limit.cancel()
+            self._limit_timer.cancel()
 
-    def _cut_off(self) -> None:
+    def _disconnect(self) -> None:
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager
-def serve_metrics(folder: Path, port: int, *, or_another: bool = False) -> Iterator[str]:
+def serve_metrics(folder: Path, port: int, *, or_any_free_port: bool = False) -> Iterator[str]:
     """Answer as long as the context is open; yield the address. With `or_another` any free port will do when this one
     cannot be had."""
-    server = _bound(folder, port, or_another)
+    server = _bound(folder, port, or_any_free_port)
     thread = Thread(target=server.serve_forever, args=(SECONDS_TO_STOP,), name="kfm-metrics", daemon=True)
     thread.start()
     try:
@@ -109,10 +109,10 @@ def serve_metrics(folder: Path, port: int, *, or_another: bool = False) -> Itera
         server.server_close()
 
 
-def _bound(folder: Path, port: int, or_another: bool) -> Scrapes:
+def _bound(folder: Path, port: int, or_any_free_port: bool) -> Scrapes:
     try:
         return Scrapes(folder, port)
     except OSError as error:
-        if or_another:
+        if or_any_free_port:
             return Scrapes(folder, 0)
         raise ServiceUnavailable(f"port {port} cannot be listened on: {error.strerror}") from None

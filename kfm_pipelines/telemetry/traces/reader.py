@@ -30,7 +30,7 @@ class ToldSpan:
     def milliseconds(self) -> float:
         return (self.ended - self.begun).total_seconds() * 1000
 
-    def names(self, what: str) -> bool:
+    def mentions(self, what: str) -> bool:
         """Whether it is of this key, event, run or replay."""
         said = (self.attributes.get(name) for name in NAMING)
         return any(what in value if isinstance(value, list) else what == value for value in said)
@@ -44,14 +44,14 @@ def traces_about(folder: Path, what: str) -> list[str]:
     """Traces with a span of this key, event, run or replay, the latest first."""
     latest: dict[str, datetime] = {}
     for one in read_spans(folder, what):
-        if one.names(what):
+        if one.mentions(what):
             latest[one.trace] = max(one.ended, latest.get(one.trace, one.ended))
     return sorted(latest, key=lambda trace: latest[trace], reverse=True)
 
 
-def read_spans(folder: Path, mentioned: str = "") -> Iterator[ToldSpan]:
+def read_spans(folder: Path, containing: str = "") -> Iterator[ToldSpan]:
     """Of lines that mention something, and so others too: reading a line costs far more than finding a word in it."""
-    wanted = mentioned.encode(errors="replace")
+    wanted = containing.encode(errors="replace")
     for path in (previous(folder / SPANS_FILE), folder / SPANS_FILE):
         with suppress(FileNotFoundError), path.open("rb") as file:
             for line in file:

@@ -38,12 +38,12 @@ class Spans:
     def __init__(self, tracer: "Tracer | None") -> None:
         self._tracer = tracer
 
-    def use(self, tracer: "Tracer") -> None:
+    def use_tracer(self, tracer: "Tracer") -> None:
         """From now on open them with this one."""
         self._tracer = tracer
 
     @property
-    def on(self) -> bool:
+    def is_enabled(self) -> bool:
         return self._tracer is not None
 
     @contextmanager
@@ -52,7 +52,7 @@ class Spans:
         name: str,
         attributes: Mapping[str, Value] | None = None,
         *,
-        under: TraceContext | None = None,
+        parent: TraceContext | None = None,
         kind: Kind = "internal",
         links: Sequence[TraceContext] = (),
     ) -> "Iterator[Span | None]":
@@ -64,7 +64,7 @@ class Spans:
         from opentelemetry import trace
 
         with trace.use_span(
-            _begun(self._tracer, name, attributes, under, kind, links),
+            _begun(self._tracer, name, attributes, parent, kind, links),
             end_on_exit=True,
             record_exception=False,
             set_status_on_exception=False,
@@ -75,38 +75,38 @@ class Spans:
                 mark_failed(span, type(error).__name__)
                 raise
 
-    def origin(
-        self, name: str, at: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, Value]
+    def emit_root_span(
+        self, name: str, context: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, Value]
     ) -> None:
         """The first span of a trace, over already, whose ids others may have found without being told."""
         if self._tracer is None:
             return
-        token = _given.set(at)
+        token = _given.set(context)
         try:
-            span = _begun(self._tracer, name, attributes, None, "producer", (), at=begun, alone=True)
+            span = _begun(self._tracer, name, attributes, None, "producer", (), at=begun, is_root=True)
         finally:
             _given.reset(token)
         span.end(_nanoseconds(max(begun, ended)))
 
-    def past(
+    def emit_past_span(
         self,
         name: str,
         begun: datetime,
         ended: datetime,
         attributes: Mapping[str, Value],
         *,
-        under: TraceContext,
+        parent: TraceContext,
         kind: Kind = "internal",
         failed: str | None = None,
     ) -> TraceContext:
         """A span that is over already, and whether it failed; where it is, for those under it."""
         if self._tracer is None:
-            return under
-        span = _begun(self._tracer, name, attributes, under, kind, (), at=begun)
+            return parent
+        span = _begun(self._tracer, name, attributes, parent, kind, (), at=begun)
         if failed:
             mark_failed(span, failed)
         span.end(_nanoseconds(max(begun, ended)))
-        return context_of(span) or under
+        return context_of(span) or parent
 
 
 def mark_failed(span: "Span | None", why: str) -> None:
@@ -143,19 +143,19 @@ def _begun(
     tracer: "Tracer",
     name: str,
     attributes: Mapping[str, Value] | None,
-    under: TraceContext | None,
+    parent: TraceContext | None,
     kind: Kind,
     links: Sequence[TraceContext],
     *,
     at: datetime | None = None,
-    alone: bool = False,
+    is_root: bool = False,
 ) -> "Span":
     from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind
 
     return tracer.start_span(
         name,
-        context=Context() if alone else _context(under),
+        context=Context() if is_root else _context(parent),
         kind=SpanKind[kind.upper()],
         attributes=attributes,
         links=[_link(one) for one in links],
@@ -165,12 +165,12 @@ def _begun(
     )
 
 
-def _context(under: TraceContext | None) -> "Context | None":
-    if under is None:
+def _context(parent: TraceContext | None) -> "Context | None":
+    if parent is None:
         return None
     from opentelemetry import trace
 
-    return trace.set_span_in_context(trace.NonRecordingSpan(_remote(under)))
+    return trace.set_span_in_context(trace.NonRecordingSpan(_remote(parent)))
 
 
 def _link(one: TraceContext) -> "Link":

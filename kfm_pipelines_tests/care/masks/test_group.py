@@ -153,7 +153,7 @@ def test_no_more_finer_groups_go_than_have_to() -> None:
     in_part = {0: {0: 6, 1: 20, 3: 2}, 1: {0: 7, 2: 5, 3: 2}}
     pairs = [(part, group) for part, groups in in_part.items() for group, many in groups.items() for _ in range(many)]
     parts, finer = (np.array(one) for one in zip(*pairs, strict=True))
-    everyone = Features(np.arange(len(pairs)), len(pairs), once=True)
+    everyone = Features(np.arange(len(pairs)), len(pairs), unique=True)
     [coarse, fine] = choose(Crowd(everyone), [parts, finer], K)
     assert coarse.released.tolist() == [True, True]
     assert fine.released.tolist() == [False, True, True, False]

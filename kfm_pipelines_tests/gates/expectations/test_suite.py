@@ -61,12 +61,12 @@ def test_a_suite_is_read_as_GX_writes_it(tmp_path: Path) -> None:  # noqa: N802 
         ],
     }
     suite = load_suite(write(tmp_path, document), "flow", DATASET.table)
-    assert [(one.rule, one.blame.value) for one in suite.expectations] == [
+    assert [(one.rule, one.finding_severity.value) for one in suite.expectations] == [
         ("gx:not-much", "warn"),
         ("gx:expect_column_values_to_not_be_null", "error"),
         ("gx:expect_table_row_count_to_be_between", "info"),
     ]
-    assert [suite.origins_of(one) for one in suite.expectations] == [
+    assert [suite.source_columns(one) for one in suite.expectations] == [
         {"discharge_cfs"},
         {"discharge_cfs", "gage_height_ft"},
         set(),

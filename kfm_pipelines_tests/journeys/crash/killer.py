@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 # Every place that is a call: its name, and where the function is found.
 CALLS: tuple[tuple[str, object, str], ...] = (
-    ("keep", FileStore, "keep"),
+    ("keep", FileStore, "copy_once"),
     ("swap", FileStore, "swap"),
     ("replace", FileStore, "replace"),
     ("remove", FileStore, "remove"),

@@ -19,7 +19,7 @@ from kfm_pipelines_tests.journeys.crash.killer import Point
 
 STEPS: tuple[tuple[str, object, str], ...] = (
     ("ask", batches, "ask_batch"),
-    ("run", InThisProcess, "ask"),
+    ("run", InThisProcess, "submit"),
     ("settle", records, "settle_keys"),
     ("end", batches, "end_batch"),
     ("records", advance, "write_records"),

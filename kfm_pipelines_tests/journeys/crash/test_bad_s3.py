@@ -39,7 +39,7 @@ def published_once(site: Site, key: str) -> None:
     release = Release.from_detail(row["detail"])
     documents = {**release.documents, **release.records}.values()
     kept = [layout.content(release.content_hash), *map(layout.document, documents)]
-    assert followed(store, layout.item(key)) == release.content_hash == store.digest(layout.processed(key))
+    assert followed(store, layout.item(key)) == release.content_hash == store.digest(layout.processed_data(key))
     assert {path: versions(site, path) for path in (layout.item(key), *kept)} == dict.fromkeys(
         (layout.item(key), *kept), 1
     )

@@ -69,7 +69,7 @@ def undisturbed(postgres_url: str, site_template: str, tmp_path_factory: pytest.
         counting = StoppingStore(site.services.store)
         with storing_in(site.services, counting):
             turns.append(one_turn(site, told(site, turn=1)))
-        intent = next(place for place, change in enumerate(counting.changes) if change.does == "keep")
+        intent = next(place for place, change in enumerate(counting.changes) if change.does == "copy_once")
         before, after = counting.changes[:intent], counting.changes[intent:]
         for turn in range(2, 2 + len(after)):
             counting = StoppingStore(site.services.store)

@@ -177,6 +177,6 @@ def test_a_pipeline_that_falls_silent(site: Site, watch: Watch) -> None:
 
 
 def test_telemetry_that_is_dropped(site: Site, watch: Watch) -> None:
-    assert not site.services.telemetry.records.tell("energy-v2", {"no": "such thing"})
+    assert not site.services.telemetry.records.write("energy-v2", {"no": "such thing"})
     site.services.telemetry.flush()
     watch.expect(Fires("KfmTelemetryDropped", "ticket"), after_minutes=2)

@@ -30,8 +30,8 @@ GATES = {"schema_gate", "qa_gate", "integrity_gate", "care_gate", "governance_ga
 
 
 def emitted(site: Site, road: str = "s3", copies: int = 0) -> str:
-    samples = Samples("usgs/streamflow", START, 1, copies=copies, road=road)  # type: ignore[arg-type]
-    way = carrier(site.services, samples.road, "topic", "usgs-streamflow")
+    samples = Samples("usgs/streamflow", START, 1, copies=copies, route=road)  # type: ignore[arg-type]
+    way = carrier(site.services, samples.route, "topic", "usgs-streamflow")
     [key] = emit_samples(site.services, samples, way, lambda _: None)
     return key
 

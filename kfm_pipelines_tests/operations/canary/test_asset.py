@@ -56,7 +56,7 @@ def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) ->
     assert (report["statistics"], report["faults"]) == ([], [])
     assert "discharge_m3s" not in pq.read_schema(site.data / f"processed/usgs-streamflow/{site.key()}.parquet").names
     standing = standing_of(site.services, dataset)
-    assert (standing.refusal, len(standing.compared)) == (None, 2)
+    assert (standing.refusal, len(standing.comparisons)) == (None, 2)
 
     promoted = promote(site.services, "usgs/streamflow", actor="ana", reason="it is right")
 
@@ -207,7 +207,7 @@ def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
     change(candidate_file(site), title="Another candidate")
     assert purge(site.services).shadows == 1
     assert not shadow.parent.exists()
-    assert standing_of(site.services, dataset).compared == []
+    assert standing_of(site.services, dataset).comparisons == []
 
 
 def test_only_what_is_published_now_is_compared(site: Site) -> None:
@@ -299,7 +299,7 @@ def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPat
     tried(site, dataset, 0, run_id="three")
     tried(site, dataset, 0, run_id="four")
     assert [(one["good"], one["run_id"], one["report"]["faults"]) for one in recorded(site)] == [(True, "three", [])]
-    assert [one.good for one in standing_of(site.services, dataset).compared] == [True]
+    assert [one.good for one in standing_of(site.services, dataset).comparisons] == [True]
 
 
 def test_the_canary_can_be_started_by_itself(site: Site) -> None:

@@ -162,12 +162,12 @@ def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(si
     dataset = try_candidate(site)
     before = candidacy_of(site.services, dataset)
     assert before == candidacy_of(site.services, dataset)
-    assert suite_of(site.services, "usgs-streamflow", before.candidate.table).expectations
+    assert suite_of(site.services, "usgs-streamflow", before.declaration.table).expectations
 
     suite = resources / "expectations/usgs-streamflow.json"
     suite.write_text(json.dumps({**json.loads(suite.read_text()), "expectations": [COUNTED]}))
     assert candidacy_of(site.services, dataset).digest != before.digest
-    [expected] = suite_of(site.services, "usgs-streamflow", before.candidate.table).expectations
+    [expected] = suite_of(site.services, "usgs-streamflow", before.declaration.table).expectations
     assert expected.type == COUNTED["type"]
 
     suite.unlink()

@@ -117,7 +117,7 @@ def test_a_candidate_is_masked_and_leaves_nothing_outside_the_restricted_tier(
     told = {one["column"] for one in more.report["statistics"]}
     assert "condition" in told
     assert told.isdisjoint({"cell", "latitude", "longitude"})
-    assert standing_of(site.services, register.dataset).worst == []
+    assert standing_of(site.services, register.dataset).largest_differences == []
     assert comparison_record(more).data["statistics"] == "beyond tolerance"
     assert site.tree("work").keys() == {SHADOW}
 

@@ -37,7 +37,7 @@ def started(site: Site, wanted: LetterFilter = SCHEMA, **how: float) -> str:
 
 
 def manner(site: Site, *, wait: float = 60) -> Manner:
-    return Manner(wait, work=lambda: work_once(site.services), pause=lambda _: None)
+    return Manner(wait, work=lambda: work_once(site.services), sleep=lambda _: None)
 
 
 def states(site: Site) -> list[str]:
@@ -61,7 +61,7 @@ def test_a_canary_that_fails_stops_the_rest(site: Site) -> None:
         too_large(strict, 5)
         strict.drain()
         with pytest.raises(RedriveStopped, match="2 of the first 2 failed again, so 3 others were not sent"):
-            redrive.carry_out(strict.services, started(strict), Manner(30, work=strict.drain, pause=lambda _: None))
+            redrive.carry_out(strict.services, started(strict), Manner(30, work=strict.drain, sleep=lambda _: None))
 
         assert states(strict) == ["open"] * 5
         assert strict.services.queue.depth().waiting == 0
@@ -88,7 +88,7 @@ def test_attributes_and_group_go_back_with_the_message(site: Site) -> None:
 
     begun = started(site)
     with pytest.raises(ServiceUnavailable, match="`kfm dlq redrive --resume r"):
-        redrive.carry_out(site.services, begun, Manner(0, pause=lambda _: None))
+        redrive.carry_out(site.services, begun, Manner(0, sleep=lambda _: None))
 
     [sent] = messages_in(fifo)
     assert (sent.body, sent.group, sent.attributes["origin"]) == ("rubbish", "one", "somewhere")
@@ -108,7 +108,7 @@ def test_a_redriven_message_keeps_its_place_in_its_group(site: Site) -> None:
     fifo.send(site.s3_message(second), group="one")
     mended.drain()
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(mended.services, started(mended), Manner(0, work=mended.drain, pause=lambda _: None))
+        redrive.carry_out(mended.services, started(mended), Manner(0, work=mended.drain, sleep=lambda _: None))
     mended.drain()
 
     rows = site.fetch("SELECT version_id FROM kfm.inbox ORDER BY group_sequence")
@@ -125,7 +125,7 @@ def test_attributes_of_every_type_go_back_as_they_came(site: Site) -> None:
     sqs_client().send_message(QueueUrl=url, MessageBody="rubbish", MessageAttributes=own)  # type: ignore[arg-type]
     site.drain()
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(site.services, started(site), Manner(0, pause=lambda _: None))
+        redrive.carry_out(site.services, started(site), Manner(0, sleep=lambda _: None))
 
     [back] = sqs_client().receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
     assert {name: back["MessageAttributes"][name] for name in own} == own
@@ -198,11 +198,11 @@ def test_a_key_is_made_due_again_and_its_letter_closed(site: Site) -> None:
 def test_a_message_lost_on_its_way_is_sent_again_by_resuming(five: Site) -> None:
     begun = started(five, canary=0)
     with pytest.raises(ServiceUnavailable, match="5 of 5 are sent but not decided"):
-        redrive.carry_out(five.services, begun, Manner(0, pause=lambda _: None))
+        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
     assert len(bodies(five.services.queue.name)) == 5
 
     with pytest.raises(ServiceUnavailable, match="5 of 5 are sent but not decided"):
-        redrive.carry_out(five.services, begun, Manner(0, pause=lambda _: None))
+        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
 
     assert len(bodies(five.services.queue.name)) == 5
 
@@ -214,14 +214,14 @@ def test_a_redriven_message_that_sqs_gives_up_on_has_failed(site: Site) -> None:
     collect_dead(site.services)
     begun = started(site, LetterFilter(triage="exhausted"), canary=0)
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(site.services, begun, Manner(0, pause=lambda _: None))
+        redrive.carry_out(site.services, begun, Manner(0, sleep=lambda _: None))
     for _ in range(6):
         messages_in(site.services.queue)
     assert site.services.queue.depth().waiting == 0
 
     assert collect_dead(site.services) == 1
 
-    done = redrive.carry_out(site.services, begun, Manner(0, pause=lambda _: None))
+    done = redrive.carry_out(site.services, begun, Manner(0, sleep=lambda _: None))
     assert (done.sent, done.failed) == (1, 1)
     assert states(site) == ["open"]
 
@@ -245,7 +245,7 @@ def test_a_message_that_sqs_refuses_fails_alone(five: Site, monkeypatch: pytest.
 
     monkeypatch.setattr(Queue, "send", send)
     with pytest.raises(ServiceUnavailable):  # nobody works on what was sent
-        redrive.carry_out(five.services, begun, Manner(0, pause=lambda _: None))
+        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
     assert len(made) == 5
     assert sorted(states(five)) == ["open"] + ["redriving"] * 4
 
@@ -275,7 +275,7 @@ def test_a_letter_that_is_under_way_is_left_to_its_redrive(five: Site) -> None:
 def test_what_arrived_is_decided_without_whoever_sent_it(five: Site) -> None:
     begun = started(five, canary=0)
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(five.services, begun, Manner(0, pause=lambda _: None))
+        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
 
     five.work()  # as the daemon would; nobody waits for the redrive any more
 

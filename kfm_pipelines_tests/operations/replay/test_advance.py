@@ -177,9 +177,9 @@ def test_no_faster_than_agreed_and_not_under_another_configuration(site: Site, h
     assert first is not None
     assert second is not None
     assert third is not None
-    assert first.again_in == 0.0
-    assert 50 < second.again_in <= 60  # two keys at two a minute
-    assert 50 < third.again_in <= second.again_in
+    assert first.wait_seconds == 0.0
+    assert 50 < second.wait_seconds <= 60  # two keys at two a minute
+    assert 50 < third.wait_seconds <= second.wait_seconds
     assert len(outcomes(site, plan.id)) == 2
     site.services.database.execute("UPDATE kfm.replay_batches SET asked_at = asked_at - interval '1 minute'")
     assert carried_on(site, plan.id).state == "done"

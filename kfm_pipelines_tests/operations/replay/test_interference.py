@@ -74,7 +74,7 @@ def test_what_dies_in_one_process_is_taken_up_by_another_without_what_is_done(si
     batch = batches.ask_batch(services.database, plan.id, 4, "kfm")
     assert batch is not None
     hands = in_this_process(site, daemon)
-    [run] = hands._runs(site.dataset, batch)  # as far as it came
+    [run] = hands._plan_runs(site.dataset, batch)  # as far as it came
     hands._execute(site.dataset, batch, replace(run, keys=run.keys[:2]))
 
     commands.resume(services, plan.id, "bo", here=False)
@@ -101,7 +101,7 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
     services = site.services
     for one in (early, late, told):
         begun_untried(site, one, here=False)
-    hindrance, ask = carrying_on._hindrance, ByDaemon.ask
+    hindrance, ask = carrying_on._hindrance, ByDaemon.submit
 
     def cancelled_before(*arguments: object) -> None:
         commands.cancel(services, early, "cy", daemon)
@@ -115,9 +115,9 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
         commands.cancel(services, late, "cy", daemon)
         ask(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ByDaemon, "ask", cancelled_within)
+    monkeypatch.setattr(ByDaemon, "submit", cancelled_within)
     assert advance(services, late, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
-    monkeypatch.setattr(ByDaemon, "ask", ask)
+    monkeypatch.setattr(ByDaemon, "submit", ask)
     assert [one.status for one in daemon.instance.get_backfills()] == [BulkActionStatus.CANCELING]
     ended(daemon, f"{late}-1", BulkActionStatus.CANCELED)
 
@@ -126,7 +126,7 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
     assert batch is not None
     commands.cancel(services, told, "cy", daemon)
     hands = in_this_process(site, daemon)
-    [run] = hands._runs(site.dataset, batch)  # the run was under way
+    [run] = hands._plan_runs(site.dataset, batch)  # the run was under way
     hands._execute(site.dataset, batch, run)
     assert standing_of(services, told).outcomes == {"SKIPPED": 1}
     assert [(one["key"], one["outcome"]) for one in records(site, told)] == [(key, "SKIPPED")]
@@ -164,7 +164,7 @@ def test_keys_are_not_blamed_for_a_kill_or_for_runs_that_never_began(site: Site,
     assert batch is not None
     hands = in_this_process(site, daemon)
     kill(services, DATASET, "eve", "a leak")
-    hands.ask(site.dataset, batch)
+    hands.submit(site.dataset, batch)
     unkill(services, DATASET, "eve", "over")
     advance(services, plan.id, hands)
     assert attempts(site, plan.id) == {0}
@@ -201,7 +201,7 @@ def test_whoever_waits_for_room_looks_around(site: Site, monkeypatch: pytest.Mon
         assert len(reaped) < 5
 
     monkeypatch.setattr(backfills, "reap", lambda *_: reaped.append(1))
-    monkeypatch.setattr(InThisProcess, "_room", lambda _: Full())
+    monkeypatch.setattr(InThisProcess, "_read_capacity", lambda _: Full())
     monkeypatch.setattr(time, "sleep", nap)
     assert carried_on(site, plan.id).state == "paused"
     monkeypatch.undo()

@@ -19,7 +19,7 @@ def recomputed(site: Site, run_id: str = "a-run") -> Scanned:
 
 
 def said(scanned: Scanned) -> list[tuple[str, str]]:
-    return [(one.finding.subject, one.finding.severity) for one in scanned.found]
+    return [(one.finding.subject, one.finding.severity) for one in scanned.findings]
 
 
 def spoil(site: Site, **changes: Any) -> bytes:
@@ -53,7 +53,7 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
     right = path.read_bytes()
 
     clean = recomputed(site)
-    assert (clean.keys, clean.found) == (2, ())
+    assert (clean.keys, clean.findings) == (2, ())
     assert path.read_bytes() == right
 
     true = json.loads(right)["extent"]
@@ -65,7 +65,7 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
         spoil(site, extent=wrong)
         assert said(recomputed(site, "spoilt")) == [("collection", "warn")]
         assert path.read_bytes() == right
-        assert recomputed(site).found == ()
+        assert recomputed(site).findings == ()
     path.unlink()
     assert said(recomputed(site)) == [("collection", "warn")]
     assert path.read_bytes() == right
@@ -84,7 +84,7 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
         lost = recomputed(site)
         assert (lost.keys, said(lost)) == (1, [("collection", "warn"), ("database", "warn")])
         assert path.read_bytes() == right
-    assert recomputed(site).found == ()
+    assert recomputed(site).findings == ()
 
     # An Item is something else: the others are compared all the same, and it is an error.
     item = paths_of(site, site.key(1))["item"]
@@ -94,7 +94,7 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
     for odd in (*oddities, {**document, "properties": without_zone}):
         with replaced(item, json.dumps(odd).encode()):
             found = recomputed(site, "odd")
-        [first, *others] = found.found
+        [first, *others] = found.findings
         assert (first.finding.rule, first.finding.severity) == ("item-readable", "error")
         assert first.finding.subject == item.relative_to(site.data).as_posix()
         assert {one.finding.rule for one in others} == {"extent-drift"}

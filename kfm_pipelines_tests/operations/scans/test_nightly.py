@@ -55,7 +55,7 @@ def stored_path(site: Site, key: str, part: str) -> str:
 def test_what_was_published_is_right(site: Site) -> None:
     before = site.tree()
     found = scanned(site, full=True)
-    assert (found.keys, found.left, found.found) == (HOURS, 0, ())
+    assert (found.keys, found.keys_left, found.findings) == (HOURS, 0, ())
     assert site.tree() == before
 
 
@@ -64,7 +64,7 @@ def test_a_turned_bit_is_found_and_named(site: Site) -> None:
     path = paths_of(site, key)["content"]
     with replaced(path, flipped(path)):
         found = scanned(site, full=True, run_id="flipped")
-    assert said(found.found) == [
+    assert said(found.findings) == [
         (key, "published-digest", stored_path(site, key, "content")),
         (key, "published-item-agrees", "asset data, file:checksum"),
     ]
@@ -78,7 +78,7 @@ def test_bytes_that_were_cut_off_are_found(site: Site) -> None:
     path = paths_of(site, site.key())["content"]
     with replaced(path, path.read_bytes()[:-1]):
         found = scanned(site, full=True)
-    assert "asset data, file:size" in [subject for _, _, subject in said(found.found)]
+    assert "asset data, file:size" in [subject for _, _, subject in said(found.findings)]
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_what_is_gone_is_found_and_named(site: Site, part: str, rule: str) -> No
     key = site.key(2)
     with replaced(paths_of(site, key)[part], None):
         found = scanned(site, full=True)
-    assert said(found.found) == [(key, rule, stored_path(site, key, part))]
-    assert found.found[0].finding.measured == "nothing"
+    assert said(found.findings) == [(key, rule, stored_path(site, key, part))]
+    assert found.findings[0].finding.measured == "nothing"
 
 
 def test_a_changed_copy_is_found_and_named(site: Site) -> None:
     key = site.key()
     with replaced(paths_of(site, key)["processed"], b"something else"):
         found = scanned(site, full=True)
-    assert said(found.found) == [(key, "published-digest", stored_path(site, key, "processed"))]
+    assert said(found.findings) == [(key, "published-digest", stored_path(site, key, "processed"))]
 
 
 def test_an_item_that_says_otherwise_is_found(site: Site) -> None:
@@ -113,7 +113,7 @@ def test_an_item_that_says_otherwise_is_found(site: Site) -> None:
     del item["assets"]["provenance"]
     with replaced(path, json.dumps(item).encode()):
         found = scanned(site, full=True)
-    assert said(found.found) == [
+    assert said(found.findings) == [
         (key, "published-digest", stored_path(site, key, "item")),
         (key, "published-item-agrees", "asset data, file:size"),
         (key, "published-item-agrees", "asset provenance"),
@@ -125,7 +125,7 @@ def test_an_item_that_says_otherwise_is_found(site: Site) -> None:
 def test_rubbish_in_the_place_of_an_item_is_a_finding(site: Site, rubbish: bytes) -> None:
     with replaced(paths_of(site, site.key())["item"], rubbish):
         found = scanned(site, full=True)
-    assert {rule for _, rule, _ in said(found.found)} == {"published-digest", "published-item-agrees"}
+    assert {rule for _, rule, _ in said(found.findings)} == {"published-digest", "published-item-agrees"}
 
 
 def test_the_gates_judge_the_published_table_again(site: Site) -> None:
@@ -137,17 +137,17 @@ def test_the_gates_judge_the_published_table_again(site: Site) -> None:
     ]
     stricter = dataset.model_copy(update={"table": dataset.table.model_copy(update={"columns": columns})})
     found = nightly_scan(site.services, stricter, "stricter", full=True)
-    assert {(one.gate, one.finding.rule) for one in found.found} == {("schema", "no-nulls")}
+    assert {(one.gate, one.finding.rule) for one in found.findings} == {("schema", "no-nulls")}
 
     other = stricter.model_copy(update={"key": dataset.key.model_copy(update={"transform_version": "v2-0-0"})})
-    assert nightly_scan(site.services, other, "other", full=True).found == ()
+    assert nightly_scan(site.services, other, "other", full=True).findings == ()
 
 
 def test_a_gate_that_cannot_judge_is_a_finding(site: Site) -> None:
     """A threshold for a column of text, which no declaration would be allowed to have."""
     quality = site.dataset.quality.model_copy(update={"ranges": [Range(column="qualifier", min=0)]})
     found = nightly_scan(site.services, site.dataset.model_copy(update={"quality": quality}), "unfit", full=True)
-    assert {(one.gate, one.finding.rule) for one in found.found} == {("published", "published-judged")}
+    assert {(one.gate, one.finding.rule) for one in found.findings} == {("published", "published-judged")}
     assert found.keys == found.errors >= HOURS
 
 
@@ -165,7 +165,7 @@ def test_what_is_new_is_looked_at_first(site: Site) -> None:
     site.put(7)
     site.work()
     found = scanned(site, run_id="new", limit=1)
-    assert (found.keys, found.left, found.errors) == (1, 0, 0)
+    assert (found.keys, found.keys_left, found.errors) == (1, 0, 0)
     last = last_scan(site.services.database, Kind.NIGHTLY, STREAMFLOW)
     assert last is not None
     assert (last.run_id, last.keys, last.errors, last.warnings) == ("new", 1, 0, 0)
@@ -216,8 +216,8 @@ def test_a_scan_takes_so_many_keys_and_says_how_many_are_left(site: Site) -> Non
     total = len(site.fetch("SELECT FROM kfm.keys WHERE dataset = 'usgs/streamflow'"))
     assert total >= HOURS
     first = scanned(site, limit=2)
-    assert (first.keys, first.left) == (2, total - 2)
-    assert (scanned(site, limit=total - 2).left, len(site.fetch("SELECT FROM kfm.scanned"))) == (0, total)
+    assert (first.keys, first.keys_left) == (2, total - 2)
+    assert (scanned(site, limit=total - 2).keys_left, len(site.fetch("SELECT FROM kfm.scanned"))) == (0, total)
 
     [before] = site.fetch("SELECT max(at) AS at FROM kfm.scanned")
     for limit in (2, total - 2):
@@ -288,7 +288,7 @@ def test_a_key_that_is_published_while_it_is_looked_at_is_right(site: Site) -> N
         services.close()
     assert store.published
     assert revision_of(site, key).revision == before + 1
-    assert found.found == ()
+    assert found.findings == ()
     looked_at = site.fetch(f"SELECT revision FROM kfm.scanned WHERE key = '{key}'")
     assert looked_at == [{"revision": before + 1}]
 
@@ -303,4 +303,4 @@ def test_a_key_whose_publication_is_not_finished_is_put_off(site: Site) -> None:
         transactions.advance(database, claim, step)
     with replaced(paths_of(site, key)["item"], b"{}"):
         found = scanned(site, full=True)
-    assert (found.keys, found.left, found.found) == (total - 1, 1, ())
+    assert (found.keys, found.keys_left, found.findings) == (total - 1, 1, ())

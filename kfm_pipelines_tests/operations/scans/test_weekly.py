@@ -82,7 +82,7 @@ def scanned(site: Site, dataset: Dataset, run_id: str = "a-run", **how: Any) -> 
 def test_what_the_samples_publish_is_as_their_suites_expect(site: Site, name: str, keys: int) -> None:
     before = site.tree()
     found = scanned(site, site.services.datasets[name])
-    assert (found.keys, found.left, found.errors) == (keys, 0, 0)
+    assert (found.keys, found.keys_left, found.errors) == (keys, 0, 0)
     assert site.tree() == before
 
 
@@ -90,7 +90,7 @@ def test_what_the_samples_publish_is_as_their_suites_expect(site: Site, name: st
 def test_the_nightly_scan_finds_nothing_wrong_with_them(site: Site, name: str) -> None:
     found = nightly_scan(site.services, site.services.datasets[name], "nightly", full=True)
     assert found.keys > 0
-    assert found.found == ()
+    assert found.findings == ()
 
 
 def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
@@ -101,7 +101,7 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
         ),
     )  # fmt: skip
     found = scanned(site, dataset, "counted")
-    assert [(one.key, one.gate, one.finding.severity, one.finding.measured) for one in found.found] == [
+    assert [(one.key, one.gate, one.finding.severity, one.finding.measured) for one in found.findings] == [
         (None, "deep", "warn", str(total))
     ]
     [recorded] = latest_findings(site.services.database, run_id="counted")
@@ -111,14 +111,14 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
     last = last_scan(site.services.database, Kind.DEEP, STREAMFLOW)
     assert last is not None
     assert (last.keys, last.errors, last.warnings) == (HOURS, 0, 1)
-    assert last.detail == {"left": 0, "left_out": 0, "suites": ["row-count"], "rows": total, "data_docs": found.pages}
+    assert last.detail == {"left": 0, "left_out": 0, "suites": ["row-count"], "rows": total, "data_docs": found.data_docs}
 
 
 def test_the_newest_keys_are_taken(site: Site) -> None:
     newest = rows_of(site, HOURS - 1)
     dataset = expecting(site, "newest", expectation("expect_table_row_count_to_equal", value=newest))
     found = scanned(site, dataset, reach=Reach(rows=newest))
-    assert (found.keys, found.left, found.left_out, found.found) == (1, HOURS - 1, 0, ())
+    assert (found.keys, found.keys_left, found.keys_left_out, found.findings) == (1, HOURS - 1, 0, ())
     assert str(found).endswith(f"in 1 keys, {HOURS - 1} older ones not reached")
     assert scanned(site, dataset, reach=Reach(rows=newest + 1)).errors == 1
     assert scanned(site, dataset, reach=Reach(days=1)).keys == HOURS
@@ -129,12 +129,12 @@ def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) ->
     dataset = expecting(site, "changed", expectation("expect_table_row_count_to_be_between", min_value=1))
     with replaced(path, flipped(path)):
         found = scanned(site, dataset, "changed")
-    assert (found.keys, found.left, found.left_out) == (HOURS - 1, 0, 1)
-    assert {(one.key, one.gate, one.finding.severity) for one in found.found} == {(site.key(), "published", "error")}
-    assert "published-digest" in {one.finding.rule for one in found.found}
+    assert (found.keys, found.keys_left, found.keys_left_out) == (HOURS - 1, 0, 1)
+    assert {(one.key, one.gate, one.finding.severity) for one in found.findings} == {(site.key(), "published", "error")}
+    assert "published-digest" in {one.finding.rule for one in found.findings}
     recorded = latest_findings(site.services.database, run_id="changed")
     assert {(one.key, one.gate) for one in recorded} == {(site.key(), "published")}
-    assert len(recorded) == len(found.found)
+    assert len(recorded) == len(found.findings)
 
 
 def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
@@ -142,7 +142,7 @@ def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
         site.services.store.write(f"reports/data-docs/usgs-streamflow/{path}", b"old")
     dataset = expecting(site, "some-gauges", expectation(BETWEEN, column="discharge_cfs", min_value=0, max_value=0.125))
     found = scanned(site, dataset, "run-of-pages")
-    assert found.pages == f"{site.services.store.url}/reports/data-docs/usgs-streamflow/index.html"
+    assert found.data_docs == f"{site.services.store.url}/reports/data-docs/usgs-streamflow/index.html"
     shown = pages(site, STREAMFLOW)
     [result] = [name for name in shown if name.startswith("validations/some-gauges/run-of-pages/")]
     assert set(shown) == {"index.html", "expectations/some-gauges.html", result}
@@ -194,7 +194,7 @@ def test_pages_about_masked_data_have_no_values(site: Site) -> None:
     )
     found = scanned(site, heritage)
     assert found.errors == 4
-    assert [one.finding.sample for one in found.found] == [""] * 4
+    assert [one.finding.sample for one in found.findings] == [""] * 4
     shown = pages(site, HERITAGE)
     [result] = [text for name, text in shown.items() if name.startswith("validations/heritage-words/")]
     assert "Failed" in result
@@ -220,7 +220,7 @@ def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) ->
     register.publish(sites(register.dataset, site_type=["Quillwort Hollow"] * 60))
     assert "Quillwort Hollow" in published(site, HERITAGE).column("site_type").to_pylist()
 
-    assert nightly_scan(site.services, register.dataset, "exempted", full=True).found == ()
+    assert nightly_scan(site.services, register.dataset, "exempted", full=True).findings == ()
     heritage = expecting(
         site,
         "heritage-exempted",
@@ -229,7 +229,7 @@ def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) ->
         dataset=HERITAGE,
     )
     found = scanned(site, heritage)
-    assert [(one.finding.subject, one.finding.severity, one.finding.sample) for one in found.found] == [
+    assert [(one.finding.subject, one.finding.severity, one.finding.sample) for one in found.findings] == [
         ("site_type", "error", ""),
         (CELL, "info", ""),
     ]
@@ -249,13 +249,13 @@ def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -
     services_of_process(site.services.settings).close()
     services_of_process.cache_clear()
     schema_approval.approve(site.services, dataset, "ana", "gauges measure it now")
-    assert nightly_scan(site.services, dataset, "approved", full=True).found == ()
+    assert nightly_scan(site.services, dataset, "approved", full=True).findings == ()
 
     sample = streamflow_table(START + timedelta(hours=HOURS))
     site.put(HOURS, parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))
     site.work()
     found = scanned(site, dataset)
-    assert (found.keys, found.left_out, found.errors) == (1, HOURS, 0)
+    assert (found.keys, found.keys_left_out, found.errors) == (1, HOURS, 0)
 
 
 def published(site: Site, dataset: str) -> pa.Table:

@@ -76,14 +76,14 @@ def _severities(alert: dict[str, Any]) -> str:
 
 def test_the_rules_promise_what_is_promised() -> None:
     found = {(rule.get("alert"), rule.get("labels", {}).get("severity")): rule["expr"] for rule in rules()}
-    for burn in PROMISED.burns:
+    for burn in PROMISED.burn_alerts:
         assert same(
             found["KfmErrorBudgetBurn", burn.severity],
             f"kfm:burn_rate:{burn.short.label} > {burn.short.factor} and kfm:burn_rate:{burn.long.label} > "
-            f"{burn.long.factor} and increase(kfm:slo_all:sum[{burn.long.label}]) >= {PROMISED.events}",
+            f"{burn.long.factor} and increase(kfm:slo_all:sum[{burn.long.label}]) >= {PROMISED.min_events}",
         )
     most = PROMISED.objectives["duplicates"].budget
-    spike = f"kfm:duplicates:increase1h / (kfm:received:increase1h >= {PROMISED.events}) > {most}"
+    spike = f"kfm:duplicates:increase1h / (kfm:received:increase1h >= {PROMISED.min_events}) > {most}"
     assert same(found["KfmDuplicateSpike", "ticket"], spike)
     assert same(found["KfmDoubleApply", "page"], f"double_applies > {PROMISED.double_applies}")
 
@@ -105,7 +105,7 @@ def test_budgets_and_windows_are_recorded_as_promised() -> None:
 
 def test_the_page_says_the_same_numbers() -> None:
     page = (ROOT / "docs" / "alerts.md").read_text()
-    for burn in PROMISED.burns:
+    for burn in PROMISED.burn_alerts:
         assert f"| {burn.short.label} and {burn.long.label} | {burn.short.factor:g} | {burn.severity} |" in page
     percents = {name: f"{objective.percent:g} %" for name, objective in PROMISED.objectives.items()}
     for name, percent in percents.items():

@@ -95,7 +95,7 @@ class Refusing:
     def send_batch(self, batch: Sequence[Outgoing]) -> list[object]:
         from kfm_pipelines.aws.batches import Refused
 
-        return [Refused(place, "Throttled", for_good=True) for place, _ in enumerate(batch)]
+        return [Refused(place, "Throttled", permanent=True) for place, _ in enumerate(batch)]
 
 
 def test_what_was_not_taken_is_no_hit_the_next_time() -> None:

@@ -22,16 +22,16 @@ def test_what_is_promised() -> None:
         ("1h", timedelta(hours=1), 14.4),
         ("6h", timedelta(hours=6), 6.0),
     ]
-    assert [(one.short.label, one.long.label, one.severity) for one in promised.burns] == [
+    assert [(one.short.label, one.long.label, one.severity) for one in promised.burn_alerts] == [
         ("5m", "1h", "page"),
         ("30m", "6h", "ticket"),
     ]
 
 
 def test_a_budget_that_is_used_up_just_in_time_burns_at_one() -> None:
-    assert Objective("success", 99.0).burn_rate(bad=1, of=100) == pytest.approx(1)
-    assert Objective("latency", 95.0).burn_rate(bad=1, of=10) == pytest.approx(2)
-    assert Objective("success", 99.0).burn_rate(bad=0, of=0) == 0
+    assert Objective("success", 99.0).burn_rate(bad=1, total=100) == pytest.approx(1)
+    assert Objective("latency", 95.0).burn_rate(bad=1, total=10) == pytest.approx(2)
+    assert Objective("success", 99.0).burn_rate(bad=0, total=0) == 0
 
 
 @pytest.mark.parametrize(("minutes", "written"), [(5, "5m"), (60, "1h"), (90, "90m"), (2880, "2d"), (0.5, "30s")])

@@ -189,12 +189,12 @@ def test_the_digests_agree_wherever_they_are_written(site: Site) -> None:
     shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
     for key in keys(site):
         layout_item = next(path for path in items(site.data) if path.endswith(f"/{key}.json"))
-        release = Release(shelf, layout_item, of_history=False)
-        data, item = release.shelf.facts(release.asset("data"))[0], release.shelf.facts(layout_item)[0]
-        provenance = release.shelf.facts(release.asset("provenance"))[0]
+        release = Release(shelf, layout_item, is_historical=False)
+        data, item = release.tree.digest_and_size(release.asset("data"))[0], release.tree.digest_and_size(layout_item)[0]
+        provenance = release.tree.digest_and_size(release.asset("provenance"))[0]
         attestation, manifest = (
-            release.shelf.facts(release.attestation)[0],
-            release.shelf.facts(release.manifest_path)[0],
+            release.tree.digest_and_size(release.attestation)[0],
+            release.tree.digest_and_size(release.manifest_path)[0],
         )
 
         assert release.item["assets"]["data"]["file:checksum"] == checksum(data)
@@ -249,7 +249,7 @@ def test_documents_that_disagree_are_told_whoever_signed_them(
     site: Site, what: str, change: Callable[[dict[str, Any], dict[str, Any]], object]
 ) -> None:
     shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
-    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", of_history=False)
+    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", is_historical=False)
     item, manifest = copy.deepcopy(release.item), copy.deepcopy(release.manifest)
 
     def failed() -> set[str]:
@@ -270,7 +270,7 @@ def test_documents_that_disagree_are_told_whoever_signed_them(
 
 def test_of_masked_data_the_manifest_tells_nothing_to_guess_by(site: Site) -> None:
     shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
-    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", of_history=False)
+    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", is_historical=False)
     assert release.manifest["policy"]["masked"] is True
     for one in release.manifest["inputs"]:
         assert (one["etag"], one["size"], list(one["digest"])) == (None, None, ["hmacSha256"])

@@ -76,9 +76,9 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
     revision = current_revision(site.services.database, site.key())
     assert revision is not None
     assert said["dagster/row_count"].value == revision.rows == 68
-    assert said["bytes"].value == (site.data / layout.processed(site.key())).stat().st_size
+    assert said["bytes"].value == (site.data / layout.processed_data(site.key())).stat().st_size
     assert said["item"] == dg.MetadataValue.path(str(site.data / layout.item(site.key())))
-    assert said["data"] == dg.MetadataValue.path(str(site.data / layout.processed(site.key())))
+    assert said["data"] == dg.MetadataValue.path(str(site.data / layout.processed_data(site.key())))
     columns = {column.name: column for column in said["dagster/column_schema"].value.columns}
     assert list(columns) == [column.name for column in site.dataset.table.columns]
     assert columns["discharge_cfs"].description == "Discharge, in ft3/s"

@@ -107,13 +107,13 @@ def test_what_is_decided_today_governs_what_was_published_before(register: Regis
     # The old bytes do not come back; a backfill publishes what the new policy leaves, once it has been seen.
     now = stricter(register)
     assert reproduced(now).endswith("the policy was heritage-sites@1 and is heritage-sites@2")
-    assert run(now, Purpose(backfill=True)).waiting == {KEY}
+    assert run(now, Purpose(backfill=True)).awaiting_review == {KEY}
     waiting, last = now.waiting(), last_of(site.services, KEY)
     before = database.fetch("SELECT * FROM kfm.keys"), site.tree("work")
     assert reproduced(now) == f"{KEY}: a release of it awaits review; that comes first"
     assert (database.fetch("SELECT * FROM kfm.keys"), site.tree("work")) == before
     with pytest.raises(KeyBusy, match="awaits review"):
-        Claims(database, "a-run", 60, spares_reviews=True).take(KEY)
+        Claims(database, "a-run", 60, skip_in_review=True).take(KEY)
     assert (now.waiting(), last_of(site.services, KEY)) == (waiting, last)
     now.approve()
     assert run(now, Purpose(backfill=True)).notes == {}

@@ -29,8 +29,8 @@ class ByHand:
         self.store = site.services.store
         self.batch = Batch(site.services, site.dataset, "a-run-by-hand")
         self.layout = Layout(site.dataset.pipeline)
-        [computed] = self._kept(self.batch.compute([self.key]), self.layout.computed)
-        [self.masked] = self._kept(self.batch.mask([computed]), self.layout.masked)
+        [computed] = self._kept(self.batch.compute([self.key]), self.layout.computed_table)
+        [self.masked] = self._kept(self.batch.mask([computed]), self.layout.masked_table)
 
     def validate(self) -> None:
         assert all(judgement.verdict.passed for judgement in self.batch.validate([self.masked]))
@@ -125,7 +125,7 @@ def test_nothing_is_published_without_a_green_verdict_on_the_staged_bytes(site: 
 def test_what_changed_after_it_was_judged_is_not_staged(site: Site) -> None:
     run = ByHand(site)
     run.validate()
-    run.overwrite(run.layout.masked)
+    run.overwrite(run.layout.masked_table)
 
     assert run.batch.stage([run.key]) == []
     assert run.batch.publish([run.key]) == {}

@@ -56,8 +56,8 @@ def candidate(epoch: int = 1) -> Candidate:
 
 
 def staged(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
-    store.write(LAYOUT.computed(KEY, epoch), b"unmasked")
-    store.write(LAYOUT.masked(KEY, epoch), data)
+    store.write(LAYOUT.computed_table(KEY, epoch), b"unmasked")
+    store.write(LAYOUT.masked_table(KEY, epoch), data)
     return stage(store, DATASET, candidate(epoch), hashlib.sha256(data).hexdigest(), NOTARY)
 
 
@@ -122,7 +122,7 @@ def test_a_release_survives_the_log(store: FileStore) -> None:
 
 
 def test_bytes_that_changed_after_the_verdict_are_not_staged(store: FileStore) -> None:
-    store.write(LAYOUT.masked(KEY, 1), SECOND)
+    store.write(LAYOUT.masked_table(KEY, 1), SECOND)
     with pytest.raises(IntegrityBroken, match="the masked table changed after it was judged"):
         stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), NOTARY)
     assert store.paths("work/staged") == []
@@ -136,11 +136,11 @@ def test_without_a_masked_table_nothing_is_staged(store: FileStore) -> None:
 def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileStore) -> None:
     release = published(store)
 
-    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed(KEY)) == FIRST
+    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed_data(KEY)) == FIRST
     assert set(everything(store)) == {
         LAYOUT.content(release.content_hash),
         *(LAYOUT.document(digest) for digest in {**release.documents, **release.records}.values()),
-        LAYOUT.processed(KEY),
+        LAYOUT.processed_data(KEY),
         LAYOUT.item(KEY),
         *SHARED,
     }
@@ -148,7 +148,7 @@ def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileSt
 
 def test_a_new_revision_supersedes_the_old_one_whose_bytes_stay(store: FileStore) -> None:
     old, new = published(store), published(store, SECOND, epoch=2)
-    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed(KEY)) == SECOND
+    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed_data(KEY)) == SECOND
     assert store.read(LAYOUT.content(old.content_hash)) == FIRST
     assert new.expected_item == old.item_hash
 
@@ -200,7 +200,7 @@ def test_a_finished_promotion_restores_the_name_people_know(store: FileStore) ->
     again = staged(store, epoch=2)
     store.remove("processed")
     promote(store, LAYOUT, again, 2)
-    assert store.read(LAYOUT.processed(KEY)) == FIRST
+    assert store.read(LAYOUT.processed_data(KEY)) == FIRST
 
 
 @pytest.mark.parametrize("path", [LAYOUT.staged_data(KEY, 1), LAYOUT.staged_item(KEY, 1)])
@@ -228,7 +228,7 @@ def test_a_pointer_that_moved_meanwhile_is_not_overwritten(store: FileStore) -> 
     with pytest.raises(PointerMoved):
         promote(store, LAYOUT, stale, 2)
 
-    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed(KEY)) == FIRST
+    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed_data(KEY)) == FIRST
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def test_the_page_has_every_metric_and_no_other() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| `")]
     assert rows == [
         f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} | {metric.unit} "
-        f"| {metric.says} |"
+        f"| {metric.description} |"
         for metric in METRICS
     ]
 

@@ -76,7 +76,7 @@ def test_names_and_labels_are_those_declared(tmp_path: Path) -> None:
 def test_every_metric_is_described_before_anybody_told_anything(tmp_path: Path) -> None:
     lines = Exposition(tmp_path / "telemetry").text().decode().splitlines()
     for metric in METRICS:
-        assert f"# HELP {metric.prometheus} {metric.says}" in lines
+        assert f"# HELP {metric.prometheus} {metric.description}" in lines
         typed = metric.kind if metric.kind != "counter" or metric.name.endswith("_total") else "untyped"
         assert f"# TYPE {metric.prometheus} {typed}" in lines
 
@@ -176,7 +176,7 @@ def test_slow_and_silent_clients_keep_nobody_waiting(port: int) -> None:
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with serve_metrics(tmp_path, free_port()) as url:
         port = int(url.split(":")[2].partition("/")[0])
-        with serve_metrics(tmp_path, port, or_another=True) as other:
+        with serve_metrics(tmp_path, port, or_any_free_port=True) as other:
             assert other != url
         with pytest.raises(ServiceUnavailable, match=str(port)), serve_metrics(tmp_path, port):
             pass

@@ -66,7 +66,7 @@ def test_any_span_of_ours(
 ) -> None:
     spans, ended = tracing()
     with (
-        spans.span(name, attributes, under=under, kind=kind, links=links) as opened,
+        spans.span(name, attributes, parent=under, kind=kind, links=links) as opened,
         spans.span("a part"),
     ):
         if failed is not None:

@@ -42,15 +42,15 @@ def hexagons(cells: Iterable[CellCount]) -> list[Hexagon]:
     return sorted(drawn, key=lambda hexagon: (hexagon.resolution, hexagon.centre))
 
 
-def _hexagon(counted: CellCount) -> Hexagon:
+def _hexagon(cell_count: CellCount) -> Hexagon:
     import h3
     import numpy as np
 
-    latitude, longitude = h3.cell_to_latlng(counted.cell)
-    corners = np.array(h3.cell_to_boundary(counted.cell))[:, ::-1]
+    latitude, longitude = h3.cell_to_latlng(cell_count.cell)
+    corners = np.array(h3.cell_to_boundary(cell_count.cell))[:, ::-1]
     # Corners beyond the antimeridian stay on the side of the centre, or the outline would go round the world.
     corners[:, 0] = longitude + (corners[:, 0] - longitude + 180) % 360 - 180
-    return Hexagon(counted.records, h3.get_resolution(counted.cell), corners, (longitude, latitude))
+    return Hexagon(cell_count.records, h3.get_resolution(cell_count.cell), corners, (longitude, latitude))
 
 
 def steps(counts: Sequence[int]) -> list[int]:
@@ -81,7 +81,7 @@ def shade_of(records: int, edges: Sequence[int]) -> str:
     return shades(edges)[max(bisect_right(edges, records) - 1, 0)]
 
 
-def labels(drawn: Sequence[Hexagon], lettering: "Lettering") -> list[Label]:
+def labels(drawn: Sequence[Hexagon], layout: "Lettering") -> list[Label]:
     """The numbers that fit into their cell without lying on a finer cell or on another number."""
     import numpy as np
 
@@ -93,13 +93,13 @@ def labels(drawn: Sequence[Hexagon], lettering: "Lettering") -> list[Label]:
     for hexagon in reversed(drawn):
         if len(fitting) == MAX_LABELS:
             break
-        half = lettering.half(f"{hexagon.records:,}")
+        half = layout.half_size(f"{hexagon.records:,}")
         covering = finer_than > hexagon.resolution
         spot = next(
             (
                 spot
                 for spot in _spots(hexagon, half)
-                if lettering.has_inside(spot, half)
+                if layout.contains(spot, half)
                 and not _overlaps(spot, half, centres[covering], 0.85 * reach[covering])
                 and not _overlaps(spot, half, *np.hsplit(np.array(taken).reshape(-1, 4), 2))
             ),
@@ -115,15 +115,15 @@ def labels(drawn: Sequence[Hexagon], lettering: "Lettering") -> list[Label]:
 class Lettering:
     """How large a number is, and where it may stand: all in degrees of this map."""
 
-    character: float
+    character_width: float
     height: float
     lower_left: tuple[float, float]
     upper_right: tuple[float, float]
 
-    def half(self, text: str) -> tuple[float, float]:
-        return len(text) * self.character / 2, self.height / 2
+    def half_size(self, text: str) -> tuple[float, float]:
+        return len(text) * self.character_width / 2, self.height / 2
 
-    def has_inside(self, spot: tuple[float, float], half: tuple[float, float]) -> bool:
+    def contains(self, spot: tuple[float, float], half: tuple[float, float]) -> bool:
         return all(
             low + reach <= place <= high - reach
             for low, place, high, reach in zip(self.lower_left, spot, self.upper_right, half, strict=True)

@@ -34,8 +34,8 @@ def keys_of(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple[
     return keys
 
 
-def columns(keys: "Sequence[tuple[Artist, str]]") -> int:
-    return 3 if all(len(name) <= 18 for _, name in keys) else 2
+def columns(entries: "Sequence[tuple[Artist, str]]") -> int:
+    return 3 if all(len(name) <= 18 for _, name in entries) else 2
 
 
 def _has_circles(points: Points) -> bool:
@@ -69,11 +69,11 @@ def write_notes(figure: "Figure", notes: Sequence[str], top: float) -> None:
         figure.text(LEFT / WIDTH, y, note, va="center", fontsize=7, color=MUTED, fontfamily=FONT)
 
 
-def draw_legend(figure: "Figure", keys: "Sequence[tuple[Artist, str]]", top: float) -> None:
-    if not keys:
+def draw_legend(figure: "Figure", entries: "Sequence[tuple[Artist, str]]", top: float) -> None:
+    if not entries:
         return
     legend = figure.legend(
-        [key for key, _ in keys], [name for _, name in keys], loc="upper left", ncols=columns(keys), frameon=False,
+        [key for key, _ in entries], [name for _, name in entries], loc="upper left", ncols=columns(entries), frameon=False,
         bbox_to_anchor=(LEFT / WIDTH, top / (figure.get_figheight() * 96)), borderpad=0, borderaxespad=0,
         labelspacing=0.55, handlelength=1.3, handleheight=0.9, handletextpad=0.5, columnspacing=1.2,
         prop={"family": FONT, "size": 7}, labelcolor=INK,

@@ -35,6 +35,6 @@ def look(name: str, index: int) -> Look:
     return _LOOKS.get(name) or _OTHER_LOOKS[index % len(_OTHER_LOOKS)]
 
 
-def shortened(text: str, longest: int) -> str:
+def shortened(text: str, max_length: int) -> str:
     one_line = "".join(character if character.isprintable() else " " for character in text)
-    return one_line if len(one_line) <= longest else f"{one_line[: longest - 1]}…"
+    return one_line if len(one_line) <= max_length else f"{one_line[: max_length - 1]}…"

@@ -52,7 +52,7 @@ class _Window:
         return (self.north - self.south) * METRES_PER_DEGREE / self.height
 
     @property
-    def lettering(self) -> hexagons.Lettering:
+    def label_layout(self) -> hexagons.Lettering:
         across, up = (self.east - self.west) / (WIDTH - LEFT - RIGHT), (self.north - self.south) / self.height
         return hexagons.Lettering(6.2 * across, 9.5 * up, (self.west, self.south), (self.east, self.north))
 
@@ -111,13 +111,13 @@ def _window(frame: Frame) -> _Window:
     return _Window(west, south, east, north, held)
 
 
-def _draw_frame(axes: "Axes", window: _Window, outline: Sequence[tuple[float, float]]) -> None:
+def _draw_frame(axes: "Axes", viewport: _Window, outline: Sequence[tuple[float, float]]) -> None:
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-    axes.set(xlim=(window.west, window.east), ylim=(window.south, window.north), facecolor="#fbfcfd")
-    step = _round_number((window.east - window.west) / 4)
+    axes.set(xlim=(viewport.west, viewport.east), ylim=(viewport.south, viewport.north), facecolor="#fbfcfd")
+    step = _round_number((viewport.east - viewport.west) / 4)
     axes.xaxis.set_major_locator(MultipleLocator(step))
-    axes.yaxis.set_major_locator(MultipleLocator(step if step < (window.north - window.south) / 2 else step / 2))
+    axes.yaxis.set_major_locator(MultipleLocator(step if step < (viewport.north - viewport.south) / 2 else step / 2))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, "E", "W")))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, "N", "S")))
     axes.grid(color=LINE, linewidth=0.5, zorder=0)
@@ -144,7 +144,7 @@ def _round_number(largest: float) -> float:
     return max((number for number in series if number <= largest), default=series[0])
 
 
-def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], window: _Window) -> None:
+def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _Window) -> None:
     from matplotlib.collections import PolyCollection
 
     edges = hexagons.steps([hexagon.records for hexagon in drawn])
@@ -159,7 +159,7 @@ def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], window: _Window
         cells = PolyCollection(corners, facecolors=faces, edgecolors=EDGE, linewidths=0.7, zorder=2 + resolution / 20)
         axes.add_collection(rim, autolim=False)
         axes.add_collection(cells, autolim=False)
-    for label in hexagons.labels(drawn, window.lettering):
+    for label in hexagons.labels(drawn, viewport.label_layout):
         colour = "white" if hexagons.shade_of(label.records, edges) in hexagons.DARK_SHADES else INK
         axes.text(
             label.x, label.y, label.text, color=colour, fontsize=7, fontfamily=FONT, fontweight="bold",
@@ -220,13 +220,13 @@ def _write_title(figure: "Figure", title: str, height: float) -> None:
     )  # fmt: skip
 
 
-def _draw_scale(figure: "Figure", window: _Window, height: float) -> None:
+def _draw_scale(figure: "Figure", viewport: _Window, height: float) -> None:
     """A bar of a round length, true in the middle of the map."""
     from matplotlib.lines import Line2D
 
-    metres = _round_number(90 * window.metres_per_pixel)
-    length = metres / window.metres_per_pixel
-    right, middle = WIDTH - RIGHT, TOP + window.height + TICKS + ROW / 2
+    metres = _round_number(90 * viewport.metres_per_pixel)
+    length = metres / viewport.metres_per_pixel
+    right, middle = WIDTH - RIGHT, TOP + viewport.height + TICKS + ROW / 2
     ends, y = ((right - length) / WIDTH, right / WIDTH), 1 - middle / height
     figure.add_artist(Line2D(ends, (y, y), color=INK, linewidth=1.6, marker="|", markersize=5, solid_capstyle="butt"))
     name = f"{metres / 1000:,g} km" if metres >= 1000 else f"{metres:g} m"

@@ -91,18 +91,18 @@ def _cells(published: "pa.Table") -> tuple[CellCount, ...]:
 def _by_class(
     table: "pa.Table",
     class_column: str | None,
-    shown: "NDArray[np.bool_]",
+    on_map: "NDArray[np.bool_]",
     columns: "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]",
 ) -> tuple[Points, ...]:
     import numpy as np
 
-    if not shown.any():
+    if not on_map.any():
         return ()
     if class_column is None:
-        return (Points("points", *(column[shown] for column in columns)),)
+        return (Points("points", *(column[on_map] for column in columns)),)
     names = np.array([name or "no class" for name in table[class_column].to_pylist()])
     return tuple(
-        Points(str(name), *(column[shown & (names == name)] for column in columns)) for name in np.unique(names[shown])
+        Points(str(name), *(column[on_map & (names == name)] for column in columns)) for name in np.unique(names[on_map])
     )
 
 
@@ -162,9 +162,9 @@ def _sided(table: "pa.Table", shared: Sequence[str], side: int) -> "pa.Table":
     return pa.table({name: table[name] for name in shared} | marks)
 
 
-def _change(cell: str | None, came: int, went: int, before: int, after: int) -> CellChange:
-    changed = min(came, went)
-    return CellChange(cell, came - changed, went - changed, changed, before, after)
+def _change(cell: str | None, added: int, removed: int, before: int, after: int) -> CellChange:
+    changed = min(added, removed)
+    return CellChange(cell, added - changed, removed - changed, changed, before, after)
 
 
 def _records_per_cell(table: "pa.Table") -> dict[str | None, int]:

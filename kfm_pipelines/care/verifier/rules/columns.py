@@ -53,7 +53,7 @@ def withheld_is_worded(case: Case) -> Iterator[Breach]:
 
     for name in case.policy.columns.withhold:
         texts = case.texts_of(name)
-        right = texts.where(pc.equal(texts.distinct, case.policy.wording).to_numpy(zero_copy_only=False))
+        right = texts.rows_with(pc.equal(texts.distinct, case.policy.wording).to_numpy(zero_copy_only=False))
         if wrong := int((~right).sum()):
             yield Breach("withheld-wording", name, "the policy's wording in every row", f"{wrong} rows without")
 
@@ -129,7 +129,7 @@ def _ranks(texts: Texts) -> "pa.Array":
 
     ranks = np.empty(len(texts.distinct) + 1, np.int32)
     ranks[pc.sort_indices(texts.distinct).to_numpy()] = np.arange(len(texts.distinct))
-    return pa.array(ranks[texts.which], mask=texts.which == NONE)
+    return pa.array(ranks[texts.codes], mask=texts.codes == NONE)
 
 
 ALLOWED = (columns_are_allowed,)

@@ -28,7 +28,7 @@ def cells_have_enough(case: Case) -> Iterator[Breach]:
 
 def cells_have_whole_steps(case: Case) -> Iterator[Breach]:
     """Else a release and the one before it tell in which cell the one record lies that came between."""
-    for share in case.shares:
+    for share in case.scopes:
         if not isinstance(share.rule, Generalise):
             continue
         if odd := int((_features_in_cells(case, share) % case.k > 0).sum()):
@@ -36,19 +36,19 @@ def cells_have_whole_steps(case: Case) -> Iterator[Breach]:
             yield Breach("cell-steps", share.name, expected, f"{odd} cells with another number")
 
 
-def _features_in_cells(case: Case, share: Share) -> "Numbers":
+def _features_in_cells(case: Case, scope: Share) -> "Numbers":
     """Cell by cell; of groups, record by record, because a cell can have several. Only those that have any."""
-    cells = case.cells.positions[share.link_records]
+    cells = case.cells.positions[scope.link_records]
     shown = cells >= 0
-    groups = share.link_records[shown] if isinstance(share.rule, Group) else cells[shown]
-    counts = count_distinct(groups, case.origins.features[share.link_rows[shown]], 0)
+    groups = scope.link_records[shown] if isinstance(scope.rule, Group) else cells[shown]
+    counts = count_distinct(groups, case.origins.features[scope.link_rows[shown]], 0)
     return counts[counts > 0]
 
 
 def the_placeless_are_enough(case: Case) -> Iterator[Breach]:
     """Who knows all members of a class would find the few that lost their place by what is missing."""
 
-    for share in case.shares:
+    for share in case.scopes:
         if isinstance(share.rule, Generalise | Suppress | Group):
             bare = ~case.placed[share.link_records]
             number = len(distinct(case.origins.features[share.link_rows[bare]]))
@@ -80,13 +80,13 @@ def combinations_have_enough(case: Case) -> Iterator[Breach]:
             yield Breach("combination-minimum", share.name, expected, f"{few} overlaps with fewer")
 
 
-def _pieces(share: Share) -> "tuple[Numbers, Numbers]":
+def _pieces(scope: Share) -> "tuple[Numbers, Numbers]":
     """Rows, and for each a number that it shares with the rows that are in exactly the same records."""
     import numpy as np
 
-    order = np.lexsort((share.link_records, share.link_rows))
-    records = share.link_records[order]
-    rows, starts, counts = np.unique(share.link_rows[order], return_index=True, return_counts=True)
+    order = np.lexsort((scope.link_records, scope.link_rows))
+    records = scope.link_records[order]
+    rows, starts, counts = np.unique(scope.link_rows[order], return_index=True, return_counts=True)
     pieces, width = np.zeros(len(rows), np.int64), int(records.max(initial=0)) + 2
     for place in range(int(counts.max(initial=0))):
         more = counts > place
@@ -118,7 +118,7 @@ def places_are_in_their_cells(case: Case) -> Iterator[Breach]:
         rows, records = share.link_rows[shown], share.link_records[shown]
         if share.kind == "point":
             places = case.origins.longitudes[rows], case.origins.latitudes[rows]
-            outside = int((~case.cells.hold(case.cells.positions[records], *places)).sum())
+            outside = int((~case.cells.contain(case.cells.positions[records], *places)).sum())
         else:
             outside = _out_of_reach(case, rows, records)
         if outside:
@@ -145,11 +145,11 @@ def _by(case: Case, rule: Group, rows: "Numbers") -> list[list[object]]:
 
 
 def _with_cells(case: Case) -> Iterator[Share]:
-    return (share for share in case.shares if isinstance(share.rule, Generalise | Group))
+    return (share for share in case.scopes if isinstance(share.rule, Generalise | Group))
 
 
 def _grouped(case: Case) -> Iterator[Share]:
-    return (share for share in case.shares if isinstance(share.rule, Group))
+    return (share for share in case.scopes if isinstance(share.rule, Group))
 
 
 RULES = (

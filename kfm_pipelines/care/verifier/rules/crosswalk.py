@@ -39,7 +39,7 @@ def kinds_are_apart(case: Case) -> Iterator[Breach]:
     """A record made of points and lines would come under two rules, and so under none."""
     import numpy as np
 
-    shares = [share.records for share in case.shares]
+    shares = [share.records for share in case.scopes]
     several = int((np.bincount(np.concatenate([*shares, np.empty(0, np.int64)])) > 1).sum())
     if several:
         yield Breach("crosswalk-class", "crosswalk", "a record comes under one rule", f"{several} under more")
@@ -49,7 +49,7 @@ def rows_are_told_once(case: Case) -> Iterator[Breach]:
     """Row by row there is one record each; a group has a row at most once at each resolution."""
     import numpy as np
 
-    for share in case.shares:
+    for share in case.scopes:
         level = np.zeros(len(share.link_rows), np.int64)
         if isinstance(share.rule, Group):
             level = _levels(case, share, share.rule)
@@ -64,7 +64,7 @@ def rows_are_told_once(case: Case) -> Iterator[Breach]:
 def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
     """Too few to be shown are left out together or not at all; what is to be omitted is."""
 
-    for share in case.shares:
+    for share in case.scopes:
         linked = is_among(share.rows, distinct(_counted(case, share)))
         out = int((~linked).sum())
         if isinstance(share.rule, Omit):
@@ -74,28 +74,28 @@ def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
             yield Breach("left-out", share.name, "every row told, or too few to tell", f"{out} rows left out")
 
 
-def _may_be_left_out(case: Case, share: Share) -> bool:
+def _may_be_left_out(case: Case, scope: Share) -> bool:
 
-    features = len(distinct(case.origins.features[share.rows]))
-    return isinstance(share.rule, Generalise | Group | Suppress) and features < case.k
+    features = len(distinct(case.origins.features[scope.rows]))
+    return isinstance(scope.rule, Generalise | Group | Suppress) and features < case.k
 
 
-def _counted(case: Case, share: Share) -> "npt.NDArray[np.int64]":
+def _counted(case: Case, scope: Share) -> "npt.NDArray[np.int64]":
     """Rows that have a record; in groups, one at the coarsest resolution, which has to hold all of them."""
     import numpy as np
 
-    if not isinstance(share.rule, Group):
-        return share.link_rows
-    coarsest = _levels(case, share, share.rule) == min(share.rule.resolutions)
-    return np.compress(coarsest, share.link_rows)
+    if not isinstance(scope.rule, Group):
+        return scope.link_rows
+    coarsest = _levels(case, scope, scope.rule) == min(scope.rule.resolutions)
+    return np.compress(coarsest, scope.link_rows)
 
 
-def _levels(case: Case, share: Share, rule: Group) -> "npt.NDArray[np.int64]":
+def _levels(case: Case, scope: Share, rule: Group) -> "npt.NDArray[np.int64]":
     """The resolution of each link. What has no cell is the remainder of the coarsest one."""
     import numpy as np
 
     levels: npt.NDArray[np.int64] = np.append(case.cells.resolutions, min(rule.resolutions))
-    return levels[case.cells.positions[share.link_records]]  # -1 is the last
+    return levels[case.cells.positions[scope.link_records]]  # -1 is the last
 
 
 LINKED = (links_lead_somewhere,)

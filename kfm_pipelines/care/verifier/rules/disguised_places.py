@@ -63,7 +63,7 @@ class Hidden:
         return list(grids.utm(*self.degrees, extent)) if extent is not None else []
 
     @cached_property
-    def others(self) -> "list[Floats]":
+    def place_columns(self) -> "list[Floats]":
         """Place columns, in whatever unit."""
         table = self.case.dataset.table
         named = [column for column in table.columns if column.name in table.place_columns]
@@ -71,7 +71,7 @@ class Hidden:
         return [self.case.original_floats(name, self.rows) for name in numeric]
 
     @cached_property
-    def once(self) -> "Hidden":
+    def one_per_feature(self) -> "Hidden":
         """One row of each feature."""
         import numpy as np
 
@@ -81,20 +81,20 @@ class Hidden:
     def at(self, places: "Numbers") -> "Hidden":
         return Hidden(self.case, self.rows[places], self.records[places])
 
-    def places(self) -> "Iterator[tuple[Floats, tuple[float, ...]]]":
+    def coordinate_variants(self) -> "Iterator[tuple[Floats, tuple[float, ...]]]":
         """All tellings of a place in numbers, and how near to it is near."""
         import numpy as np
 
         for degrees in self.degrees:
             yield degrees, _DEGREES
-        for grid in (*self.others, *(values for pair in self.grid for values in pair)):
+        for grid in (*self.place_columns, *(values for pair in self.grid for values in pair)):
             yield grid, _METRES if np.nanmax(np.abs(grid), initial=0.0) > 1000 else _DEGREES
 
 
 def hidden_rows(case: Case) -> Hidden:
     import numpy as np
 
-    shares = [share for share in case.shares if not isinstance(share.rule, Leave)]
+    shares = [share for share in case.scopes if not isinstance(share.rule, Leave)]
     rows = np.concatenate([np.empty(0, np.int64), *(share.link_rows for share in shares)])
     records = np.concatenate([np.empty(0, np.int64), *(share.link_records for share in shares)])
     return Hidden(case, rows, records)
@@ -105,7 +105,7 @@ def kept_columns_are_no_places(case: Case) -> Iterator[Breach]:
     hidden = hidden_rows(case)
     for name in case.policy.columns.keep:
         found = _numbers(hidden, name)
-        if any(_follows(hidden.once, numbers) or _are_own_cells(hidden.once, numbers) for numbers in found):
+        if any(_follows(hidden.one_per_feature, numbers) or _are_own_cells(hidden.one_per_feature, numbers) for numbers in found):
             yield Breach("leak-disguised", name, "no column that follows the places of its rows", "one that does")
 
 
@@ -119,8 +119,8 @@ def kept_texts_tell_no_place(case: Case) -> Iterator[Breach]:
             continue
         texts = _Texts.of(case, name, hidden.records)
         told = _written_out(case, texts)
-        some = np.flatnonzero(texts.those(_may_tell))
-        rows, few = hidden.at(some), _Texts(texts.distinct, texts.which[some])
+        some = np.flatnonzero(texts.rows_where(_may_tell))
+        rows, few = hidden.at(some), _Texts(texts.distinct, texts.codes[some])
         told[some] |= _own_degrees(rows, few) | _own_grid(rows, few) | _own_geohash(rows, few)
         if found := int(np.sum(told)):
             yield Breach("leak-coordinates", name, "no text that tells a place in other words", f"{found} texts")
@@ -131,12 +131,12 @@ class _Texts:
     """The different texts of a column, and for each row which one it has; -1 when none."""
 
     distinct: "Sequence[str]"
-    which: "npt.NDArray[np.int32]"
+    codes: "npt.NDArray[np.int32]"
 
     @classmethod
     def of(cls, case: Case, name: str, records: "Numbers") -> "_Texts":
         texts = case.texts_of(name)
-        return cls(texts.distinct.to_pylist(), texts.which[records])
+        return cls(texts.distinct.to_pylist(), texts.codes[records])
 
     def numbers(self, read: "Callable[[str], list[float]]") -> "list[Floats]":
         """Row by row the first number that is read from the text, then the second, and so on; NaN when none."""
@@ -146,13 +146,13 @@ class _Texts:
         for place, text in enumerate(self.distinct):
             for column, number in enumerate(read(text)[:_IN_A_TEXT]):
                 found[place, column] = number
-        return [found[self.which, column] for column in range(_IN_A_TEXT) if np.isfinite(found[:, column]).any()]
+        return [found[self.codes, column] for column in range(_IN_A_TEXT) if np.isfinite(found[:, column]).any()]
 
-    def those(self, tell: "Callable[[str], bool]") -> "Flags":
+    def rows_where(self, predicate: "Callable[[str], bool]") -> "Flags":
         import numpy as np
 
-        telling = np.array([tell(text) for text in self.distinct] + [False], dtype=np.bool_)
-        return telling[self.which]
+        telling = np.array([predicate(text) for text in self.distinct] + [False], dtype=np.bool_)
+        return telling[self.codes]
 
 
 def _may_tell(text: str) -> bool:
@@ -168,16 +168,16 @@ def _numbers(hidden: Hidden, name: str) -> "list[Floats]":
         distinct = hidden.case.texts_of(name).distinct.to_pylist()
         if not any(coordinate_text.numbers(text) or coordinate_text.sexagesimal(text) for text in distinct):
             return []  # nor is anything to be worked out for them
-        texts = _Texts.of(hidden.case, name, hidden.once.records)
+        texts = _Texts.of(hidden.case, name, hidden.one_per_feature.records)
         return [*texts.numbers(coordinate_text.numbers), *texts.numbers(coordinate_text.sexagesimal)]
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return [hidden.case.floats(name, hidden.once.records)] if number else []
+    return [hidden.case.floats(name, hidden.one_per_feature.records)] if number else []
 
 
 def _follows(hidden: Hidden, values: "Floats") -> bool:
     import numpy as np
 
-    for places, tolerances in hidden.places():
+    for places, tolerances in hidden.coordinate_variants():
         known = np.isfinite(values) & np.isfinite(places)
         found, place = np.abs(values[known]), np.abs(places[known])
         if any(_near(found / scale, place, tolerances) for scale in _SCALES):
@@ -217,7 +217,7 @@ def _written_out(case: Case, texts: _Texts) -> "Flags":
             return True
         return any(case.in_extent(one, other) for one, other in coordinate_text.pairs(text))
 
-    return texts.those(tells)
+    return texts.rows_where(tells)
 
 
 def _own_degrees(hidden: Hidden, texts: _Texts) -> "Flags":

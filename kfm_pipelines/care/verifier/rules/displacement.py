@@ -59,13 +59,13 @@ def _same_way(bearings: "Degrees") -> bool:
     return bool((turned <= 180 * _CHANCE ** (1 / len(turned))).all())
 
 
-def _same_degrees(case: Case, share: Share, rule: Displace, first: "Numbers") -> bool:
+def _same_degrees(case: Case, scope: Share, rule: Displace, first: "Numbers") -> bool:
     """The same degrees are another bearing elsewhere; the box is so small that even a thin ring has few such moves."""
     import numpy as np
 
     if len(first) < _FEWEST:
         return False
-    rows, (longitudes, latitudes) = share.link_rows[first], _published(case, share)
+    rows, (longitudes, latitudes) = scope.link_rows[first], _published(case, scope)
     east = (longitudes[first] - case.origins.longitudes[rows]) * np.cos(np.radians(case.origins.latitudes[rows[0]]))
     north = latitudes[first] - case.origins.latitudes[rows]
     return bool(max(np.ptp(east), np.ptp(north)) * _METRES_IN_A_DEGREE <= _CLOSE * rule.max_m)
@@ -96,18 +96,18 @@ def features_move_as_one(case: Case) -> Iterator[Breach]:
 
 
 def _displaced(case: Case) -> Iterator[tuple[Share, Displace]]:
-    for share in case.shares:
+    for share in case.scopes:
         if isinstance(share.rule, Displace):
             yield share, share.rule
 
 
-def _moves(case: Case, share: Share) -> "Moves":
+def _moves(case: Case, scope: Share) -> "Moves":
     import numpy as np
     from pyproj import Geod
 
-    longitudes, latitudes = _published(case, share)
+    longitudes, latitudes = _published(case, scope)
     known = np.isfinite(longitudes) & np.isfinite(latitudes)
-    rows = share.link_rows
+    rows = scope.link_rows
     bearings, _, distances = Geod(ellps="WGS84").inv(
         case.origins.longitudes[rows],
         case.origins.latitudes[rows],
@@ -117,18 +117,18 @@ def _moves(case: Case, share: Share) -> "Moves":
     return np.asarray(bearings), np.where(known, distances, np.nan)
 
 
-def _published(case: Case, share: Share) -> "tuple[Degrees, Degrees]":
+def _published(case: Case, scope: Share) -> "tuple[Degrees, Degrees]":
     import shapely
 
     if case.longitude is not None and case.latitude is not None:
         longitudes, latitudes = (
-            case.values(name, share.link_records).to_numpy(zero_copy_only=False)
+            case.values(name, scope.link_records).to_numpy(zero_copy_only=False)
             for name in (case.longitude, case.latitude)
         )
         return longitudes, latitudes
     if case.geometry is None:
         raise TypeError("a dataset without a place has nothing to displace")
-    values = case.values(case.geometry, share.link_records).to_numpy(zero_copy_only=False)
+    values = case.values(case.geometry, scope.link_records).to_numpy(zero_copy_only=False)
     points = shapely.from_wkb(values, on_invalid="ignore")
     return shapely.get_x(points), shapely.get_y(points)
 

@@ -49,7 +49,7 @@ def _values(case: Case, name: str, rows: slice) -> "pa.Array | pa.ChunkedArray":
 
     column = case.published.column(name)
     if pa.types.is_dictionary(column.type):
-        return case.texts_of(name).of_rows(rows.start, rows.stop)
+        return case.texts_of(name).distinct_in(rows.start, rows.stop)
     return column.slice(rows.start, rows.stop - rows.start)
 
 
@@ -67,7 +67,7 @@ def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
 
 def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
     blobs = (case.evidence.data, _schema(case))
-    found = sum(coordinates_in(blob, case.places.parts) for blob in blobs)
+    found = sum(coordinates_in(blob, case.places.coordinate_arrays) for blob in blobs)
     if found:
         yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
 
@@ -75,7 +75,7 @@ def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
 def footer_holds_no_text(case: Case) -> Iterator[Breach]:
     """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
     blobs = (case.evidence.data[_end_of_pages(case) :], _schema(case))
-    found = case.texts.written_in([blob.lower() for blob in blobs], _SHORTEST)
+    found = case.protected_phrases.count_in_bytes([blob.lower() for blob in blobs], _SHORTEST)
     if found:
         yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
 

@@ -64,10 +64,10 @@ def _geo_boxes(value: bytes | None) -> Iterator[object]:
         yield None
 
 
-def _is_box(found: object, expected: Box) -> bool:
-    if not isinstance(found, list) or len(found) != 4:
+def _is_box(box: object, expected: Box) -> bool:
+    if not isinstance(box, list) or len(box) != 4:
         return False
-    return all(_is_near(number, wanted) for number, wanted in zip(found, expected, strict=True))
+    return all(_is_near(number, wanted) for number, wanted in zip(box, expected, strict=True))
 
 
 def _is_rectangle(geometry: object, box: Box) -> bool:
@@ -89,8 +89,8 @@ def _corner(point: object, corners: set[tuple[float, float]]) -> tuple[float, fl
     return next((corner for corner in corners if all(map(_is_near, point, corner))), None)
 
 
-def _is_near(found: object, wanted: float) -> bool:
-    return isinstance(found, int | float) and abs(found - wanted) <= _DEGREES
+def _is_near(found: object, expected: float) -> bool:
+    return isinstance(found, int | float) and abs(found - expected) <= _DEGREES
 
 
 def _says(value: object, notice: str) -> bool:

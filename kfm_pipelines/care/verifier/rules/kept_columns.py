@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def kept_values_are_the_rows_own(case: Case) -> Iterator[Breach]:
-    for share in case.shares:
+    for share in case.scopes:
         for name in case.policy.columns.keep:
             rule = share.rule
             if isinstance(rule, Group):
@@ -21,25 +21,25 @@ def kept_values_are_the_rows_own(case: Case) -> Iterator[Breach]:
                 yield Breach("kept-values", f"{share.name}: {name}", "what the row says", f"{differ} other values")
 
 
-def _grouped(case: Case, share: Share, rule: Group, name: str) -> Iterator[Breach]:
+def _grouped(case: Case, scope: Share, rule: Group, name: str) -> Iterator[Breach]:
     import pyarrow.compute as pc
 
-    subject = f"{share.name}: {name}"
-    bare = share.records[~case.placed[share.records]] if name in rule.by else share.records
+    subject = f"{scope.name}: {name}"
+    bare = scope.records[~case.placed[scope.records]] if name in rule.by else scope.records
     said = pc.count(case.values(name, bare)).as_py()
     if said:
         yield Breach("group-values", subject, "nothing of single records", f"{said} values")
     if name in rule.by:
-        links = case.placed[share.link_records]
-        same = _same(case.values(name, share.link_records[links]), case.original_values(name, share.link_rows[links]))
+        links = case.placed[scope.link_records]
+        same = _same(case.values(name, scope.link_records[links]), case.original_values(name, scope.link_rows[links]))
         if not pc.all(same, min_count=0).as_py():
             yield Breach("group-values", subject, "one value for all in a group", "several")
 
 
-def _differ(case: Case, share: Share, name: str) -> int:
+def _differ(case: Case, scope: Share, name: str) -> int:
     import pyarrow.compute as pc
 
-    same = _same(case.values(name, share.link_records), case.original_values(name, share.link_rows))
+    same = _same(case.values(name, scope.link_records), case.original_values(name, scope.link_rows))
     return len(same) - int(pc.sum(same).as_py() or 0)
 
 

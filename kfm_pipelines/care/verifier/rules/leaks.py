@@ -33,7 +33,7 @@ def numbers_are_not_places(case: Case) -> Iterator[Breach]:
     hidden = _hidden_records(case)
     rows = [(share, list(_row_places(case, share))) for share in _row_by_row(case)]
     for name in _of_type(case, "double", "int64"):
-        found = case.places.told_by(case.floats(name, hidden))
+        found = case.places.count_matches(case.floats(name, hidden))
         found += sum(_own(case.floats(name, share.link_records), places) for share, places in rows)
         if found:
             yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
@@ -42,7 +42,7 @@ def numbers_are_not_places(case: Case) -> Iterator[Breach]:
 def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
     for name in _kept_texts(case):
         texts = [text for text in case.texts_of(name).distinct.to_pylist() if text]
-        held = sum(map(bool, case.texts.found_in_each(texts)))
+        held = sum(map(bool, case.protected_phrases.find_in_each(texts)))
         if held:
             yield Breach("leak-text", name, "no text that holds a withheld value", f"{held} different texts")
 
@@ -53,7 +53,7 @@ def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
         distinct = texts.distinct.to_pylist()
         held = sum(_tells_a_place(case, text) for text in distinct if text)
         numbers = [(decimals(text), metres(text)) for text in distinct]
-        rows = ((share, texts.which[share.link_records]) for share in _row_by_row(case))
+        rows = ((share, texts.codes[share.link_records]) for share in _row_by_row(case))
         held += sum(_own_in_text(case, share, numbers, which) for share, which in rows)
         if held:
             yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
@@ -71,13 +71,13 @@ def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
 def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[float]) -> Iterator[Breach]:
     """Everything but numbers that the published table itself gives: its outermost coordinates."""
     texts = list(texts)
-    held = sum(any(map(_is_telling, phrases)) for phrases in case.texts.found_in_each(texts))
+    held = sum(any(map(_is_telling, phrases)) for phrases in case.protected_phrases.find_in_each(texts))
     if held:
         yield Breach("leak-text", subject, "no withheld value", f"{held} texts with one")
     written = [number for text in texts for number in decimals(text)]
     written += [number for value in numbers for number in decimals(f"{value!r}")]
     open_to_all = published_numbers(case)
-    near = sum(case.places.near(number) and not _is_one_of(number, open_to_all) for number in written)
+    near = sum(case.places.matches_decimal(number) and not _is_one_of(number, open_to_all) for number in written)
     near += sum(_other_cells(case, text) for text in texts)
     if near:
         yield Breach("leak-coordinates", subject, "no protected coordinate", f"{near} that are near one")
@@ -93,8 +93,8 @@ def _is_telling(phrase: str) -> bool:
     return not is_number(phrase) or len(phrase) >= 6
 
 
-def _is_one_of(written: str, numbers: "npt.NDArray[np.float64]") -> bool:
-    return bool((abs(numbers - float(written)) <= 0.51 * step_of(written)).any())
+def _is_one_of(number_text: str, numbers: "npt.NDArray[np.float64]") -> bool:
+    return bool((abs(numbers - float(number_text)) <= 0.51 * step_of(number_text)).any())
 
 
 def _tells_a_place(case: Case, text: str) -> bool:
@@ -102,7 +102,7 @@ def _tells_a_place(case: Case, text: str) -> bool:
     found = decimals(text)
     if _other_cells(case, text) or any(case.in_extent(float(one), float(other)) for one, other in pairwise(found)):
         return True
-    return any(not case.places.dense_at(number) and case.places.near(number) for number in found)
+    return any(not case.places.is_dense_at(number) and case.places.matches_decimal(number) for number in found)
 
 
 def _own(values: "Floats", row_places: "Sequence[Floats]") -> int:
@@ -117,7 +117,7 @@ def _own(values: "Floats", row_places: "Sequence[Floats]") -> int:
     return int((marked & np.isfinite(same)).sum())
 
 
-def _own_in_text(case: Case, share: Share, numbers: "Sequence[Written]", which: "npt.NDArray[np.int32]") -> int:
+def _own_in_text(case: Case, scope: Share, numbers: "Sequence[Written]", which: "npt.NDArray[np.int32]") -> int:
     """How many numbers in texts are a place of the very row they come from: degrees from three decimals, or metres."""
     import numpy as np
 
@@ -125,28 +125,28 @@ def _own_in_text(case: Case, share: Share, numbers: "Sequence[Written]", which: 
     told, found = np.flatnonzero(some[which]), 0
     if not len(told):
         return 0
-    for text, *places in zip(which[told], *(places[told] for places in _row_places(case, share)), strict=True):
+    for text, *places in zip(which[told], *(places[told] for places in _row_places(case, scope)), strict=True):
         degrees, grid = numbers[text]
         far = [place for place in places if abs(place) >= _METRES_FROM]
         found += sum(_is_any(number, places) for number in degrees) + sum(_is_any(number, far) for number in grid)
     return found
 
 
-def _is_any(written: str, places: Iterable[float]) -> bool:
-    return any(abs(abs(float(written)) - abs(place)) < step_of(written) for place in places)
+def _is_any(number_text: str, places: Iterable[float]) -> bool:
+    return any(abs(abs(float(number_text)) - abs(place)) < step_of(number_text) for place in places)
 
 
-def _row_places(case: Case, share: Share) -> "Iterator[Floats]":
-    yield case.origins.longitudes[share.link_rows]
-    yield case.origins.latitudes[share.link_rows]
+def _row_places(case: Case, scope: Share) -> "Iterator[Floats]":
+    yield case.origins.longitudes[scope.link_rows]
+    yield case.origins.latitudes[scope.link_rows]
     for column in case.dataset.table.columns:
         if column.name in case.dataset.table.place_columns and column.type in ("float64", "int64"):
-            yield case.original_floats(column.name, share.link_rows)
+            yield case.original_floats(column.name, scope.link_rows)
 
 
 def _row_by_row(case: Case) -> Iterator[Share]:
     """Shares that hide places, and whose records are single rows or groups of them."""
-    return (share for share in case.shares if not isinstance(share.rule, Leave))
+    return (share for share in case.scopes if not isinstance(share.rule, Leave))
 
 
 def _hidden_records(case: Case) -> "npt.NDArray[np.int64]":

@@ -18,7 +18,7 @@ _DEGREES = 1e-9  # a tenth of a millimetre: how far apart two ways of computing 
 
 
 def places_follow_the_rule(case: Case) -> Iterator[Breach]:
-    for share in case.shares:
+    for share in case.scopes:
         if isinstance(share.rule, Suppress):
             yield from _hidden(case, share)
         elif isinstance(share.rule, Generalise | Group):
@@ -31,7 +31,7 @@ def places_follow_the_rule(case: Case) -> Iterator[Breach]:
 
 def counts_follow_the_rule(case: Case) -> Iterator[Breach]:
     """One for each record, or multiples of the minimum for groups."""
-    for share in case.shares:
+    for share in case.scopes:
         counts = case.values("records", share.records).fill_null(0).to_numpy(zero_copy_only=False)
         grouped = isinstance(share.rule, Group)
         good = (counts > 0) & (counts % case.k == 0) if grouped else counts == 1
@@ -40,51 +40,51 @@ def counts_follow_the_rule(case: Case) -> Iterator[Breach]:
             yield Breach("record-counts", share.name, expected, f"{int((~good).sum())} other counts")
 
 
-def _hidden(case: Case, share: Share) -> Iterator[Breach]:
-    shown = int(case.placed[share.records].sum())
+def _hidden(case: Case, scope: Share) -> Iterator[Breach]:
+    shown = int(case.placed[scope.records].sum())
     if shown:
-        yield Breach("place-suppressed", share.name, "no place in any column", f"{shown} records with one")
+        yield Breach("place-suppressed", scope.name, "no place in any column", f"{shown} records with one")
 
 
-def _in_cells(case: Case, share: Share) -> Iterator[Breach]:
-    records = share.records[case.placed[share.records]]
+def _in_cells(case: Case, scope: Share) -> Iterator[Breach]:
+    records = scope.records[case.placed[scope.records]]
     at = case.cells.positions[records]
     wrong = int((at < 0).sum())
     if wrong:
-        yield Breach("place-cell", share.name, "an H3 cell", f"{wrong} records without")
+        yield Breach("place-cell", scope.name, "an H3 cell", f"{wrong} records without")
         return
-    too_fine = int((~_allowed(share, case.cells.resolutions))[at].sum())
+    too_fine = int((~_allowed(scope, case.cells.resolutions))[at].sum())
     if too_fine:
         yield Breach(
-            "place-resolution", share.name, "cells as coarse as the rule says", f"{too_fine} records in others"
+            "place-resolution", scope.name, "cells as coarse as the rule says", f"{too_fine} records in others"
         )
-    yield from _centred(case, share, records, at)
-    yield from _outlined(case, share, records, at)
-    yield from _uncertain(case, share, records, at)
+    yield from _centred(case, scope, records, at)
+    yield from _outlined(case, scope, records, at)
+    yield from _uncertain(case, scope, records, at)
 
 
-def _allowed(share: Share, resolutions: "Numbers") -> "Flags":
+def _allowed(scope: Share, resolutions: "Numbers") -> "Flags":
     import numpy as np
 
-    if isinstance(share.rule, Group):
-        return np.isin(resolutions, share.rule.resolutions)
-    if not isinstance(share.rule, Generalise):
+    if isinstance(scope.rule, Group):
+        return np.isin(resolutions, scope.rule.resolutions)
+    if not isinstance(scope.rule, Generalise):
         raise TypeError("only these two have cells")
     # What does not fit into one cell of the rule's resolution is in a coarser one.
-    return resolutions == share.rule.resolution if share.kind == "point" else resolutions <= share.rule.resolution
+    return resolutions == scope.rule.resolution if scope.kind == "point" else resolutions <= scope.rule.resolution
 
 
-def _centred(case: Case, share: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
+def _centred(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     import numpy as np
 
     for name, degrees in zip((case.longitude, case.latitude), case.cells.centres, strict=True):
         if name is not None:
             off = int((~(np.abs(case.floats(name, records) - degrees[at]) <= _DEGREES)).sum())
             if off:
-                yield Breach("place-centre", f"{share.name}: {name}", "the centre of the cell", f"{off} records off it")
+                yield Breach("place-centre", f"{scope.name}: {name}", "the centre of the cell", f"{off} records off it")
 
 
-def _outlined(case: Case, share: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
+def _outlined(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     import numpy as np
     import pyarrow as pa
     import shapely
@@ -104,7 +104,7 @@ def _outlined(case: Case, share: Share, records: "Numbers", at: "Numbers") -> It
     good = same & clean[pairs[:, 1]] if len(pairs) else np.empty(0, np.bool_)
     wrong = int((~good).sum()) + int(pa.compute.sum(encoded.indices.is_null()).as_py() or 0)
     if wrong or len(pairs) != len(np.unique(pairs[:, 0])):
-        yield Breach("place-outline", f"{share.name}: {case.geometry}", "the outline of the cell", "another shape")
+        yield Breach("place-outline", f"{scope.name}: {case.geometry}", "the outline of the cell", "another shape")
 
 
 def _is_clean(value: bytes, shape: Any) -> bool:
@@ -114,37 +114,37 @@ def _is_clean(value: bytes, shape: Any) -> bool:
     return shape is not None and value == shapely.to_wkb(shape, byte_order=value[0])
 
 
-def _uncertain(case: Case, share: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
+def _uncertain(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     """It has to hold the cell, and to follow from it: a number of its own for each record would be a hint."""
     import numpy as np
 
     found = case.floats("uncertainty_m", records)
     radii = case.cells.radii[at]
-    largest = radii * 1.01 + 2 if share.kind == "point" else radii * 2.1  # a shape may reach out of its cell
+    largest = radii * 1.01 + 2 if scope.kind == "point" else radii * 2.1  # a shape may reach out of its cell
     wrong = int((~((found >= radii * 0.999) & (found <= largest))).sum())
     first = np.empty(len(case.cells.codes))
     first[at[::-1]] = found[::-1]  # where a cell comes again, the last to be set is the first there is
     several = int((found != first[at]).sum())
     if wrong or several:
         expected = "one radius for each cell, that holds it"
-        yield Breach("place-uncertainty", share.name, expected, f"{max(wrong, several)} records with another")
+        yield Breach("place-uncertainty", scope.name, expected, f"{max(wrong, several)} records with another")
 
 
-def _displaced(case: Case, share: Share, rule: Displace) -> Iterator[Breach]:
+def _displaced(case: Case, scope: Share, rule: Displace) -> Iterator[Breach]:
     import numpy as np
 
-    wrong = _present(case, "cell", share.records) | ~_agree(case, share.records)
-    found = case.values("uncertainty_m", share.records).to_numpy(zero_copy_only=False)
+    wrong = _present(case, "cell", scope.records) | ~_agree(case, scope.records)
+    found = case.values("uncertainty_m", scope.records).to_numpy(zero_copy_only=False)
     wrong |= ~(np.abs(found - rule.max_m) <= 1e-6)
     if wrong.any():
         expected = "a moved point, no cell, and the farthest it may have moved"
-        yield Breach("place-displaced", share.name, expected, f"{int(wrong.sum())} other records")
+        yield Breach("place-displaced", scope.name, expected, f"{int(wrong.sum())} other records")
 
 
-def _left(case: Case, share: Share) -> Iterator[Breach]:
+def _left(case: Case, scope: Share) -> Iterator[Breach]:
     import numpy as np
 
-    records, rows = share.link_records, share.link_rows
+    records, rows = scope.link_records, scope.link_rows
     wrong = _present(case, "cell", records)
     wrong |= ~(case.values("uncertainty_m", records).to_numpy(zero_copy_only=False) == 0.0)
     for name in (case.longitude, case.latitude, case.geometry):
@@ -152,7 +152,7 @@ def _left(case: Case, share: Share) -> Iterator[Breach]:
             found = case.values(name, records).to_numpy(zero_copy_only=False)
             wrong |= found != case.original_values(name, rows).to_numpy(zero_copy_only=False)
     if np.any(wrong):
-        yield Breach("place-left", share.name, "the place as it is", f"{int(wrong.sum())} other records")
+        yield Breach("place-left", scope.name, "the place as it is", f"{int(wrong.sum())} other records")
 
 
 def _agree(case: Case, records: "Numbers") -> "Flags":

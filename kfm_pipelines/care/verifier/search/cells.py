@@ -64,28 +64,28 @@ class Cells:
         np.maximum.at(farthest, of, reach)
         return farthest
 
-    def hold(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+    def contain(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
         """Whether each place lies in the cell at this position. H3 is only asked about those near an edge."""
         import numpy as np
 
         held = np.zeros(len(positions), np.bool_)
         for start in range(0, len(positions), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            away = _on_the_sphere(longitudes[part], latitudes[part]) - self._middles[positions[part]]
-            held[part] = np.einsum("ij,ij->i", away, away) < self._surely[positions[part]]
+            away = _on_the_sphere(longitudes[part], latitudes[part]) - self._centre_vectors[positions[part]]
+            held[part] = np.einsum("ij,ij->i", away, away) < self._inner_radius_squared[positions[part]]
         rest = np.flatnonzero(~held)
-        held[rest] = self._surround(positions[rest], longitudes[rest], latitudes[rest])
+        held[rest] = self._inside_edges(positions[rest], longitudes[rest], latitudes[rest])
         rest = rest[~held[rest]]
         at = positions[rest]
         held[rest] = cells_at(longitudes[rest], latitudes[rest], self.resolutions[at]) == self.codes[at]
         return held
 
-    def _surround(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+    def _inside_edges(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
         """Whether a place is on the centre's side of all edges, and not too near to one of them."""
         import numpy as np
 
         normals, of, nearest = self._edges
-        within = self._plain[positions]
+        within = self._has_exact_edges[positions]
         vectors = _on_the_sphere(longitudes, latitudes)
         starts = np.searchsorted(of, np.arange(len(self.codes)))
         for turn in range(int(np.bincount(of, minlength=1).max())):
@@ -95,11 +95,11 @@ class Cells:
         return within
 
     @cached_property
-    def _middles(self) -> "Degrees":
+    def _centre_vectors(self) -> "Degrees":
         return _on_the_sphere(*self.centres)
 
     @cached_property
-    def _surely(self) -> "Degrees":
+    def _inner_radius_squared(self) -> "Degrees":
         """The square of a distance from the centre within which everything is in the cell.
 
         Edges are parts of great circles, and no point of such a part is nearer to the centre than the circle. What is
@@ -108,10 +108,10 @@ class Cells:
         import numpy as np
 
         # The way through the sphere is longer than the sine.
-        return np.where(self._plain, (_NEARLY * self._edges[2]) ** 2, 0.0)
+        return np.where(self._has_exact_edges, (_NEARLY * self._edges[2]) ** 2, 0.0)
 
     @cached_property
-    def _plain(self) -> "npt.NDArray[np.bool_]":
+    def _has_exact_edges(self) -> "npt.NDArray[np.bool_]":
         """Cells whose edges can be relied on: in the finest pentagons H3 itself is a few centimetres off them."""
         import h3.api.basic_int as h3
         import numpy as np
@@ -130,7 +130,7 @@ class Cells:
         vectors = _on_the_sphere(corners[:, 0], corners[:, 1])
         same = of[1:] == of[:-1]
         normals, of = np.cross(vectors[:-1][same], vectors[1:][same]), of[1:][same]
-        sines = np.einsum("ij,ij->i", normals, self._middles[of]) / np.linalg.norm(normals, axis=1)
+        sines = np.einsum("ij,ij->i", normals, self._centre_vectors[of]) / np.linalg.norm(normals, axis=1)
         normals *= (np.sign(sines) / np.linalg.norm(normals, axis=1))[:, np.newaxis]
         nearest = np.full(len(self.codes), np.inf)
         np.minimum.at(nearest, of, np.abs(sines))
@@ -155,7 +155,7 @@ def read_cells(texts: Texts) -> Cells:
     known = [is_cell(name) for name in names]
     codes = [h3.str_to_int(name) for name, good in zip(names, known, strict=True) if good]
     places = np.append(np.where(known, np.cumsum(known) - 1, -1), -1).astype(np.int64)
-    return Cells(frozenset(names), np.array(codes, dtype=np.uint64), places[texts.which])
+    return Cells(frozenset(names), np.array(codes, dtype=np.uint64), places[texts.codes])
 
 
 def cells_at(longitudes: "Degrees", latitudes: "Degrees", resolutions: "Numbers") -> "npt.NDArray[np.uint64]":

@@ -51,22 +51,22 @@ NONE = -1
 @dataclass(frozen=True, eq=False)
 class Texts:
     distinct: "pa.Array"
-    which: "npt.NDArray[np.int32]"  # NONE where there is no text
+    codes: "npt.NDArray[np.int32]"  # NONE where there is no text
 
-    def where(self, these: "Flags") -> "Flags":
+    def rows_with(self, flags: "Flags") -> "Flags":
         """The rows that have one of these texts."""
         import numpy as np
 
-        found: Flags = np.append(these, False)[self.which]
+        found: Flags = np.append(flags, False)[self.codes]
         return found
 
-    def of_rows(self, start: int, stop: int) -> "pa.Array":
+    def distinct_in(self, start: int, stop: int) -> "pa.Array":
         """The different texts of some rows."""
         import numpy as np
         import pyarrow as pa
 
         there = np.zeros(len(self.distinct) + 1, np.bool_)
-        there[self.which[start:stop]] = True
+        there[self.codes[start:stop]] = True
         return self.distinct.filter(pa.array(there[:NONE]))
 
 

@@ -29,66 +29,66 @@ class Phrases:
 
         column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, pa.string())])
         starts = range(0, len(column), _PIECE)
-        self._pieces = [_flat(column.slice(start, _PIECE)) for start in starts]
-        self._lasts = [lasts_of(piece) for piece in self._pieces]
-        self._public: frozenset[str] = frozenset()
+        self._chunks = [_flat(column.slice(start, _PIECE)) for start in starts]
+        self._last_letter_codes = [lasts_of(piece) for piece in self._chunks]
+        self._public_phrases: frozenset[str] = frozenset()
 
     def without(self, texts: Iterable[str]) -> "Phrases":
         """The phrases that none of these texts has."""
         rest = copy(self)
-        rest._public = self._public.union(*self.found_in_each(list(texts)))
+        rest._public_phrases = self._public_phrases.union(*self.find_in_each(list(texts)))
         return rest
 
-    def found_in(self, text: str) -> set[str]:
-        return self.found_in_each([text])[0]
+    def find_in(self, text: str) -> set[str]:
+        return self.find_in_each([text])[0]
 
-    def found_in_each(self, texts: Sequence[str]) -> list[set[str]]:
+    def find_in_each(self, texts: Sequence[str]) -> list[set[str]]:
         """For each text the phrases it has, in the words that are looked for."""
-        return [found for start in range(0, len(texts), _AT_ONCE) for found in self._found(texts[start:][:_AT_ONCE])]
+        return [found for start in range(0, len(texts), _AT_ONCE) for found in self._find_in_batch(texts[start:][:_AT_ONCE])]
 
-    def written_in(self, blobs: Sequence[bytes], shortest: int) -> int:
+    def count_in_bytes(self, blobs: Sequence[bytes], shortest: int) -> int:
         """How many phrases are in bytes of small letters just as they are written, if they are not too short."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         begun, found = beginnings(blobs, shortest), 0
-        for table in _words_of([piece.filter(pa.array(begun(piece))) for piece in self._pieces]):
-            secret = pc.invert(_is_in(table.column("words"), self._public))
+        for table in _words_of([piece.filter(pa.array(begun(piece))) for piece in self._chunks]):
+            secret = pc.invert(_is_in(table.column("words"), self._public_phrases))
             texts = pc.unique(pc.utf8_lower(table.column("written").filter(secret)).cast(pa.binary())).to_pylist()
             found += sum(len(text) >= shortest and text in blob for text in texts for blob in blobs)
         return found
 
-    def _found(self, texts: Sequence[str]) -> Iterator[set[str]]:
+    def _find_in_batch(self, texts: Sequence[str]) -> Iterator[set[str]]:
         import pyarrow.compute as pc
 
         there = _all_words(texts)
-        phrases = self._of_words(there)
+        phrases = self._phrases_with_words(there)
         begun = set(_wanted(pc.unique(pc.replace_substring_regex(phrases, " .*", "")), there))
         lengths = sorted(number + 1 for number in pc.unique(pc.count_substring(phrases, " ")).to_pylist())
         candidates = {phrase for text in texts for phrase in _candidates(text, begun, lengths)}
-        known = set(_wanted(phrases, candidates)) - self._public
+        known = set(_wanted(phrases, candidates)) - self._public_phrases
         for text in texts:
             yield known.intersection(_candidates(text, begun, lengths)) if known else set()
 
-    def _of_words(self, there: set[str]) -> "pa.ChunkedArray":
+    def _phrases_with_words(self, words: set[str]) -> "pa.ChunkedArray":
         """The phrases that begin and end with one of these words, and perhaps a few more."""
         import pyarrow as pa
 
-        ends = those_of(word[::-1] for word in there)
-        few = [piece.filter(pa.array(ends[code])) for piece, code in zip(self._pieces, self._lasts, strict=True)]
+        ends = those_of(word[::-1] for word in words)
+        few = [piece.filter(pa.array(ends[code])) for piece, code in zip(self._chunks, self._last_letter_codes, strict=True)]
         del ends
-        begins = those_of(there)
+        begins = those_of(words)
         tables = _words_of([piece.filter(pa.array(begins[firsts_of(piece)])) for piece in few])
         return pa.chunked_array([chunk for table in tables for chunk in table.column("words").chunks], pa.string())
 
 
-def _candidates(text: str, begun: set[str], lengths: Sequence[int]) -> Iterator[str]:
+def _candidates(text: str, first_words: set[str], lengths: Sequence[int]) -> Iterator[str]:
     written = _WORD.findall(text)
     words = [word.casefold() for word in written]
     for start, word in enumerate(words):
-        if written[start] in begun and written[start].isalpha():
+        if written[start] in first_words and written[start].isalpha():
             yield written[start]
-        if word in begun:
+        if word in first_words:
             for length in lengths:
                 if start + length <= len(words) and (length > 1 or not word.isalpha()):
                     yield " ".join(words[start : start + length])
@@ -98,10 +98,10 @@ def is_number(phrase: str) -> bool:
     return phrase.isdigit()
 
 
-def _words_of(pieces: "Sequence[pa.Array]") -> "Iterator[pa.Table]":
+def _words_of(fragments: "Sequence[pa.Array]") -> "Iterator[pa.Table]":
     import pyarrow as pa
 
-    column = pa.chunked_array(pieces, pa.string())
+    column = pa.chunked_array(fragments, pa.string())
     for start in range(0, len(column), _AT_ONCE):
         yield _words(_flat(column.slice(start, _AT_ONCE)))
 
@@ -144,15 +144,15 @@ def _flat(column: "pa.ChunkedArray") -> "pa.Array":
     return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
 
 
-def _is_in(values: "pa.Array | pa.ChunkedArray", wanted: AbstractSet[str]) -> "pa.ChunkedArray":
+def _is_in(values: "pa.Array | pa.ChunkedArray", phrases: AbstractSet[str]) -> "pa.ChunkedArray":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.is_in(values, value_set=pa.array(sorted(wanted), pa.string()))
+    return pc.is_in(values, value_set=pa.array(sorted(phrases), pa.string()))
 
 
-def _wanted(values: "pa.Array | pa.ChunkedArray", wanted: AbstractSet[str]) -> list[str]:
+def _wanted(values: "pa.Array | pa.ChunkedArray", phrases: AbstractSet[str]) -> list[str]:
     import pyarrow.compute as pc
 
-    found: list[str] = pc.unique(values.filter(_is_in(values, wanted))).to_pylist() if wanted else []
+    found: list[str] = pc.unique(values.filter(_is_in(values, phrases))).to_pylist() if phrases else []
     return found

@@ -50,21 +50,21 @@ class _Measures:
     missing: float  # a share of the rows
     distinct: int
     mean: float | None = None
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     stddev: float | None = None
 
     @property
     def spread(self) -> float:
-        return 0.0 if self.least is None or self.most is None else self.most - self.least
+        return 0.0 if self.minimum is None or self.maximum is None else self.maximum - self.minimum
 
 
 def _apart(before: _Measures, after: _Measures) -> Iterator[tuple[str, float]]:
     yield "missing", round(abs(after.missing - before.missing) * 100, 6)
     yield "distinct", percent_of(after.distinct - before.distinct, before.distinct)
     yield "mean", _relative(before.mean, after.mean, before.spread)
-    yield "min", _relative(before.least, after.least, before.spread)
-    yield "max", _relative(before.most, after.most, before.spread)
+    yield "min", _relative(before.minimum, after.minimum, before.spread)
+    yield "max", _relative(before.maximum, after.maximum, before.spread)
     yield "stddev", _relative(before.stddev, after.stddev, before.stddev or 0.0)
 
 

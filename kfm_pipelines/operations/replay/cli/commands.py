@@ -183,8 +183,8 @@ def status(replay_id: str | None, limit: int, as_json: bool) -> None:
         tables.show_standing(standing, details)
 
 
-def _tolerance(chosen: dict[str, Any]) -> Tolerance | None:
-    given = {name: value for name, value in chosen.items() if value is not None}
+def _tolerance(options: dict[str, Any]) -> Tolerance | None:
+    given = {name: value for name, value in options.items() if value is not None}
     return Tolerance(**{"columns": "additive", **given}) if given else None
 
 
@@ -226,7 +226,7 @@ def _daemon(services: Services) -> "Iterator[ByDaemon]":
 
 
 def _carried_out(
-    services: Services, replay_id: str, hands: "InThisProcess | ByDaemon", by: str, *, quiet: bool
+    services: Services, replay_id: str, runner: "InThisProcess | ByDaemon", by: str, *, quiet: bool
 ) -> Standing:
     """Until it is over or paused, with a bar. Stopping to look stops no daemon; in this process it stops the work."""
     from kfm_pipelines.operations.replay.backfills import InThisProcess, carry_out_here
@@ -234,31 +234,31 @@ def _carried_out(
     total = standing_of(services, replay_id).total
     try:
         with progress(f"replay {replay_id}", total, quiet=quiet) as show_done:
-            if isinstance(hands, InThisProcess):
+            if isinstance(runner, InThisProcess):
                 carry_out_here(
-                    services, replay_id, hands, lambda _: show_done(standing_of(services, replay_id).decided)
+                    services, replay_id, runner, lambda _: show_done(standing_of(services, replay_id).decided)
                 )
             else:
-                _watch(services, replay_id, hands, show_done)
+                _watch(services, replay_id, runner, show_done)
     except KeyboardInterrupt:
-        notes.print(_interrupted(services, replay_id, by, here=isinstance(hands, InThisProcess)))
+        notes.print(_interrupted(services, replay_id, by, here=isinstance(runner, InThisProcess)))
         raise click.Abort from None
     return standing_of(services, replay_id)
 
 
-def _watch(services: Services, replay_id: str, hands: "ByDaemon", show_done: Callable[[int], None]) -> None:
+def _watch(services: Services, replay_id: str, runner: "ByDaemon", update_progress: Callable[[int], None]) -> None:
     """Take steps as the sensor does, so that nothing waits for its next tick, and look."""
     from kfm_pipelines.operations.replay.advance import advance
     from kfm_pipelines.operations.replay.backfills import refuse_without_daemon
 
     while True:
-        refuse_without_daemon(hands.instance)  # it may have been stopped meanwhile
-        step = advance(services, replay_id, hands)
+        refuse_without_daemon(runner.instance)  # it may have been stopped meanwhile
+        step = advance(services, replay_id, runner)
         standing = standing_of(services, replay_id)
-        show_done(standing.decided)
+        update_progress(standing.decided)
         if standing.replay.state != "running":
             return
-        time.sleep(max(LOOK_SECONDS, min(step.again_in, 5.0) if step else 0.0))
+        time.sleep(max(LOOK_SECONDS, min(step.wait_seconds, 5.0) if step else 0.0))
 
 
 def _interrupted(services: Services, replay_id: str, by: str, *, here: bool) -> str:
@@ -271,19 +271,19 @@ def _interrupted(services: Services, replay_id: str, by: str, *, here: bool) -> 
     )
 
 
-def _tell(services: Services, standing: Standing, as_json: bool) -> None:
-    details = details_of(services, standing.replay.id)
+def _tell(services: Services, replay_status: Standing, as_json: bool) -> None:
+    details = details_of(services, replay_status.replay.id)
     if as_json:
-        print_json({**standing.as_document(), **details})
+        print_json({**replay_status.as_document(), **details})
     else:
-        tables.show_standing(standing, details)
-    if standing.replay.state == "stopped" or standing.states.get("quarantined"):
+        tables.show_standing(replay_status, details)
+    if replay_status.replay.state == "stopped" or replay_status.states.get("quarantined"):
         raise click.exceptions.Exit(1)
 
 
-def _tell_move(standing: Standing, as_json: bool, more: str) -> None:
+def _tell_move(replay_status: Standing, as_json: bool, hint: str) -> None:
     if as_json:
-        print_json(standing.as_document())
+        print_json(replay_status.as_document())
     else:
-        one = standing.replay
-        console.print(f"replay {one.id} is {one.state}, {standing.decided} of {standing.total} keys decided; {more}")
+        one = replay_status.replay
+        console.print(f"replay {one.id} is {one.state}, {replay_status.decided} of {replay_status.total} keys decided; {hint}")

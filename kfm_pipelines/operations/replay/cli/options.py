@@ -64,8 +64,8 @@ def refuse_new_terms(replay_id: str, names: Sequence[str]) -> None:
         )
 
 
-def number_of(some: str, total: int) -> int:
+def number_of(count: str, total: int) -> int:
     """Of so many keys; of a share at least one."""
-    if some.endswith("%"):
-        return max(1, math.ceil(float(some[:-1]) * total / 100))
-    return int(some)
+    if count.endswith("%"):
+        return max(1, math.ceil(float(count[:-1]) * total / 100))
+    return int(count)

@@ -22,7 +22,7 @@ SMALLEST = 0.001
 SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
-def plan_document(plan: Plan, registered: Registered | None) -> dict[str, Any]:
+def plan_document(plan: Plan, registration: Registered | None) -> dict[str, Any]:
     return {
         "replay": plan.id,
         "dataset": plan.dataset,
@@ -32,16 +32,16 @@ def plan_document(plan: Plan, registered: Registered | None) -> dict[str, Any]:
         "estimate": plan.estimate.as_document(),
         "config_digest": plan.config_digest,
         "config": dict(plan.config),
-        "registered": {"objects": registered.objects, "events": registered.events, "windows": len(registered.keys),
-                       "new_keys": registered.new_keys} if registered else None,
+        "registered": {"objects": registration.objects, "events": registration.events, "windows": len(registration.keys),
+                       "new_keys": registration.new_keys} if registration else None,
     }  # fmt: skip
 
 
-def show_plan(plan: Plan, registered: Registered | None) -> None:
-    if registered:
+def show_plan(plan: Plan, registration: Registered | None) -> None:
+    if registration:
         console.print(
-            f"registered {registered.objects} objects, {registered.events} of them new, and {len(registered.keys)} "
-            f"windows, {registered.new_keys} of them new"
+            f"registered {registration.objects} objects, {registration.events} of them new, and {len(registration.keys)} "
+            f"windows, {registration.new_keys} of them new"
         )
     console.print(f"replay {plan.id}: {plan.mode} {len(plan.chosen)} keys of {plan.dataset}", style="bold")
     _show_keys(plan.chosen, "why")
@@ -58,24 +58,24 @@ def show_plan(plan: Plan, registered: Registered | None) -> None:
     console.print(f"carry it out with: kfm replay run {plan.id}")
 
 
-def show_first_keys(tried: Sequence[TriedFirst]) -> None:
-    if not tried:
+def show_first_keys(results: Sequence[TriedFirst]) -> None:
+    if not results:
         return
     table = Table("first keys", "compared", "what is not good", box=SIMPLE_HEAD, pad_edge=False)
-    for one in tried:
+    for one in results:
         table.add_row(one.key, _compared(one.report), printable("; ".join(one.faults[:3])) or "good")
     console.print(table)
 
 
-def show_standing(standing: Standing, details: dict[str, Any]) -> None:
-    one = standing.replay
+def show_standing(status: Standing, details: dict[str, Any]) -> None:
+    one = status.replay
     start, end = (_minute(one.plan[name]) for name in ("from", "to"))
     console.print(f"replay {one.id}: {one.mode} {one.dataset}, {start} to {end}", style="bold")
-    done = BAR * standing.decided // standing.total if standing.total else 0
-    console.print(f"  [{'#' * done}{'.' * (BAR - done)}] {standing.decided} of {standing.total} keys")
+    done = BAR * status.decided // status.total if status.total else 0
+    console.print(f"  [{'#' * done}{'.' * (BAR - done)}] {status.decided} of {status.total} keys")
     console.print(f"  state      {one.state}" + (f": {printable(one.note)}" if one.note else ""))
-    outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in standing.outcomes.items())
-    without = f"; {standing.without_data} without data" if standing.without_data else ""
+    outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in status.outcomes.items())
+    without = f"; {status.without_data} without data" if status.without_data else ""
     console.print(f"  outcomes   {outcomes or 'none yet'}{without}")
     console.print(f"  cost       CPU time {_seconds(details['cpu_seconds'])}; {_energy(details['energy'])}")
     for key in details["quarantined"][:SHOWN]:
@@ -127,8 +127,8 @@ def _energy(spent: Sequence[dict[str, Any]]) -> str:
     return "; ".join(told) or "energy unknown"
 
 
-def _minute(written: str) -> str:
-    return f"{datetime.fromisoformat(written):%Y-%m-%d %H:%MZ}"
+def _minute(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%MZ}"
 
 
 def _amount(value: float | None, unit: str) -> str:

@@ -301,11 +301,11 @@ def test_a_release_without_places_has_no_box() -> None:
 
 def test_phrases_are_found_whole() -> None:
     phrases = Phrases(["14RI301", "Old Mill", "Private", "abc", " x "])
-    assert phrases.found_in("the 14ri301 of")
-    assert phrases.found_in("old-mill")
-    assert phrases.found_in("Private land")
+    assert phrases.find_in("the 14ri301 of")
+    assert phrases.find_in("old-mill")
+    assert phrases.find_in("Private land")
     for text in ("14RI3010", "Old Millstone", "private land", "abc", "x", ""):
-        assert not phrases.found_in(text), text
+        assert not phrases.find_in(text), text
 
 
 def test_very_many_phrases_take_no_room_of_their_own() -> None:
@@ -313,7 +313,7 @@ def test_very_many_phrases_take_no_room_of_their_own() -> None:
     values = pa.chunked_array([pa.array([f"14XX{number:07d} north field" for number in range(100_000)])])
     tracemalloc.start()
     phrases = Phrases(values)
-    found = phrases.found_in_each(["see 14xx0000017, North Field", "see 14xx0000018 South Field", ""])
+    found = phrases.find_in_each(["see 14xx0000017, North Field", "see 14xx0000018 South Field", ""])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [len(one) for one in found] == [1, 0, 0]

@@ -53,7 +53,7 @@ def test_a_place_is_in_the_cell_that_h3_says_it_is_in(resolution: int) -> None:
             places.append(place)
     latitudes, longitudes = np.array(places).T
     read = read_cells(read_texts(pa.chunked_array([pa.array(told)])))
-    held = read.hold(read.positions, longitudes, latitudes)
+    held = read.contain(read.positions, longitudes, latitudes)
     expected = [h3.latlng_to_cell(*place, resolution) == cell for cell, place in zip(told, places, strict=True)]
     assert held.tolist() == expected
     assert 0.1 < held.mean() < 0.95
@@ -71,7 +71,7 @@ def test_h3_is_asked_about_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     longitudes, latitudes = rng.uniform(-102, -94.6, 5000), rng.uniform(37, 40, 5000)
     told = [h3.latlng_to_cell(*place, 4) for place in zip(latitudes.tolist(), longitudes.tolist(), strict=True)]
     read = read_cells(read_texts(pa.chunked_array([pa.array(told)])))
-    assert read.hold(read.positions, longitudes, latitudes).all()
+    assert read.contain(read.positions, longitudes, latitudes).all()
     assert len(asked) < 250
 
 
@@ -102,10 +102,10 @@ def test_the_phrases_that_are_found_are_those_that_are_there(seed: int) -> None:
     texts = [some_text(chance, 5) for _ in range(100)] + [""]
     wanted = {phrase_of(value) for value in values if len(value.strip()) >= 4} - {""}
     expected = [{phrase for phrase in wanted if is_said(phrase, text)} for text in texts]
-    assert Phrases(values).found_in_each(texts) == expected
+    assert Phrases(values).find_in_each(texts) == expected
     assert any(expected)
     public = set().union(*expected[:20])
-    assert Phrases(values).without(texts[:20]).found_in_each(texts) == [found - public for found in expected]
+    assert Phrases(values).without(texts[:20]).find_in_each(texts) == [found - public for found in expected]
 
 
 @each_seed
@@ -115,7 +115,7 @@ def test_the_phrases_in_bytes_are_those_that_are_there(seed: int) -> None:
     blobs = ["\0".join(some_text(chance, 4) for _ in range(30)).encode().lower() for _ in range(2)]
     small = {value.lower().encode() for value in values if len(value.strip()) >= 4 and phrase_of(value)}
     expected = sum(len(value) >= 6 and value in blob for value in small for blob in blobs)
-    assert Phrases(values).written_in(blobs, 6) == expected
+    assert Phrases(values).count_in_bytes(blobs, 6) == expected
 
 
 def some_places(seed: int) -> "tuple[npt.NDArray[np.float64], ...]":
@@ -144,7 +144,7 @@ def test_the_numbers_that_tell_a_place_are_those_with_enough_digits(seed: int) -
     every = np.concatenate(places)
     values = np.concatenate([rng.choice(every, 50), rng.uniform(-102, 40, 50), [np.nan, 0.0, 38.5]])
     telling = every[np.round(every, 5) != every]
-    assert Places(*places).told_by(values) == int(np.isin(values, telling).sum()) > 0
+    assert Places(*places).count_matches(values) == int(np.isin(values, telling).sum()) > 0
 
 
 def some_column(chance: random.Random, rows: int) -> pa.Array:
@@ -177,6 +177,6 @@ def test_texts_that_a_file_lists_twice_or_never_uses_are_not_counted() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([3, 0, None, 2, 4], pa.int32()), listed)
     texts = read_texts(pa.chunked_array([column, column.slice(1, 3)]))
     assert sorted(texts.distinct.to_pylist()) == ["a", "b", "c"]
-    told = [None if place < 0 else texts.distinct[place].as_py() for place in texts.which.tolist()]
+    told = [None if place < 0 else texts.distinct[place].as_py() for place in texts.codes.tolist()]
     assert told == ["a", "a", None, "b", "c", "a", None, "b"]
-    assert texts.of_rows(1, 4).to_pylist() == ["a", "b"]
+    assert texts.distinct_in(1, 4).to_pylist() == ["a", "b"]
