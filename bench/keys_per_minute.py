@@ -12,7 +12,7 @@ from bench.measurement import Measurement
 from bench.stack import own_stack
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.operations.status.tables import keys_in_progress
-from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.services import Services
 
@@ -32,7 +32,9 @@ def keys_per_minute_batched(folder: Path) -> Measurement:
 
 def keys_per_minute(services: Services, start: datetime, count: int) -> float:
     # All messages are waiting before the daemon starts, so that it finds a full queue.
-    keys = emit_samples(services, Samples("usgs/streamflow", start, count), Topic(services.settings.topic), _ignore)
+    keys = emit_samples(
+        services, SampleRequest("usgs/streamflow", start, count), Topic(services.settings.topic), _ignore
+    )
     with serve_dagster(services.settings.home, os.environ):
         _wait(services, keys)
     [row] = services.database.fetch(

@@ -14,7 +14,7 @@ from kfm_pipelines.care.masks.cells import cells_of
 from kfm_pipelines.care.policies import Policy, load_policy
 from kfm_pipelines.care.rules import ClassRules, Group
 from kfm_pipelines.declarations.dataset import load_dataset
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
 POINTS = 1_000_000
 ROUNDS = 5
@@ -22,7 +22,7 @@ RESOLUTION = 5
 SECRET = b"a secret for nothing but benches"
 MIB = 1024 * 1024
 
-RESOURCES = shipped("resources")
+RESOURCES = shipped_path("resources")
 DATASET = load_dataset(RESOURCES / "datasets" / "heritage-sites.yaml")
 
 

@@ -15,10 +15,10 @@ from urllib.parse import unquote, urlsplit
 from bench.measurement import Measurement
 from bench.stack import own_stack
 from bench.stages import through_all_stages
-from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.inbox.drain import drain_all
-from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
@@ -49,7 +49,7 @@ def publish_cost_as_the_collection_grows(folder: Path) -> list[Measurement]:
 def _new_keys(services: Services, dataset: Dataset) -> Iterator[str]:
     """Keys that are due, one hour after the other."""
     count = 1 + WARM_UP_KEYS + TIMED_KEYS * len(SIZES)
-    keys = emit_samples(services, Samples(dataset.dataset, START, count), Topic(services.settings.topic), _ignore)
+    keys = emit_samples(services, SampleRequest(dataset.dataset, START, count), Topic(services.settings.topic), _ignore)
     deadline = time.monotonic() + 60
     while _known(services, keys) < count:
         drain_all(services, budget_seconds=5)
@@ -66,7 +66,7 @@ def _known(services: Services, keys: list[str]) -> int:
 def _seconds(services: Services, dataset: Dataset, key: str) -> float:
     started = time.perf_counter()
     through_all_stages(Batch(services, dataset, f"bench {key}"), services, dataset, key)
-    if problems := refresh_stale(services):
+    if problems := refresh_stale_collections(services):
         raise SystemExit(problems[0])
     return time.perf_counter() - started
 
@@ -122,7 +122,7 @@ def _write_collection(services: Services, parameters: dict[str, object]) -> None
             ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
             """
         )
-    if problems := refresh_stale(services):
+    if problems := refresh_stale_collections(services):
         raise SystemExit(problems[0])
     with services.database.transaction() as connection:
         connection.execute("ANALYZE kfm.keys, kfm.revisions")

@@ -17,13 +17,13 @@ from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.dispatch.dispatch import register_partitions
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.operations.replay.commands import start
-from kfm_pipelines.operations.replay.plan import Wish, make_plan
+from kfm_pipelines.operations.replay.plan import ReplayRequest, make_plan
 from kfm_pipelines.operations.replay.register import register_windows
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.state import replays
-from kfm_pipelines.state.replays import Terms
+from kfm_pipelines.state.replays import ReplayTerms
 
 YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 HOURS = 8760
@@ -65,16 +65,16 @@ def _seconds_to_plan(services: Services) -> float:
     end = YEAR + timedelta(hours=HOURS)
     began = time.perf_counter()
     registered = register_windows(services, dataset, YEAR, end, "bench")
-    with opened_instance() as instance:
+    with open_instance() as instance:
         register_partitions(instance, dataset, registered.keys)
-    make_plan(services, Wish(dataset.dataset, YEAR, end, "upgrade"), "bench")
+    make_plan(services, ReplayRequest(dataset.dataset, YEAR, end, "upgrade"), "bench")
     return time.perf_counter() - began
 
 
 def _keys_per_minute_replayed(services: Services) -> float:
-    wish = Wish("usgs/streamflow", YEAR, YEAR + timedelta(hours=REPLAYED_KEYS), "upgrade")
+    wish = ReplayRequest("usgs/streamflow", YEAR, YEAR + timedelta(hours=REPLAYED_KEYS), "upgrade")
     plan = make_plan(services, wish, "bench")
-    start(services, plan.id, Terms(batch=REPLAYED_KEYS), "bench")
+    start(services, plan.id, ReplayTerms(batch=REPLAYED_KEYS), "bench")
     with serve_dagster(services.settings.home, os.environ):
         _wait(services, plan.id)
     [row] = services.database.fetch(

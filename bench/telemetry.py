@@ -19,7 +19,7 @@ from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.inbox import telemetry as arrivals
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.orchestration.resource import services_of_process
-from kfm_pipelines.producer.cli import Samples, emit_samples
+from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
@@ -42,7 +42,9 @@ def telemetry_of_a_run(folder: Path) -> Measurement:
 
 
 def _run(services: Services, start: datetime, telemetry: str) -> float:
-    emit_samples(services, Samples("usgs/streamflow", start, KEYS), Topic(services.settings.topic), lambda _: None)
+    emit_samples(
+        services, SampleRequest("usgs/streamflow", start, KEYS), Topic(services.settings.topic), lambda _: None
+    )
     drain_all(services, budget_seconds=600)
     os.environ.update({"KFM_TELEMETRY": telemetry, "KFM_LOG_LEVEL": "info" if telemetry == "on" else "off"})
     own = services_of_process(load_settings())

@@ -8,7 +8,7 @@ import dagster as dg
 
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.published_table import published_table
-from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
 from kfm_pipelines.catalog.jobs import provenance_job, provenance_schedule, snapshot_job, snapshot_schedule
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset, load_datasets
@@ -17,22 +17,26 @@ from kfm_pipelines.dispatch.chores import Chores
 from kfm_pipelines.dispatch.sensor import ingest_sensor
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.canary.asset import canary_assets
-from kfm_pipelines.operations.dead_letters.collect import tend_letters
+from kfm_pipelines.operations.dead_letters.collect import collect_and_export_letters
 from kfm_pipelines.operations.kill_switch.jobs import kill_job, unkill_job
 from kfm_pipelines.operations.replay.backfills import replay_sensor
 from kfm_pipelines.operations.retention.jobs import purge_job, purge_schedule
 from kfm_pipelines.operations.scans.jobs import scan_jobs, scan_schedules
-from kfm_pipelines.operations.status.gauges import take_vital_signs
+from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.settings import resources_directory
 from kfm_pipelines.stages.assets.assets import dataset_assets
 from kfm_pipelines.stages.assets.io_manager import ParquetHandoffs
-from kfm_pipelines.stages.publish.recover import complete_seen
+from kfm_pipelines.stages.publish.recover import complete_visible_publications
 from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
 
-CHORES = Chores(with_queues=(tend_letters,), always=(complete_seen, refresh_stale), gauges=take_vital_signs)
+CHORES = Chores(
+    with_queues=(collect_and_export_letters,),
+    always=(complete_visible_publications, refresh_stale_collections),
+    gauges=emit_gauges,
+)
 
 
 def build_definitions(
@@ -64,7 +68,7 @@ def build_definitions(
         assets=[
             asset
             for dataset in datasets.values()
-            for asset in (*dataset_assets(dataset, _published(folder, dataset)), *canary_assets(dataset))
+            for asset in (*dataset_assets(dataset, _load_published_table(folder, dataset)), *canary_assets(dataset))
         ],
         jobs=[*jobs, *others],
         sensors=[
@@ -83,7 +87,7 @@ def build_definitions(
     )
 
 
-def _published(resources: Path, dataset: Dataset) -> Table | None:
+def _load_published_table(resources: Path, dataset: Dataset) -> Table | None:
     """What readers get. A policy that is not there or not right stops the keys of its dataset, not all definitions."""
     try:
         return published_table(dataset, load_policy(resources, dataset.policy))

@@ -18,7 +18,7 @@ TELEMETRY_FOLDER = "telemetry"
 PACKAGE = Path(__file__).resolve().parent
 
 
-def shipped(name: str) -> Path:
+def shipped_path(name: str) -> Path:
     """A reviewed file or folder: from the wheel when installed, else from the checkout's top level."""
     in_wheel = PACKAGE / "_shipped" / name
     return in_wheel if in_wheel.exists() else PACKAGE.parent / name
@@ -112,7 +112,7 @@ def home_directory(environ: Mapping[str, str]) -> Path:
 def resources_directory(environ: Mapping[str, str] | None = None) -> Path:
     """The reviewed files: KFM_RESOURCES, or those that came with the code."""
     env = os.environ if environ is None else environ
-    return Path(env["KFM_RESOURCES"]).absolute() if env.get("KFM_RESOURCES") else shipped("resources")
+    return Path(env["KFM_RESOURCES"]).absolute() if env.get("KFM_RESOURCES") else shipped_path("resources")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:

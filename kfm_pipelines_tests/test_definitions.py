@@ -15,12 +15,12 @@ from kfm_pipelines.declarations.dataset import load_datasets
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.orchestration.names import group_of
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.assets.assets import dataset_assets
 from kfm_pipelines_tests.fixtures.declarations import resources_in
 
 STAGES = ["compute", "mask", "validate", "stage", "publish"]
-DECLARED = load_datasets(shipped("resources"))
+DECLARED = load_datasets(shipped_path("resources"))
 TAGS = {"domain": "hydrology", "cadence": "hourly"}
 
 LOAD_WITHOUT_NETWORK = """
@@ -57,7 +57,7 @@ HEAVY = {
 
 @pytest.fixture(scope="module")
 def definitions() -> dg.Definitions:
-    return build_definitions(shipped("resources"))
+    return build_definitions(shipped_path("resources"))
 
 
 def spec_of(definitions: dg.Definitions, stage: str) -> dg.AssetSpec:

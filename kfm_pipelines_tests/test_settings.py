@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.settings import load_settings, shipped, with_driver
+from kfm_pipelines.settings import load_settings, shipped_path, with_driver
 
 NEEDED = {"KFM_POSTGRES_URL": "postgresql://kfm@localhost/kfm"}
 
@@ -15,7 +15,7 @@ def test_only_the_database_must_be_named() -> None:
     assert settings.postgres_url == "postgresql://kfm@localhost/kfm"
     assert settings.home == Path(".kfm").absolute()
     assert settings.store_url == f"{settings.home.as_uri()}/data"
-    assert settings.resources == shipped("resources")
+    assert settings.resources == shipped_path("resources")
     assert (settings.topic, settings.queue, settings.dead_letter_queue) == (
         "kfm-ingest",
         "kfm-ingest",
@@ -98,7 +98,7 @@ def test_the_same_database_for_another_client() -> None:
 
 
 def test_resources_are_found_from_a_checkout() -> None:
-    assert (shipped("resources") / "datasets").is_dir()
+    assert (shipped_path("resources") / "datasets").is_dir()
 
 
 def test_lineage_goes_to_a_file_or_over_http_or_nowhere() -> None:

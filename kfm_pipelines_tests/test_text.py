@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfm_pipelines.text import quoted, without_places
+from kfm_pipelines.text import quote_value, redact_coordinates
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from kfm_pipelines.text import quoted, without_places
     ],
 )
 def test_what_may_be_a_coordinate_is_withheld(text: str, shown: str) -> None:
-    assert without_places(text) == shown
+    assert redact_coordinates(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,12 @@ def test_what_may_be_a_coordinate_is_withheld(text: str, shown: str) -> None:
     ],
 )
 def test_what_cannot_be_one_stays(text: str) -> None:
-    assert without_places(text) == text
+    assert redact_coordinates(text) == text
 
 
 def test_numbers_and_text_are_shown_the_same_way() -> None:
-    assert (quoted(-94.57857), quoted("39.09973"), quoted(12.5)) == ("(withheld)", "'(withheld)'", "12.5")
+    assert (quote_value(-94.57857), quote_value("39.09973"), quote_value(12.5)) == (
+        "(withheld)",
+        "'(withheld)'",
+        "12.5",
+    )

@@ -14,12 +14,12 @@ class Outgoing:
     group: str
 
 
-MOST_MESSAGES = 10
-MOST_BYTES = 256 * 1024  # of SNS; SQS takes more
+MAX_MESSAGES = 10
+MAX_BYTES = 256 * 1024  # of SNS; SQS takes more
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMessage:
     """One message that was not taken: where it stood in the batch, why, and whether it would never be."""
 
     position: int
@@ -27,7 +27,7 @@ class Refused:
     permanent: bool
 
 
-def entries(batch: Sequence[Outgoing], body_field: Literal["Message", "MessageBody"]) -> list[Any]:
+def batch_entries(batch: Sequence[Outgoing], body_field: Literal["Message", "MessageBody"]) -> list[Any]:
     """The batch as AWS wants it; SNS and SQS differ in one name."""
     return [
         {
@@ -40,30 +40,30 @@ def entries(batch: Sequence[Outgoing], body_field: Literal["Message", "MessageBo
     ]
 
 
-def refusals(response: Mapping[str, Any]) -> list[Refused]:
+def parse_refusals(response: Mapping[str, Any]) -> list[RefusedMessage]:
     failed = response.get("Failed", [])
-    return [Refused(int(one["Id"]), str(one["Code"]), bool(one["SenderFault"])) for one in failed]
+    return [RefusedMessage(int(one["Id"]), str(one["Code"]), bool(one["SenderFault"])) for one in failed]
 
 
 def text_attributes(attributes: Mapping[str, str]) -> dict[str, Any]:
     return {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
 
 
-def batches(messages: Mapping[int, Outgoing]) -> Iterator[dict[int, Outgoing]]:
+def split_batches(messages: Mapping[int, Outgoing]) -> Iterator[dict[int, Outgoing]]:
     """As many messages at a time as one call takes, in order, each with its position."""
     batch: dict[int, Outgoing] = {}
-    room = MOST_BYTES
+    room = MAX_BYTES
     for position, message in messages.items():
-        size = _size(message)
-        if batch and (len(batch) == MOST_MESSAGES or size > room):
+        size = _message_size(message)
+        if batch and (len(batch) == MAX_MESSAGES or size > room):
             yield batch
-            batch, room = {}, MOST_BYTES
+            batch, room = {}, MAX_BYTES
         batch[position] = message
         room -= size
     if batch:
         yield batch
 
 
-def _size(message: Outgoing) -> int:
+def _message_size(message: Outgoing) -> int:
     texts = [message.body, *message.attributes, *message.attributes.values(), *("String" for _ in message.attributes)]
     return sum(len(text.encode()) for text in texts)

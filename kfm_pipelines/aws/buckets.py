@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.aws.errors import code_of, translated
+from kfm_pipelines.aws.errors import error_code, translate_aws_errors
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import SettingsInvalid
 
@@ -16,25 +16,25 @@ EVENTS = (*REMOVED, CREATED)
 
 
 def is_versioned(bucket: str) -> bool:
-    with translated(f"looking at bucket {bucket}"):
+    with translate_aws_errors(f"looking at bucket {bucket}"):
         return s3_client().get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled"
 
 
 def notifications_of(bucket: str) -> dict[str, Any]:
-    with translated(f"notifications of bucket {bucket}"):
+    with translate_aws_errors(f"notifications of bucket {bucket}"):
         current: dict[str, Any] = dict(s3_client().get_bucket_notification_configuration(Bucket=bucket))
     current.pop("ResponseMetadata", None)
     return current
 
 
-def unannounced(notifications: Mapping[str, Any], topic: str, prefix: str) -> list[str]:
+def missing_events(notifications: Mapping[str, Any], topic: str, prefix: str) -> list[str]:
     """Which of our events under this prefix do not reach the topic."""
     if notifications.get("EventBridgeConfiguration") is not None:
         return []  # everything goes to EventBridge, and rules there are the operator's own
     reaching = [
         one
         for one in notifications.get("TopicConfigurations", [])
-        if one["TopicArn"] == topic and _reaches(one.get("Filter", {}), prefix)
+        if one["TopicArn"] == topic and _covers_prefix(one.get("Filter", {}), prefix)
     ]
     announced = {event for one in reaching for event in one["Events"]}
     return [event for event in EVENTS if event not in announced]
@@ -43,7 +43,7 @@ def unannounced(notifications: Mapping[str, Any], topic: str, prefix: str) -> li
 def ensure_bucket(name: str) -> list[str]:
     """A versioned bucket: an event names one version of an object, and that one has to stay."""
     done: list[str] = []
-    with translated(f"bucket {name}"):
+    with translate_aws_errors(f"bucket {name}"):
         if not _exists(name) and _create(name):
             done.append(f"bucket {name}")
         if not is_versioned(name):
@@ -54,14 +54,14 @@ def ensure_bucket(name: str) -> list[str]:
 
 def ensure_notifications(bucket: str, topic: str, datasets: Iterable[Dataset]) -> list[str]:
     """One notification for each dataset's prefix, beside whatever notifications others have set up."""
-    wanted = [_announce(dataset, topic) for dataset in datasets]
+    wanted = [_notification_config(dataset, topic) for dataset in datasets]
     current = notifications_of(bucket)
     announced = current.get("TopicConfigurations", [])
     ours = [one for one in announced if one["TopicArn"] == topic and one["Id"].startswith("kfm-")]
-    if _comparable(ours) == _comparable(wanted):
+    if _normalise_notifications(ours) == _normalise_notifications(wanted):
         return []
     current["TopicConfigurations"] = [one for one in announced if one not in ours] + wanted
-    with translated(f"notifications of bucket {bucket}"):
+    with translate_aws_errors(f"notifications of bucket {bucket}"):
         s3_client().put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=current)  # type: ignore[arg-type]
     return [f"notifications of bucket {bucket}: {', '.join(one['Id'] for one in wanted)}"]
 
@@ -70,7 +70,7 @@ def _exists(name: str) -> bool:
     try:
         s3_client().head_bucket(Bucket=name)
     except s3_client().exceptions.ClientError as error:
-        if code_of(error) in ("404", "NoSuchBucket"):
+        if error_code(error) in ("404", "NoSuchBucket"):
             return False
         raise
     return True
@@ -90,7 +90,7 @@ def _create(name: str) -> bool:
     return True
 
 
-def _announce(dataset: Dataset, topic: str) -> dict[str, Any]:
+def _notification_config(dataset: Dataset, topic: str) -> dict[str, Any]:
     return {
         "Id": f"kfm-{dataset.pipeline}",
         "TopicArn": topic,
@@ -99,12 +99,12 @@ def _announce(dataset: Dataset, topic: str) -> dict[str, Any]:
     }
 
 
-def _reaches(key_filter: Mapping[str, Any], prefix: str) -> bool:
+def _covers_prefix(key_filter: Mapping[str, Any], prefix: str) -> bool:
     rules = key_filter.get("Key", {}).get("FilterRules", [])
     return all(rule["Name"].lower() == "prefix" and prefix.startswith(rule["Value"]) for rule in rules)
 
 
-def _comparable(notifications: Iterable[Mapping[str, Any]]) -> list[str]:
+def _normalise_notifications(notifications: Iterable[Mapping[str, Any]]) -> list[str]:
     """AWS answers `Prefix` where we say `prefix`, and in any order."""
     ordered = [{**one, "Events": sorted(one["Events"])} for one in notifications]
     return sorted(json.dumps(one, sort_keys=True).replace('"Prefix"', '"prefix"') for one in ordered)

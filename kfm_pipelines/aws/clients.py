@@ -27,16 +27,14 @@ ATTEMPTS = 2
 CONNECT_SECONDS = 3
 READ_SECONDS = 30
 # How long one call may take: boto waits up to 1, 2, 4, … seconds between attempts, 20 at most.
-LONGEST_PATIENCE_SECONDS = ATTEMPTS * (CONNECT_SECONDS + READ_SECONDS) + sum(
-    min(2**wait, 20) for wait in range(ATTEMPTS - 1)
-)
+MAX_CALL_SECONDS = ATTEMPTS * (CONNECT_SECONDS + READ_SECONDS) + sum(min(2**wait, 20) for wait in range(ATTEMPTS - 1))
 
 
 @cache
 def s3_client() -> "S3Client":
     import boto3
 
-    with _usable_settings():
+    with _translate_settings_errors():
         client = boto3.Session().client("s3", config=_config())
     client.meta.events.register("before-send.s3", _count_request)
     client.meta.events.register("response-received.s3", _count_response)
@@ -47,7 +45,7 @@ def s3_client() -> "S3Client":
 def sqs_client() -> "SQSClient":
     import boto3
 
-    with _usable_settings():
+    with _translate_settings_errors():
         return boto3.Session().client("sqs", config=_config())
 
 
@@ -55,7 +53,7 @@ def sqs_client() -> "SQSClient":
 def sns_client() -> "SNSClient":
     import boto3
 
-    with _usable_settings():
+    with _translate_settings_errors():
         return boto3.Session().client("sns", config=_config())
 
 
@@ -65,7 +63,7 @@ def secrets_client() -> "SecretsManagerClient":
 
     # botocore writes every answer to its debug log, and an answer of this service is a secret.
     logging.getLogger("botocore.parsers").addFilter(lambda record: record.levelno > logging.DEBUG)
-    with _usable_settings():
+    with _translate_settings_errors():
         return boto3.Session().client("secretsmanager", config=_config())
 
 
@@ -83,24 +81,26 @@ def _config() -> "Config":
 
 def _count_request(request: "AWSPreparedRequest", **_: object) -> None:
     """Of every try. What a hook here gives back would be taken for the answer, so it is nothing."""
-    traffic.add(sent=_length(request.headers.items()))
+    traffic.add(sent=_content_length(request.headers.items()))
 
 
 def _count_response(response_dict: Mapping[str, Any] | None = None, **_: object) -> None:
     """A body that is read by and by counts as long as S3 says it is; a try without an answer has none."""
     if response_dict is not None:
         body = response_dict["body"]
-        traffic.add(received=len(body) if isinstance(body, bytes) else _length(response_dict["headers"].items()))
+        traffic.add(
+            received=len(body) if isinstance(body, bytes) else _content_length(response_dict["headers"].items())
+        )
 
 
-def _length(headers: Iterable[tuple[str, Any]]) -> int:
+def _content_length(headers: Iterable[tuple[str, Any]]) -> int:
     """What a body has by its own account, 0 when it says nothing."""
     stated = {name.lower(): value for name, value in headers}
     return int(stated.get("content-length") or stated.get("x-amz-decoded-content-length") or 0)
 
 
 @contextmanager
-def _usable_settings() -> Iterator[None]:
+def _translate_settings_errors() -> Iterator[None]:
     """No region, an unknown profile or a malformed endpoint is known before the first call."""
     from botocore.exceptions import BotoCoreError
 

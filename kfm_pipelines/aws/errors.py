@@ -9,14 +9,14 @@ from kfm_pipelines.errors import KfmError, ObjectForbidden, ObjectMissing, Servi
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
 
-_MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404", "NotFound"})
+_MISSING_CODES = frozenset({"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404", "NotFound"})
 # Credentials that run out are renewed by whoever gave them, and bytes damaged on their way are whole at the source; the
 # work is not to blame.
-_PASSING = frozenset({"SlowDown", "RequestTimeout", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
+_TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
                       "RequestTimeTooSkewed", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody",
                       "OperationAborted"})  # fmt: skip
-_FORBIDDEN = frozenset({"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
-_SENTENCES: Mapping[type[KfmError], str] = {
+_FORBIDDEN_CODES = frozenset({"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
+_MESSAGES: Mapping[type[KfmError], str] = {
     ObjectMissing: "there is no such object or bucket ({})",
     ObjectForbidden: "access was refused ({})",
     ServiceUnavailable: "the service answered {}",
@@ -24,23 +24,23 @@ _SENTENCES: Mapping[type[KfmError], str] = {
 
 
 @contextmanager
-def translated(operation: str) -> Iterator[None]:
+def translate_aws_errors(operation: str) -> Iterator[None]:
     """Run an AWS call; what goes wrong comes out as one of our errors, saying what was being done."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         yield
     except ClientError as error:
-        raise _from_answer(operation, error) from error
+        raise _from_client_error(operation, error) from error
     except BotoCoreError as error:
-        raise _from_client(operation, error) from error
+        raise _from_botocore_error(operation, error) from error
 
 
-def code_of(error: "ClientError") -> str:
+def error_code(error: "ClientError") -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def named_by_status(status: int) -> type[KfmError]:
+def error_class_for_status(status: int) -> type[KfmError]:
     """What an HTTP status means for the work, when nothing more exact is known."""
     if status >= 500 or status in (408, 429):
         return ServiceUnavailable
@@ -51,25 +51,25 @@ def named_by_status(status: int) -> type[KfmError]:
     return Terminal
 
 
-def _from_answer(operation: str, error: "ClientError") -> KfmError:
-    code = code_of(error)
+def _from_client_error(operation: str, error: "ClientError") -> KfmError:
+    code = error_code(error)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    named = _named_by_code(code) or named_by_status(status)
-    return named(f"{operation}: {_SENTENCES.get(named, '{}').format(code or status)}")
+    named = _error_class_for_code(code) or error_class_for_status(status)
+    return named(f"{operation}: {_MESSAGES.get(named, '{}').format(code or status)}")
 
 
-def _named_by_code(code: str) -> type[KfmError] | None:
+def _error_class_for_code(code: str) -> type[KfmError] | None:
     """Some codes come with a status that says something else: a throttled call is a 400, a wrong clock a 403."""
-    if code in _MISSING:
+    if code in _MISSING_CODES:
         return ObjectMissing
-    if code in _FORBIDDEN:
+    if code in _FORBIDDEN_CODES:
         return ObjectForbidden
-    if code in _PASSING or "Throttl" in code:
+    if code in _TRANSIENT_CODES or "Throttl" in code:
         return ServiceUnavailable
     return None
 
 
-def _from_client(operation: str, error: "BotoCoreError") -> KfmError:
+def _from_botocore_error(operation: str, error: "BotoCoreError") -> KfmError:
     from botocore.exceptions import (
         EndpointConnectionError,
         HTTPClientError,

@@ -15,7 +15,7 @@ _BINDING_KEYS = frozenset({
 _BINDING_OPERATORS = frozenset({"stringequals", "stringlike", "arnequals", "arnlike"})
 
 
-def allow(sid: str, service: str, action: str, resource: str, sources: Sequence[str]) -> Statement:
+def allow_statement(sid: str, service: str, action: str, resource: str, sources: Sequence[str]) -> Statement:
     """Let an AWS service act on this resource, on behalf of these sources only."""
     condition: dict[str, object] = {"ArnEquals": {"aws:SourceArn": list(sources)}}
     if any(source.split(":")[4] == "" for source in sources):
@@ -34,9 +34,9 @@ def allow(sid: str, service: str, action: str, resource: str, sources: Sequence[
 def with_statement(policy: str, statement: Statement) -> str | None:
     """The policy with this statement in place of any of the same name; None when it is already there."""
     document: dict[str, Any] = json.loads(policy) if policy else {"Version": "2012-10-17"}
-    statements = _listed(document.get("Statement", []))
+    statements = _as_list(document.get("Statement", []))
     others = [one for one in statements if one.get("Sid") != statement["Sid"]]
-    if len(others) < len(statements) and _normal(statement) in [_normal(one) for one in statements]:
+    if len(others) < len(statements) and _normalise(statement) in [_normalise(one) for one in statements]:
         return None
     return json.dumps({**document, "Statement": [*others, statement]})
 
@@ -44,7 +44,7 @@ def with_statement(policy: str, statement: Statement) -> str | None:
 def open_statements(policy: str, action: str) -> list[str]:
     """Names of the statements that let anybody do this, or a service on anybody's behalf."""
     document = json.loads(policy) if policy else {}
-    statements = _listed(document.get("Statement", []))
+    statements = _as_list(document.get("Statement", []))
     return [str(one.get("Sid", "without a name")) for one in statements if _is_open(one, action)]
 
 
@@ -52,35 +52,35 @@ def _is_open(statement: Mapping[str, Any], action: str) -> bool:
     if statement.get("Effect") != "Allow" or not _covers(statement, action):
         return False
     principal = statement.get("Principal", "*")
-    named = [] if isinstance(principal, str) else _listed(principal.get("AWS", []))
+    named = [] if isinstance(principal, str) else _as_list(principal.get("AWS", []))
     anybody = principal == "*" or "*" in named or "Service" in principal
     return anybody and not any(_binds(*one) for one in _conditions(statement))
 
 
 def _covers(statement: Mapping[str, Any], action: str) -> bool:
-    patterns = _listed(statement.get("Action", "*"))
+    patterns = _as_list(statement.get("Action", "*"))
     return any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in patterns)
 
 
 def _conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Any]]]:
     for operator, keys in statement.get("Condition", {}).items():
         for key, values in keys.items():
-            yield operator.lower(), key.lower(), _listed(values)
+            yield operator.lower(), key.lower(), _as_list(values)
 
 
 def _binds(operator: str, key: str, values: list[Any]) -> bool:
     return operator in _BINDING_OPERATORS and key in _BINDING_KEYS and "*" not in values
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """AWS writes a list of one as the one."""
     return value if isinstance(value, list) else [value]
 
 
-def _normal(statement: object) -> object:
+def _normalise(statement: object) -> object:
     """AWS turns a list of one into the one, and reorders lists."""
     if isinstance(statement, Mapping):
-        return {key: _normal(value) for key, value in statement.items()}
+        return {key: _normalise(value) for key, value in statement.items()}
     if isinstance(statement, list):
         return statement[0] if len(statement) == 1 else sorted(map(str, statement))
     return statement

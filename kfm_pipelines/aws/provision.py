@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 from kfm_pipelines.aws.buckets import ensure_bucket, ensure_notifications
 from kfm_pipelines.aws.queue_settings import ensure_queue
 from kfm_pipelines.aws.topics import ensure_subscription, ensure_topic, subscriptions_of
-from kfm_pipelines.aws.topology import Place, SubscriptionWanted, wiring
+from kfm_pipelines.aws.topology import AwsAccount, SubscriptionSpec, required_topology
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.settings import Settings
 
 
 def provision(settings: Settings, datasets: Datasets) -> list[str]:
     """Create what is missing; return one line for each thing created or changed, none when all was there."""
-    wanted = wiring(settings, datasets)
+    wanted = required_topology(settings, datasets)
     buckets = sorted({dataset.input.bucket for dataset in datasets.values()})
     done = [line for bucket in [*buckets, *store_bucket(settings)] for line in ensure_bucket(bucket)]
     queues = [ensure_queue(queue) for queue in wanted.queues]
@@ -39,6 +39,6 @@ def store_bucket(settings: Settings) -> list[str]:
     return [store.netloc] if store.scheme == "s3" else []
 
 
-def _subscribe(specs: list[SubscriptionWanted], account: Place) -> list[str]:
+def _subscribe(specs: list[SubscriptionSpec], account: AwsAccount) -> list[str]:
     known = subscriptions_of(account.topic_arn(specs[0].topic))
     return [line for one in specs for line in ensure_subscription(one, account, known)]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.aws.batches import Outgoing, Refused, entries, refusals
+from kfm_pipelines.aws.batches import Outgoing, RefusedMessage, batch_entries, parse_refusals
 from kfm_pipelines.aws.clients import sqs_client
-from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.errors import SettingsInvalid
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         MessageTypeDef,
     )
 
-BATCH = 10
-MOST_ATTRIBUTES = 10
-TEXT = "String"
+BATCH_SIZE = 10
+MAX_ATTRIBUTES = 10
+STRING_TYPE = "String"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class QueueDepth:
     """Approximate, as SQS itself says."""
 
     waiting: int
@@ -59,7 +59,7 @@ class Queue:
         with self._queue_call("receiving from") as url:
             answer = sqs_client().receive_message(
                 QueueUrl=url,
-                MaxNumberOfMessages=BATCH,
+                MaxNumberOfMessages=BATCH_SIZE,
                 WaitTimeSeconds=wait_seconds,
                 MessageAttributeNames=["All"],
                 MessageSystemAttributeNames=[
@@ -71,13 +71,13 @@ class Queue:
                 ],
             )
         now = datetime.now(UTC)
-        return [_message(received, now) for received in answer.get("Messages", [])]
+        return [_parse_message(received, now) for received in answer.get("Messages", [])]
 
     def delete(self, messages: Sequence[Message]) -> int:
         """Delete what was recorded; return how many are gone. What SQS fails to delete twice comes again and is
         recognised then; the second try is for a FIFO queue, where it would keep its group waiting."""
-        left = [message for batch in _batches(messages) for message in self._delete_batch(batch)]
-        left = [message for batch in _batches(left) for message in self._delete_batch(batch)]
+        left = [message for batch in _split_batches(messages) for message in self._delete_batch(batch)]
+        left = [message for batch in _split_batches(left) for message in self._delete_batch(batch)]
         return len(messages) - len(left)
 
     def send(
@@ -95,20 +95,23 @@ class Queue:
                 QueueUrl=url,
                 MessageBody=body,
                 MessageAttributes={
-                    name: _attribute(value, (types or {}).get(name, TEXT)) for name, value in (attributes or {}).items()
+                    name: _encode_attribute(value, (types or {}).get(name, STRING_TYPE))
+                    for name, value in (attributes or {}).items()
                 },
                 **{name: value for name, value in fifo.items() if value is not None},  # type: ignore[arg-type]
             )
 
-    def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[RefusedMessage]:
         """Send up to ten messages to a FIFO queue; return those that SQS did not take."""
-        with translated(f"sending to queue {self.name}"):
-            answer = sqs_client().send_message_batch(QueueUrl=self.url, Entries=entries(batch, "MessageBody"))
-        return refusals(answer)
+        with translate_aws_errors(f"sending to queue {self.name}"):
+            answer = sqs_client().send_message_batch(QueueUrl=self.url, Entries=batch_entries(batch, "MessageBody"))
+        return parse_refusals(answer)
 
-    def depth(self) -> Depth:
+    def depth(self) -> QueueDepth:
         counts = self.attributes()
-        return Depth(int(counts["ApproximateNumberOfMessages"]), int(counts["ApproximateNumberOfMessagesNotVisible"]))
+        return QueueDepth(
+            int(counts["ApproximateNumberOfMessages"]), int(counts["ApproximateNumberOfMessagesNotVisible"])
+        )
 
     def attributes(self) -> dict[str, str]:
         with self._queue_call("asking about") as url:
@@ -125,7 +128,7 @@ class Queue:
     @contextmanager
     def _queue_call(self, operation: str) -> Iterator[str]:
         """The queue's address for one call; a queue that is gone is said to be, whoever deleted it when."""
-        with translated(f"{operation} queue {self.name}"):
+        with translate_aws_errors(f"{operation} queue {self.name}"):
             try:
                 yield self.url
             except sqs_client().exceptions.QueueDoesNotExist:
@@ -139,7 +142,7 @@ class Queue:
     def url(self) -> str:
         if self._cached_url is None:
             sqs = sqs_client()
-            with translated(f"looking for queue {self.name}"):
+            with translate_aws_errors(f"looking for queue {self.name}"):
                 try:
                     self._cached_url = sqs.get_queue_url(QueueName=self.name)["QueueUrl"]
                 except sqs.exceptions.QueueDoesNotExist:
@@ -147,7 +150,7 @@ class Queue:
         return self._cached_url
 
 
-def _message(received: "MessageTypeDef", now: datetime) -> Message:
+def _parse_message(received: "MessageTypeDef", now: datetime) -> Message:
     system = {str(name): value for name, value in received.get("Attributes", {}).items()}
     sequence = system.get("SequenceNumber")
     attributes = received.get("MessageAttributes", {})
@@ -155,8 +158,8 @@ def _message(received: "MessageTypeDef", now: datetime) -> Message:
         body=received["Body"],
         receipt=received["ReceiptHandle"],
         message_id=received["MessageId"],
-        attributes={name: _text_of(value) for name, value in attributes.items()},
-        types={name: value["DataType"] for name, value in attributes.items() if value["DataType"] != TEXT},
+        attributes={name: _attribute_text(value) for name, value in attributes.items()},
+        types={name: value["DataType"] for name, value in attributes.items() if value["DataType"] != STRING_TYPE},
         group=system.get("MessageGroupId"),
         sequence=int(sequence) if sequence else None,
         receives=int(system.get("ApproximateReceiveCount", 1)),
@@ -166,16 +169,16 @@ def _message(received: "MessageTypeDef", now: datetime) -> Message:
     )
 
 
-def _text_of(value: "MessageAttributeValueOutputTypeDef") -> str:
+def _attribute_text(value: "MessageAttributeValueOutputTypeDef") -> str:
     return b64encode(value["BinaryValue"]).decode() if "BinaryValue" in value else value["StringValue"]
 
 
-def _attribute(value: str, kind: str) -> "MessageAttributeValueTypeDef":
+def _encode_attribute(value: str, kind: str) -> "MessageAttributeValueTypeDef":
     if kind.startswith("Binary"):
         return {"DataType": kind, "BinaryValue": b64decode(value)}
     return {"DataType": kind, "StringValue": value}
 
 
-def _batches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    for start in range(0, len(messages), BATCH):
-        yield messages[start : start + BATCH]
+def _split_batches(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    for start in range(0, len(messages), BATCH_SIZE):
+        yield messages[start : start + BATCH_SIZE]

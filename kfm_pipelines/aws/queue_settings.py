@@ -4,32 +4,32 @@ import json
 from urllib.parse import urlsplit
 
 from kfm_pipelines.aws.clients import sqs_client
-from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.aws.policies import with_statement
-from kfm_pipelines.aws.topology import Place, QueueWanted
+from kfm_pipelines.aws.topology import AwsAccount, QueueSpec
 
 
-def ensure_queue(spec: QueueWanted) -> tuple[Place, list[str]]:
+def ensure_queue(spec: QueueSpec) -> tuple[AwsAccount, list[str]]:
     """Where the queue is, and one line when it was created or changed."""
     sqs = sqs_client()
-    with translated(f"queue {spec.name}"):
+    with translate_aws_errors(f"queue {spec.name}"):
         try:
             url = sqs.get_queue_url(QueueName=spec.name)["QueueUrl"]
         except sqs.exceptions.QueueDoesNotExist:
             url = sqs.create_queue(QueueName=spec.name, Attributes=spec.settings())["QueueUrl"]  # type: ignore[arg-type]
-            _change(url, _differing(spec, spec.settings(), place_of(url)))
-            return place_of(url), [f"queue {spec.name}"]
+            _apply_settings(url, _changed_settings(spec, spec.settings(), account_of(url)))
+            return account_of(url), [f"queue {spec.name}"]
         answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
         current = {str(name): value for name, value in answer["Attributes"].items()}
-        differing = _differing(spec, current, place_of(url))
-        _change(url, differing)
-    return place_of(url), [f"queue {spec.name}: {', '.join(sorted(differing))}"] if differing else []
+        differing = _changed_settings(spec, current, account_of(url))
+        _apply_settings(url, differing)
+    return account_of(url), [f"queue {spec.name}: {', '.join(sorted(differing))}"] if differing else []
 
 
-def place_of(queue_url: str) -> Place:
+def account_of(queue_url: str) -> AwsAccount:
     """A queue's address names its account; the client knows the rest."""
     meta = sqs_client().meta
-    return Place(meta.partition, meta.region_name, urlsplit(queue_url).path.split("/")[-2])
+    return AwsAccount(meta.partition, meta.region_name, urlsplit(queue_url).path.split("/")[-2])
 
 
 def same_setting(current: str | None, desired: str) -> bool:
@@ -39,7 +39,7 @@ def same_setting(current: str | None, desired: str) -> bool:
     return {k: str(v) for k, v in json.loads(current).items()} == {k: str(v) for k, v in json.loads(desired).items()}
 
 
-def _differing(spec: QueueWanted, current: dict[str, str], account: Place) -> dict[str, str]:
+def _changed_settings(spec: QueueSpec, current: dict[str, str], account: AwsAccount) -> dict[str, str]:
     settings = spec.settings() | spec.redrive_settings(account)
     differing = {name: value for name, value in settings.items() if not same_setting(current.get(name), value)}
     statement = spec.statement(account)
@@ -48,6 +48,6 @@ def _differing(spec: QueueWanted, current: dict[str, str], account: Place) -> di
     return differing
 
 
-def _change(url: str, settings: dict[str, str]) -> None:
+def _apply_settings(url: str, settings: dict[str, str]) -> None:
     if settings:
         sqs_client().set_queue_attributes(QueueUrl=url, Attributes=settings)  # type: ignore[arg-type]

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 
 from kfm_pipelines.aws.clients import sns_client
-from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.aws.policies import with_statement
-from kfm_pipelines.aws.topology import Place, SubscriptionWanted, TopicWanted, same_filter
+from kfm_pipelines.aws.topology import AwsAccount, SubscriptionSpec, TopicSpec, same_filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +17,14 @@ class Subscription:
     raw: bool
     filter_policy: str
 
-    def matches(self, spec: SubscriptionWanted) -> bool:
+    def matches(self, spec: SubscriptionSpec) -> bool:
         return self.raw == spec.raw and same_filter(self.filter_policy, spec.filter_policy)
 
 
 def topic_attributes(arn: str) -> dict[str, str] | None:
     """None when there is no such topic."""
     sns = sns_client()
-    with translated(f"asking about topic {arn}"):
+    with translate_aws_errors(f"asking about topic {arn}"):
         try:
             return sns.get_topic_attributes(TopicArn=arn)["Attributes"]
         except sns.exceptions.NotFoundException:
@@ -34,7 +34,7 @@ def topic_attributes(arn: str) -> dict[str, str] | None:
 def subscriptions_of(topic_arn: str) -> dict[str, str]:
     """The topic's subscriptions by the queue they lead to; none when there is no such topic."""
     sns = sns_client()
-    with translated(f"asking about subscriptions to {topic_arn}"):
+    with translate_aws_errors(f"asking about subscriptions to {topic_arn}"):
         try:
             pages = list(sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic_arn))
         except sns.exceptions.NotFoundException:
@@ -42,50 +42,50 @@ def subscriptions_of(topic_arn: str) -> dict[str, str]:
     return {one["Endpoint"]: one["SubscriptionArn"] for page in pages for one in page["Subscriptions"]}
 
 
-def subscription(arn: str) -> Subscription:
-    with translated(f"asking about subscription {arn}"):
+def get_subscription(arn: str) -> Subscription:
+    with translate_aws_errors(f"asking about subscription {arn}"):
         said = sns_client().get_subscription_attributes(SubscriptionArn=arn)["Attributes"]
     return Subscription(arn, said.get("RawMessageDelivery") == "true", said.get("FilterPolicy", ""))
 
 
-def ensure_topic(spec: TopicWanted, account: Place) -> list[str]:
+def ensure_topic(spec: TopicSpec, account: AwsAccount) -> list[str]:
     """One line for each thing created or changed."""
     arn, done = account.topic_arn(spec.name), []
     current = topic_attributes(arn)
-    with translated(f"topic {spec.name}"):
+    with translate_aws_errors(f"topic {spec.name}"):
         if current is None:
             sns_client().create_topic(Name=spec.name, Attributes=spec.settings())
             done.append(f"topic {spec.name}")
             current = topic_attributes(arn) or {}
-        for name, value in _differing(spec, current, account).items():
+        for name, value in _changed_settings(spec, current, account).items():
             sns_client().set_topic_attributes(TopicArn=arn, AttributeName=name, AttributeValue=value)
             done.append(f"topic {spec.name}: {name}")
     return done
 
 
-def ensure_subscription(spec: SubscriptionWanted, account: Place, existing: dict[str, str]) -> list[str]:
+def ensure_subscription(spec: SubscriptionSpec, account: AwsAccount, existing: dict[str, str]) -> list[str]:
     """`known` are the topic's subscriptions, asked for once."""
     topic, queue = account.topic_arn(spec.topic), account.queue_arn(spec.queue)
     label = f"subscription of {spec.queue} to {spec.topic}"
-    with translated(label):
+    with translate_aws_errors(label):
         if queue not in existing:
             sns_client().subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=spec.settings())
             return [label]
-        current = subscription(existing[queue])
+        current = get_subscription(existing[queue])
         if current.matches(spec):
             return []
-        _change(current, spec)
+        _update_subscription(current, spec)
     return [f"{label}: filter and delivery"]
 
 
-def _change(current: Subscription, spec: SubscriptionWanted) -> None:
+def _update_subscription(current: Subscription, spec: SubscriptionSpec) -> None:
     # An empty policy is how SNS is told to filter no longer.
     settings = {"FilterPolicy": json.dumps(spec.filter_policy or {}), **spec.settings()}
     for name, value in settings.items():
         sns_client().set_subscription_attributes(SubscriptionArn=current.arn, AttributeName=name, AttributeValue=value)
 
 
-def _differing(spec: TopicWanted, current: dict[str, str], account: Place) -> dict[str, str]:
+def _changed_settings(spec: TopicSpec, current: dict[str, str], account: AwsAccount) -> dict[str, str]:
     differing = {name: value for name, value in spec.settings().items() if current.get(name) != value}
     statement = spec.statement(account)
     if statement is not None and (policy := with_statement(current.get("Policy", ""), statement)) is not None:

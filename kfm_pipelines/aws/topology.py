@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from kfm_pipelines.aws.policies import Statement, allow
+from kfm_pipelines.aws.policies import Statement, allow_statement
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.events.notice import Priority
 from kfm_pipelines.settings import Settings
@@ -18,15 +18,15 @@ VISIBILITY_SECONDS = 120
 DEAD_LETTER_VISIBILITY_SECONDS = 300  # a person or a redrive looks at these, not a tick
 RETENTION_SECONDS = 14 * 24 * 3600
 RECEIVES_BEFORE_DEAD_LETTER = 5
-MOST_FILTER_COMBINATIONS = 150  # SNS refuses a filter policy with more
+MAX_FILTER_COMBINATIONS = 150  # SNS refuses a filter policy with more
 
-URGENT: tuple[Priority, ...] = ("high",)
-ORDINARY: tuple[Priority, ...] = ("normal", "low")
+URGENT_PRIORITIES: tuple[Priority, ...] = ("high",)
+ORDINARY_PRIORITIES: tuple[Priority, ...] = ("normal", "low")
 FilterPolicy = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AwsAccount:
     """The account and region our names are in, from which every ARN follows without asking."""
 
     partition: str
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueWanted:
+class QueueSpec:
     """A queue. `senders` are the topics that may send to it; a dead-letter queue has none and no queue of its own."""
 
     name: str
@@ -65,22 +65,24 @@ class QueueWanted:
         }
         return wanted | ({"FifoQueue": "true", "ContentBasedDeduplication": "true"} if self.fifo else {})
 
-    def redrive_settings(self, account: Place) -> dict[str, str]:
+    def redrive_settings(self, account: AwsAccount) -> dict[str, str]:
         if self.dead_letter_queue is None:
             return {}
         target = account.queue_arn(self.dead_letter_queue)
         policy = {"deadLetterTargetArn": target, "maxReceiveCount": RECEIVES_BEFORE_DEAD_LETTER}
         return {"RedrivePolicy": json.dumps(policy)}
 
-    def statement(self, account: Place) -> Statement | None:
+    def statement(self, account: AwsAccount) -> Statement | None:
         if not self.senders:
             return None
         topics = [account.topic_arn(name) for name in self.senders]
-        return allow("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", account.queue_arn(self.name), topics)
+        return allow_statement(
+            "kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", account.queue_arn(self.name), topics
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class TopicWanted:
+class TopicSpec:
     """A topic. `buckets` may announce their objects there; identities of the account need no statement."""
 
     name: str
@@ -93,15 +95,15 @@ class TopicWanted:
     def settings(self) -> dict[str, str]:
         return {"FifoTopic": "true", "ContentBasedDeduplication": "true"} if self.fifo else {}
 
-    def statement(self, account: Place) -> Statement | None:
+    def statement(self, account: AwsAccount) -> Statement | None:
         if not self.buckets:
             return None
         sources = [account.bucket_arn(name) for name in self.buckets]
-        return allow("kfm-s3", "s3.amazonaws.com", "sns:Publish", account.topic_arn(self.name), sources)
+        return allow_statement("kfm-s3", "s3.amazonaws.com", "sns:Publish", account.topic_arn(self.name), sources)
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionWanted:
+class SubscriptionSpec:
     """Which messages of a topic reach a queue, and whether as they were sent. No filter means all."""
 
     topic: str
@@ -115,40 +117,42 @@ class SubscriptionWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class Topology:
     """Everything wanted; queues in the order they can be created in."""
 
-    queues: tuple[QueueWanted, ...]
-    topics: tuple[TopicWanted, ...]
-    subscriptions: tuple[SubscriptionWanted, ...]
+    queues: tuple[QueueSpec, ...]
+    topics: tuple[TopicSpec, ...]
+    subscriptions: tuple[SubscriptionSpec, ...]
 
 
-def wiring(settings: Settings, datasets: Datasets) -> Wiring:
+def required_topology(settings: Settings, datasets: Datasets) -> Topology:
     """S3 announces to one topic, producers to another that routes by attributes, FIFO producers to a third. A fourth is
     for people who want to know what failed."""
     buckets = tuple(sorted({dataset.input.bucket for dataset in datasets.values()}))
     dead, fifo_dead = settings.dead_letter_queue, settings.fifo_dead_letter_queue
     announced, notices, in_order = settings.topic, settings.notice_topic, settings.fifo_queue
-    return Wiring(
+    return Topology(
         queues=(
-            QueueWanted(dead, DEAD_LETTER_VISIBILITY_SECONDS),
-            QueueWanted(fifo_dead, DEAD_LETTER_VISIBILITY_SECONDS),
-            QueueWanted(settings.priority_queue, VISIBILITY_SECONDS, dead, (notices,)),
-            QueueWanted(settings.queue, VISIBILITY_SECONDS, dead, (announced, notices)),
-            QueueWanted(settings.fifo_queue, VISIBILITY_SECONDS, fifo_dead, (in_order,)),
+            QueueSpec(dead, DEAD_LETTER_VISIBILITY_SECONDS),
+            QueueSpec(fifo_dead, DEAD_LETTER_VISIBILITY_SECONDS),
+            QueueSpec(settings.priority_queue, VISIBILITY_SECONDS, dead, (notices,)),
+            QueueSpec(settings.queue, VISIBILITY_SECONDS, dead, (announced, notices)),
+            QueueSpec(settings.fifo_queue, VISIBILITY_SECONDS, fifo_dead, (in_order,)),
         ),
         topics=(
-            TopicWanted(announced, buckets),
-            TopicWanted(notices),
-            TopicWanted(in_order),
-            TopicWanted(settings.alert_topic),  # what failed; who listens is up to whoever runs the site
+            TopicSpec(announced, buckets),
+            TopicSpec(notices),
+            TopicSpec(in_order),
+            TopicSpec(settings.alert_topic),  # what failed; who listens is up to whoever runs the site
         ),
         subscriptions=(
             # S3's notices carry no attributes, and no filter policy matches a message without any.
-            SubscriptionWanted(announced, settings.queue),
-            SubscriptionWanted(notices, settings.priority_queue, filter_policy=filter_policy(datasets, URGENT)),
-            SubscriptionWanted(notices, settings.queue, filter_policy=filter_policy(datasets, ORDINARY)),
-            SubscriptionWanted(in_order, settings.fifo_queue, raw=True),
+            SubscriptionSpec(announced, settings.queue),
+            SubscriptionSpec(
+                notices, settings.priority_queue, filter_policy=filter_policy(datasets, URGENT_PRIORITIES)
+            ),
+            SubscriptionSpec(notices, settings.queue, filter_policy=filter_policy(datasets, ORDINARY_PRIORITIES)),
+            SubscriptionSpec(in_order, settings.fifo_queue, raw=True),
         ),
     )
 
@@ -164,15 +168,15 @@ def filter_policy(datasets: Datasets, priorities: Sequence[Priority]) -> FilterP
         "priority": list(priorities),
     }
     for field in ("product", "dataset"):
-        if prod(map(len, wanted.values())) > MOST_FILTER_COMBINATIONS or not wanted[field]:
+        if prod(map(len, wanted.values())) > MAX_FILTER_COMBINATIONS or not wanted[field]:
             del wanted[field]
     return wanted
 
 
 def same_filter(current: str | None, desired: FilterPolicy | None) -> bool:
     """Whether SNS has this filter; it may give the fields and values back in any order."""
-    return _unordered(json.loads(current or "{}")) == _unordered(desired or {})
+    return _normalise_filter(json.loads(current or "{}")) == _normalise_filter(desired or {})
 
 
-def _unordered(policy: FilterPolicy) -> dict[str, list[str]]:
+def _normalise_filter(policy: FilterPolicy) -> dict[str, list[str]]:
     return {name: sorted(map(str, values)) for name, values in policy.items()}

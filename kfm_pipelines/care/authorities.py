@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from kfm_pipelines.care.signatures import Signed, key_id_of, refuse_unless_signed
-from kfm_pipelines.declarations import Declared, KeyPart, Words
-from kfm_pipelines.declarations.dataset import describe, read_yaml
+from kfm_pipelines.care.signatures import SignedStatement, key_id_of, refuse_unless_signed
+from kfm_pipelines.declarations import DeclarationModel, KeyPart, NonEmptyText
+from kfm_pipelines.declarations.dataset import format_validation_error, read_yaml
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused, SignatureRefused
 
 if TYPE_CHECKING:
     from kfm_pipelines.care.policies import Policy
 
 
-def _is_public_key(text: str) -> str:
+def _check_public_key(text: str) -> str:
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -32,22 +32,22 @@ def _is_public_key(text: str) -> str:
     return text
 
 
-class PublicKey(Declared):
+class AuthorityKey(DeclarationModel):
     """One person's key, and for how long it counts."""
 
-    holder: Words
-    public_key: Annotated[str, AfterValidator(_is_public_key)]
+    holder: NonEmptyText
+    public_key: Annotated[str, AfterValidator(_check_public_key)]
     valid_from: date
     valid_until: date
 
 
-class Authority(Declared):
+class Authority(DeclarationModel):
     authority: KeyPart
-    name: Words
+    name: NonEmptyText
     kind: Literal["steward", "sovereign", "agency"]
-    keys: list[PublicKey] = Field(default_factory=list)
+    keys: list[AuthorityKey] = Field(default_factory=list)
 
-    def holder_of(self, signed: Signed, today: date) -> str:
+    def holder_of(self, signed: SignedStatement, today: date) -> str:
         """Who signed; SignatureRefused unless one of our keys did, and still counts."""
         for key in self.keys:
             if key_id_of(key.public_key) == signed.key_id:
@@ -59,8 +59,8 @@ class Authority(Declared):
 
 
 def load_authorities(resources: Path, more_keys: Path | None = None) -> Mapping[str, Authority]:
-    authorities = {one.authority: one for one in _read(resources / "authorities")}
-    for more in _read(more_keys) if more_keys else []:
+    authorities = {one.authority: one for one in _read_folder(resources / "authorities")}
+    for more in _read_folder(more_keys) if more_keys else []:
         known = authorities.get(more.authority)
         if known is None:
             raise DeclarationInvalid(f"{more.authority}: is no authority in resources/authorities; it gets no keys")
@@ -78,13 +78,13 @@ def authority_of(policy: "Policy", authorities: Mapping[str, Authority]) -> Auth
         ) from None
 
 
-def _read(folder: Path) -> list[Authority]:
+def _read_folder(folder: Path) -> list[Authority]:
     found = []
     for path in sorted(folder.glob("*.yaml")):
         try:
             found.append(Authority.model_validate(read_yaml(path)))
         except ValidationError as error:
-            raise DeclarationInvalid(f"{path.name}: {describe(error)}") from None
+            raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
         if found[-1].authority != path.stem:
             raise DeclarationInvalid(f"{path.name}: authority: must be {path.stem!r} like its file")
     return found

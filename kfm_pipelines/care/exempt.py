@@ -10,10 +10,10 @@ from kfm_pipelines.care.governance import governance_of, oversight_of
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.services import Services
 
-LONGEST_DAYS = 366
+MAX_DAYS = 366
 
 
-def exempt(
+def grant_exemption(
     services: Services, dataset_name: str, key_prefix: str, until: date, private_key: Path, reason: str
 ) -> Exemption:
     """Give one. It is for this version of the policy alone, and for a year at most."""
@@ -23,8 +23,8 @@ def exempt(
     today = services.today()
     if policy.is_open:
         raise ReviewRefused(f"policy {policy.name} masks nothing, so there is nothing to be exempted from")
-    if not today <= until or (until - today).days > LONGEST_DAYS:
-        raise ReviewRefused(f"an exemption ends between today and {LONGEST_DAYS} days from now, not on {until}")
+    if not today <= until or (until - today).days > MAX_DAYS:
+        raise ReviewRefused(f"an exemption ends between today and {MAX_DAYS} days from now, not on {until}")
     identifier = f"exempt-{uuid4().hex[:12]}"
     statement = {
         "statement": "exemption",
@@ -37,15 +37,15 @@ def exempt(
     }
     signed = governance.oversight.sign(statement, private_key)
     given = Exemption(identifier, dataset.dataset, policy.name, key_prefix, until, signed)
-    exemptions.give(services.database, given)
+    exemptions.record_exemption(services.database, given)
     return given
 
 
-def end(services: Services, identifier: str, private_key: Path, reason: str) -> Exemption:
+def end_exemption(services: Services, identifier: str, private_key: Path, reason: str) -> Exemption:
     """End one: from then on its keys are masked again."""
     exemption = exemptions.read_exemption(services.database, identifier)
     oversight = oversight_of(services, services.datasets[exemption.dataset])
     statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}
     signed = oversight.sign(statement, private_key)
-    exemptions.end(services.database, exemption, signed)
+    exemptions.record_exemption_end(services.database, exemption, signed)
     return exemption

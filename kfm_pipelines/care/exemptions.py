@@ -27,7 +27,7 @@ class Exemption:
         return self.ended_at is None and key.startswith(self.key_prefix)
 
 
-def give(database: Database, exemption: Exemption) -> None:
+def record_exemption(database: Database, exemption: Exemption) -> None:
     signed = exemption.signed
     with database.transaction() as connection:
         connection.execute(
@@ -49,7 +49,7 @@ def give(database: Database, exemption: Exemption) -> None:
         _audit(connection, Action.EXEMPTION_GIVEN, exemption, signed)
 
 
-def end(database: Database, exemption: Exemption, signed: Signature) -> None:
+def record_exemption_end(database: Database, exemption: Exemption, signed: Signature) -> None:
     with database.transaction() as connection:
         ended = connection.execute(
             """

@@ -11,21 +11,23 @@ import rfc8785
 
 from kfm_pipelines.care.authorities import Authority, authority_of, load_authorities
 from kfm_pipelines.care.exemptions import Exemption, exemptions_of
-from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_unfit, refuse_if_unsuited
-from kfm_pipelines.care.policy_versions import UsedPolicy, recognise
+from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_mismatched, refuse_unless_current
+from kfm_pipelines.care.policy_versions import PolicyVersion, register_version
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.care.secrets import key_check, secret_of
-from kfm_pipelines.care.signatures import Signature, Signed, read_private_key, sign
+from kfm_pipelines.care.signatures import Signature, SignedStatement, read_private_key, sign
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused, SignatureRefused
 from kfm_pipelines.services import Services
-from kfm_pipelines.text import without_places
+from kfm_pipelines.text import redact_coordinates
 
 
 def policy_of(services: Services, dataset: Dataset) -> Policy:
     """Returns the policy that the dataset names, read once, so that every stage of a run goes by the same one."""
-    return services.load_once(("policy", dataset.policy), lambda: load_policy(services.settings.resources, dataset.policy))
+    return services.load_once(
+        ("policy", dataset.policy), lambda: load_policy(services.settings.resources, dataset.policy)
+    )
 
 
 def authorities_of(services: Services) -> Mapping[str, Authority]:
@@ -44,7 +46,7 @@ class Oversight:
         """Sign for the authority; SignatureRefused when the key is none of theirs. What is signed is kept and shown, so
         its reason must not tell a place."""
         reason = str(statement.get("reason", ""))
-        if without_places(reason) != reason:
+        if redact_coordinates(reason) != reason:
             raise ReviewRefused(
                 "the reason seems to tell a place; it is kept where many can read it, so leave that out"
             )
@@ -58,7 +60,9 @@ class Oversight:
         if any(signed.statement.get(name) != value for name, value in expected.items()):
             raise SignatureRefused(f"{what} is not what was signed")
         try:
-            self.authority.holder_of(Signed(signed.statement, signed.key_id, signed.signature), self.services.today())
+            self.authority.holder_of(
+                SignedStatement(signed.statement, signed.key_id, signed.signature), self.services.today()
+            )
         except SignatureRefused as error:
             raise SignatureRefused(f"{what} is not valid: {error}") from None
 
@@ -69,7 +73,7 @@ def oversight_of(services: Services, dataset: Dataset) -> Oversight:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class KeyRules:
     """What applies to one key."""
 
     policy: Policy
@@ -104,12 +108,12 @@ class Governance:
     def authority(self) -> Authority:
         return self.oversight.authority
 
-    def rules_for(self, key: str) -> Rules:
+    def rules_for(self, key: str) -> KeyRules:
         """PolicyRefused when an exemption of this key has run out, or is not what was signed."""
         exemption = self.exemption_for(key)
         if exemption is not None:
             self._refuse_if_invalid(exemption)
-        return Rules(self.policy, self.secret, exemption)
+        return KeyRules(self.policy, self.secret, exemption)
 
     def exemption_for(self, keys: str) -> Exemption | None:
         """The one that decides about this key, or about all keys that begin like this: the newest."""
@@ -123,7 +127,7 @@ class Governance:
 
     def _refuse_if_invalid(self, exemption: Exemption) -> None:
         try:
-            self.oversight.refuse_forged(exemption.signed, _said(exemption), f"exemption {exemption.id}")
+            self.oversight.refuse_forged(exemption.signed, _expected_statement(exemption), f"exemption {exemption.id}")
         except SignatureRefused as error:
             raise PolicyRefused(str(error)) from None
         if self.oversight.services.today() > exemption.until:
@@ -139,19 +143,19 @@ class Governance:
 def governance_of(services: Services, dataset: Dataset) -> Governance:
     oversight = oversight_of(services, dataset)
     policy = oversight.policy
-    refuse_if_unfit(policy, services.today())
-    refuse_if_unsuited(policy, dataset)
+    refuse_unless_current(policy, services.today())
+    refuse_if_mismatched(policy, dataset)
     secret = secret_of(services, policy.key_id) if policy.key_id else b""
-    recognise(services.database, used_policy(policy, secret), dataset.dataset)
+    register_version(services.database, policy_version(policy, secret), dataset.dataset)
     return Governance(oversight, secret, exemptions_of(services.database, dataset.dataset))
 
 
-def used_policy(policy: Policy, secret: bytes) -> UsedPolicy:
+def policy_version(policy: Policy, secret: bytes) -> PolicyVersion:
     check = key_check(secret) if policy.key_id else None
-    return UsedPolicy(policy.policy, policy.version, policy.digest, policy.key_id, check)
+    return PolicyVersion(policy.policy, policy.version, policy.digest, policy.key_id, check)
 
 
-def _said(exemption: Exemption) -> dict[str, str]:
+def _expected_statement(exemption: Exemption) -> dict[str, str]:
     """The columns that are searched, as the signed statement has to say them."""
     return {
         "statement": "exemption",

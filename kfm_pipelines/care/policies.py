@@ -13,8 +13,8 @@ import rfc8785
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
 from kfm_pipelines.care.rules import ClassRules, Displace, Group, Sensitivity
-from kfm_pipelines.declarations import ColumnName, Declared, KeyPart
-from kfm_pipelines.declarations.dataset import Dataset, describe, read_yaml
+from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart
+from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
 
 _CARE = ("collective-benefit", "authority-to-control", "responsibility", "ethics")
@@ -36,27 +36,27 @@ LABELS = frozenset(
 )
 
 
-def _known(label: str) -> str:
+def _check_label(label: str) -> str:
     if label not in LABELS:
         raise ValueError("is no known label; they look like care:ethics, tk:attribution or bc:provenance")
     return label
 
 
-Label = Annotated[str, AfterValidator(_known)]
+Label = Annotated[str, AfterValidator(_check_label)]
 
 # Columns of every masked table; `published` says what they mean.
-RESERVED = ("record", "cell", "uncertainty_m", "records")
+RESERVED_COLUMNS = ("record", "cell", "uncertainty_m", "records")
 Sentence = Annotated[str, StringConstraints(min_length=3, strip_whitespace=True)]
 
 
-class Columns(Declared):
+class Columns(DeclarationModel):
     """What becomes of the columns that do not tell a place. Each has to be in one of the two lists."""
 
     keep: list[ColumnName] = Field(default_factory=list)
     withhold: list[ColumnName] = Field(default_factory=list)
 
 
-class Policy(Declared):
+class Policy(DeclarationModel):
     """What is done to a sensitive dataset, why, on whose authority and until when."""
 
     policy: KeyPart
@@ -143,13 +143,13 @@ def load_policy(resources: Path, name: str) -> Policy:
     try:
         policy = Policy.model_validate(document)
     except ValidationError as error:
-        raise DeclarationInvalid(f"{path.name}: {describe(error)}") from None
+        raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
     if policy.policy != name:
         raise DeclarationInvalid(f"{path.name}: policy: must be {name!r} like its file, not {policy.policy!r}")
     return policy
 
 
-def refuse_if_unfit(policy: Policy, today: date) -> None:
+def refuse_unless_current(policy: Policy, today: date) -> None:
     if today > policy.review_by:
         raise PolicyRefused(
             f"policy {policy.name} was due for review by {policy.review_by}; nothing is published under it"
@@ -158,13 +158,13 @@ def refuse_if_unfit(policy: Policy, today: date) -> None:
         raise PolicyRefused(f"policy {policy.name} is reviewed only on {policy.reviewed_on}; nothing is published yet")
 
 
-def refuse_if_unsuited(policy: Policy, dataset: Dataset) -> None:
+def refuse_if_mismatched(policy: Policy, dataset: Dataset) -> None:
     """The policy has to speak about exactly this dataset's columns; what it does not mention is not published."""
-    for sentence in _misfits(policy, dataset):
+    for sentence in _mismatches(policy, dataset):
         raise PolicyRefused(f"policy {policy.name} does not suit {dataset.dataset}: {sentence}")
 
 
-def refuse_if_exchanged(policy: Policy, candidate: Dataset) -> None:
+def refuse_policy_change(policy: Policy, candidate: Dataset) -> None:
     """Of a dataset under a policy that masks: whoever is named in the policy decides what is shown, by a new version of
     it. A candidate that named another one would be masked, and compared, without a word from them."""
     if not policy.is_open and candidate.policy != policy.policy:
@@ -174,7 +174,7 @@ def refuse_if_exchanged(policy: Policy, candidate: Dataset) -> None:
         )
 
 
-def _misfits(policy: Policy, dataset: Dataset) -> "list[str]":
+def _mismatches(policy: Policy, dataset: Dataset) -> "list[str]":
     if dataset.sovereignty is not None and not policy.labels:
         return ["the data is a nation's, so the policy needs labels"]
     if policy.is_open:
@@ -193,7 +193,9 @@ def _misfits(policy: Policy, dataset: Dataset) -> "list[str]":
         for name in policy.stable_id
         if name in policy.columns.keep
     ]
-    misfits += [f"{name!r} is a name the published table needs for itself" for name in names if name in RESERVED]
+    misfits += [
+        f"{name!r} is a name the published table needs for itself" for name in names if name in RESERVED_COLUMNS
+    ]
     if policy.class_column in said:
         misfits.append(f"{policy.class_column!r} is the class, which is always kept; take it out of columns")
     misfits += [f"{name!r} tells a place, so it can be neither kept nor withheld" for name in said if name in places]

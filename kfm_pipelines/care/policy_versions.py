@@ -10,7 +10,7 @@ from kfm_pipelines.state.database import Database
 
 
 @dataclass(frozen=True, slots=True)
-class UsedPolicy:
+class PolicyVersion:
     policy: str
     version: int
     digest: str
@@ -22,31 +22,31 @@ class UsedPolicy:
         return f"{self.policy}@{self.version}"
 
 
-def recognise(database: Database, version: UsedPolicy, dataset: str) -> None:
+def register_version(database: Database, version: PolicyVersion, dataset: str) -> None:
     """Record the version when it is new; refuse it when it is not what it was, or its secret is another one."""
     known = known_versions(database, version)
     refuse_changed_rules(version, known)
-    refuse_another_secret(version, known)
+    refuse_changed_secret(version, known)
     if all(one.name != version.name for one in known):
         _insert(database, version, dataset)
 
 
-def known_versions(database: Database, version: UsedPolicy) -> list[UsedPolicy]:
+def known_versions(database: Database, version: PolicyVersion) -> list[PolicyVersion]:
     """This version of the policy as it was first used, and whatever else goes by the same secret."""
     rows = database.fetch(
         "SELECT policy, version, digest, key_id, key_check FROM kfm.policy_versions"
         " WHERE (policy = %(policy)s AND version = %(version)s) OR key_id = %(key_id)s",
         {"policy": version.policy, "version": version.version, "key_id": version.key_id},
     )
-    return [UsedPolicy(**row) for row in rows]
+    return [PolicyVersion(**row) for row in rows]
 
 
-def refuse_changed_rules(version: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
+def refuse_changed_rules(version: PolicyVersion, known: Iterable[PolicyVersion]) -> None:
     if any(one.name == version.name and one.digest != version.digest for one in known):
         raise PolicyRefused(f"policy {version.name} is not what it was when it was first used; give it a new version")
 
 
-def refuse_another_secret(version: UsedPolicy, known: Iterable[UsedPolicy]) -> None:
+def refuse_changed_secret(version: PolicyVersion, known: Iterable[PolicyVersion]) -> None:
     same_key = [one for one in known if version.key_id is not None and one.key_id == version.key_id]
     if any(one.key_check != version.key_check for one in same_key):
         raise PolicyRefused(
@@ -54,7 +54,7 @@ def refuse_another_secret(version: UsedPolicy, known: Iterable[UsedPolicy]) -> N
         )
 
 
-def _insert(database: Database, version: UsedPolicy, dataset: str) -> None:
+def _insert(database: Database, version: PolicyVersion, dataset: str) -> None:
     with database.transaction() as connection:
         new = connection.execute(
             """
@@ -72,7 +72,8 @@ def _insert(database: Database, version: UsedPolicy, dataset: str) -> None:
         if new:
             detail = {"key_id": version.key_id} if version.key_id else {}
             audit.record(
-                connection, AuditEntry(Action.POLICY_USED, "kfm", dataset, version.name, digest=version.digest, detail=detail)
+                connection,
+                AuditEntry(Action.POLICY_USED, "kfm", dataset, version.name, digest=version.digest, detail=detail),
             )
     if not new:
-        recognise(database, version, dataset)
+        register_version(database, version, dataset)

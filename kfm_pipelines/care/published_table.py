@@ -1,10 +1,10 @@
 """The table that a policy lets out: its columns follow from what comes in and what the policy says of it."""
 
-from kfm_pipelines.care.policies import RESERVED, Policy
+from kfm_pipelines.care.policies import RESERVED_COLUMNS, Policy
 from kfm_pipelines.declarations import Column, Table
 from kfm_pipelines.declarations.dataset import Dataset
 
-RECORD, CELL, UNCERTAINTY, RECORDS = RESERVED
+RECORD, CELL, UNCERTAINTY, RECORDS = RESERVED_COLUMNS
 
 
 def published_table(dataset: Dataset, policy: Policy) -> Table:

@@ -9,20 +9,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kfm_pipelines.declarations import ColumnName, Declared, Words
+from kfm_pipelines.declarations import ColumnName, DeclarationModel, NonEmptyText
 
 Sensitivity = Literal["open", "generalised", "restricted", "withheld"]
 GeometryKind = Literal["point", "line", "polygon"]
 Resolution = Annotated[int, Field(ge=0, le=7)]  # cells of resolution 8 and finer are small enough to search on foot
 
 
-class Leave(Declared):
+class Leave(DeclarationModel):
     """The place is published as it is."""
 
     method: Literal["none"]
 
 
-class Generalise(Declared):
+class Generalise(DeclarationModel):
     """The place becomes the H3 cell it lies in. Records in a cell with too few of them lose their place, and of the
     others so many that every cell has a multiple of the policy's minimum."""
 
@@ -30,14 +30,14 @@ class Generalise(Declared):
     resolution: Resolution
 
 
-class Displace(Declared):
+class Displace(DeclarationModel):
     """The point is moved, by an angle and a distance that only the secret tells. Another way is nearly always better,
     so this one needs a reason of its own."""
 
     method: Literal["displace"]
     min_m: Annotated[float, Field(gt=0)]
     max_m: Annotated[float, Field(gt=0, le=100_000)]
-    reason: Words
+    reason: NonEmptyText
 
     @model_validator(mode="after")
     def _check_ring_width(self) -> Self:
@@ -46,7 +46,7 @@ class Displace(Declared):
         return self
 
 
-class Group(Declared):
+class Group(DeclarationModel):
     """Records are not published, only how many there are in each H3 cell. Counts are rounded down to multiples of the
     policy's minimum; cells with too few are counted together, without a place."""
 
@@ -61,19 +61,19 @@ class Group(Declared):
         return self
 
 
-class Suppress(Declared):
+class Suppress(DeclarationModel):
     """The record is published without its place."""
 
     method: Literal["suppress"]
 
 
-class Omit(Declared):
+class Omit(DeclarationModel):
     """The record is not published and not counted."""
 
     method: Literal["omit"]
 
 
-class MaskRaster(Declared):
+class MaskRaster(DeclarationModel):
     """Cells of a raster under a sensitive footprint, itself widened to an H3 cell, get the mean of all of them, or
     none."""
 
@@ -93,10 +93,10 @@ _METHODS: Mapping[Sensitivity, frozenset[str]] = {
     "restricted": frozenset({"generalise", "group", "suppress", "omit"}),
     "withheld": frozenset({"suppress", "omit"}),
 }
-_FINEST: Mapping[Sensitivity, int] = {"generalised": 7, "restricted": 5}
+_MAX_RESOLUTION: Mapping[Sensitivity, int] = {"generalised": 7, "restricted": 5}
 
 
-class ClassRules(Declared):
+class ClassRules(DeclarationModel):
     """What is done to the geometries of one class. A kind of geometry without a rule may not occur."""
 
     point: PointRule | None = None
@@ -121,9 +121,9 @@ class ClassRules(Declared):
                 allowed = ", ".join(sorted(_METHODS[sensitivity]))
                 raise ValueError(f"classes.{sensitivity}.{kind}: method must be one of {allowed}, not {rule.method!r}")
             finest = max(_resolutions(rule), default=0)
-            if finest > _FINEST.get(sensitivity, finest):
+            if finest > _MAX_RESOLUTION.get(sensitivity, finest):
                 raise ValueError(
-                    f"classes.{sensitivity}.{kind}: resolution may be {_FINEST[sensitivity]} at most, not {finest}"
+                    f"classes.{sensitivity}.{kind}: resolution may be {_MAX_RESOLUTION[sensitivity]} at most, not {finest}"
                 )
 
 

@@ -26,7 +26,7 @@ _DOMAIN = b"kfm-statement-1\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedStatement:
     """A statement with who signed it."""
 
     statement: Mapping[str, Any]
@@ -34,12 +34,12 @@ class Signed:
     signature: str  # base64
 
 
-def sign(statement: Mapping[str, Any], private_key: "Ed25519PrivateKey") -> Signed:
+def sign(statement: Mapping[str, Any], private_key: "Ed25519PrivateKey") -> SignedStatement:
     signature = private_key.sign(_signed_bytes(statement))
-    return Signed(dict(statement), key_id_of(public_key_of(private_key)), base64.b64encode(signature).decode())
+    return SignedStatement(dict(statement), key_id_of(public_key_of(private_key)), base64.b64encode(signature).decode())
 
 
-def refuse_unless_signed(signed: Signed, public_key: str) -> None:
+def refuse_unless_signed(signed: SignedStatement, public_key: str) -> None:
     """SignatureRefused unless the holder of the key signed exactly this statement."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -5,9 +5,9 @@ from dataclasses import asdict
 import click
 
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
-from kfm_pipelines.console.options import Words
+from kfm_pipelines.console.options import StorableText
 from kfm_pipelines.console.output import console, json_option, print_json
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.session import open_services
 
 
 @click.group()
@@ -16,12 +16,12 @@ def catalog() -> None:
 
 
 @catalog.command()
-@click.argument("dataset", required=False, type=Words())
+@click.argument("dataset", required=False, type=StorableText())
 @click.option("--anyway", is_flag=True, help="Also where nothing has changed since the last one.")
 @json_option
 def snapshot(dataset: str | None, anyway: bool, as_json: bool) -> None:
     """Write all Items of one DATASET, or of each, as one stac-geoparquet table, as is done every night."""
-    with opened_services() as services:
+    with open_services() as services:
         chosen = [services.datasets[dataset]] if dataset else list(services.datasets.values())
         taken = [take_snapshot(services, one, anyway=anyway) for one in chosen]
     if as_json:

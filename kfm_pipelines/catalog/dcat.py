@@ -84,15 +84,15 @@ def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> byte
     dataset = series.dataset
     ordered = sorted(files, key=lambda one: one.key)
     slice_ = {
-        **_described(dataset, series.policy, masked=series.masked),
+        **_common_fields(dataset, series.policy, masked=series.masked),
         "@context": CONTEXT,
-        "@id": f"{_id(dataset)}/{page}",
+        "@id": f"{_dataset_id(dataset)}/{page}",
         "@type": "dcat:Dataset",
         "dcterms:title": f"{dataset.title}, {page.replace('/', '-')}",
         "dcterms:identifier": f"{dataset.dataset}/{page}",
         "dcterms:temporal": _period(min(one.window_start for one in ordered), max(one.window_end for one in ordered)),
-        "dcat:inSeries": {"@id": _id(dataset)},
-        "dcat:distribution": [_file(dataset, one, up) for one in ordered],
+        "dcat:inSeries": {"@id": _dataset_id(dataset)},
+        "dcat:distribution": [_file_distribution(dataset, one, up) for one in ordered],
     }
     box = union(one.bbox for one in ordered)
     if box:
@@ -105,8 +105,8 @@ def _series(series: Series) -> Node:
     declared = dataset.extent
     box = series.bbox or ((declared.west, declared.south, declared.east, declared.north) if declared else None)
     return {
-        **_described(dataset, series.policy, masked=series.masked),
-        "@id": _id(dataset),
+        **_common_fields(dataset, series.policy, masked=series.masked),
+        "@id": _dataset_id(dataset),
         "@type": ["dcat:Dataset", "dcat:DatasetSeries"],
         "dcterms:title": dataset.title,
         "dcterms:identifier": dataset.dataset,
@@ -115,11 +115,11 @@ def _series(series: Series) -> Node:
         "dcterms:temporal": _period(series.starts, series.ends),
         **({"dcterms:spatial": _location(box)} if box else {}),
         "dcat:version": dataset.key.transform_version,
-        "dcat:distribution": _ways_in(series),
+        "dcat:distribution": _distributions(series),
     }
 
 
-def _described(dataset: Dataset, policy: str, *, masked: bool) -> Node:
+def _common_fields(dataset: Dataset, policy: str, *, masked: bool) -> Node:
     """What holds for the whole series and for each part of it."""
     producers = [one for one in dataset.providers if "producer" in one.roles]
     publisher = next((one for one in dataset.providers if {"host", "processor"} & set(one.roles)), None)
@@ -129,7 +129,10 @@ def _described(dataset: Dataset, policy: str, *, masked: bool) -> Node:
         "dcterms:creator": [_provider(one) for one in producers],
         "dcat:contactPoint": _contact(dataset),
         "dcterms:license": {"@id": dataset.licence.url},
-        "dcterms:accessRights": {"@type": "dcterms:RightsStatement", "rdfs:label": _access(policy, masked=masked)},
+        "dcterms:accessRights": {
+            "@type": "dcterms:RightsStatement",
+            "rdfs:label": _access_rights(policy, masked=masked),
+        },
         "dcat:keyword": sorted(set(dataset.tags.values())),
         "dcterms:conformsTo": [_standard(_STAC)],
     }
@@ -144,13 +147,13 @@ def _described(dataset: Dataset, policy: str, *, masked: bool) -> Node:
     return said
 
 
-def _access(policy: str, *, masked: bool) -> str:
+def _access_rights(policy: str, *, masked: bool) -> str:
     if not masked:
         return "public"
     return f"public; places are masked under policy {policy}, and are not where things are"
 
 
-def _ways_in(series: Series) -> list[Node]:
+def _distributions(series: Series) -> list[Node]:
     dataset, pipeline = series.dataset, series.dataset.pipeline
     collection = {
         **_distribution(dataset, "STAC Collection", "application/json"),
@@ -173,7 +176,7 @@ def _ways_in(series: Series) -> list[Node]:
     return [collection, folder, snapshot]
 
 
-def _file(dataset: Dataset, one: PublishedFile, up: str) -> Node:
+def _file_distribution(dataset: Dataset, one: PublishedFile, up: str) -> Node:
     return {
         **_distribution(dataset, f"{dataset.title}, {one.key.split(':')[3]}", PARQUET),
         "@id": f"kfm:distribution:{one.key}",
@@ -242,5 +245,5 @@ def _cadence(dataset: Dataset) -> str:
     return _CADENCES.get(dataset.tags.get("cadence", ""), _WINDOWS[dataset.key.window])
 
 
-def _id(dataset: Dataset) -> str:
+def _dataset_id(dataset: Dataset) -> str:
     return f"kfm:dataset:{dataset.dataset}"

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-SHA256 = "1220"  # how a multihash begins: 12 names sha-256, 20 is its length in bytes
+SHA256_MULTIHASH_PREFIX = "1220"  # how a multihash begins: 12 names sha-256, 20 is its length in bytes
 
 
 def document_bytes(document: Mapping[str, object]) -> bytes:
@@ -14,7 +14,7 @@ def document_bytes(document: Mapping[str, object]) -> bytes:
 
 def checksum(digest: str) -> str:
     """A sha-256 digest as an Item writes it."""
-    return f"{SHA256}{digest}"
+    return f"{SHA256_MULTIHASH_PREFIX}{digest}"
 
 
 def read_item(data: bytes | None) -> Mapping[str, Any]:

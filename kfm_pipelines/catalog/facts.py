@@ -13,7 +13,7 @@ from math import ceil, cos, radians
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.bbox import BBox
 
-METRES_IN_A_DEGREE = 111_320.0
+METRES_PER_DEGREE = 111_320.0
 ANYWHERE_DEGREES = 360.0
 
 
@@ -52,7 +52,7 @@ class CareFacts:
         """One side of a box that surely holds the true place of anything published with one."""
         if self.uncertainty_m is None:
             return ANYWHERE_DEGREES
-        shortest = METRES_IN_A_DEGREE * max(cos(radians(self.farthest_latitude)), 0.01)
+        shortest = METRES_PER_DEGREE * max(cos(radians(self.farthest_latitude)), 0.01)
         return ceil(1000 * 2 * self.uncertainty_m / shortest) / 1000
 
     @property

@@ -7,7 +7,7 @@ from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.lineage.graph import write_graph
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.orchestration.schedule import WhichDatasets, schedule
+from kfm_pipelines.orchestration.schedule import DatasetSelection, build_schedule
 
 
 @dg.op(description="Puts the provenance of every current release into one graph, unless nothing was published since.")
@@ -20,10 +20,10 @@ def provenance_job() -> None:
     write_provenance_graph()
 
 
-provenance_schedule = schedule("kfm_provenance_nightly", provenance_job, "15 4 * * *")
+provenance_schedule = build_schedule("kfm_provenance_nightly", provenance_job, "15 4 * * *")
 
 
-class SnapshotConfig(WhichDatasets):
+class SnapshotConfig(DatasetSelection):
     anyway: bool = Field(default=False, description="Also where nothing has changed since the last one.")
 
 
@@ -52,4 +52,4 @@ def snapshot_job() -> None:
     snapshot_collections()
 
 
-snapshot_schedule = schedule("kfm_snapshots_nightly", snapshot_job, "0 3 * * *")
+snapshot_schedule = build_schedule("kfm_snapshots_nightly", snapshot_job, "0 3 * * *")

@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 
 from kfm_pipelines.care.authorities import authority_of, load_authorities
-from kfm_pipelines.care.policies import load_policy, refuse_if_exchanged, refuse_if_unsuited
+from kfm_pipelines.care.policies import load_policy, refuse_if_mismatched, refuse_policy_change
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.console.output import console, json_option, print_json
 from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datasets
@@ -33,11 +33,11 @@ def list_datasets(as_json: bool) -> None:
     """List every declared dataset with its key, its input and its policy."""
     declared = load_datasets(resources_directory())
     if as_json:
-        print_json({"datasets": [_described(dataset) for dataset in declared.values()]})
+        print_json({"datasets": [_describe(dataset) for dataset in declared.values()]})
         return
     table = Table("dataset", "key", "input", "policy", "owners")
     for dataset in declared.values():
-        described = _described(dataset)
+        described = _describe(dataset)
         where = f"s3://{dataset.input.bucket}/{dataset.input.prefix}"
         table.add_row(dataset.dataset, described["key"], where, dataset.policy, ", ".join(dataset.owners))
     console.print(table)
@@ -50,16 +50,16 @@ def check(file: Path | None, as_json: bool) -> None:
     """Check one declaration FILE, or all: that they agree with each other, their candidates, their policies, their
     suites and those who decide."""
     resources = resources_directory()
-    checked, candidates = _one(resources, file) if file else _all(resources)
+    checked, candidates = _load_one(resources, file) if file else _load_all(resources)
     authorities = load_authorities(resources)
     for dataset in (*checked, *candidates):
         policy = load_policy(resources, dataset.policy)
-        refuse_if_unsuited(policy, dataset)
+        refuse_if_mismatched(policy, dataset)
         authority_of(policy, authorities)
         suites_of(resources, dataset, published_table(dataset, policy))
     policies = {dataset.dataset: load_policy(resources, dataset.policy) for dataset in checked}
     for candidate in candidates:
-        refuse_if_exchanged(policies[candidate.dataset], candidate)
+        refuse_policy_change(policies[candidate.dataset], candidate)
     names = [dataset.dataset for dataset in checked]
     versions = [f"{candidate.dataset}@{candidate.key.transform_version}" for candidate in candidates]
     if as_json:
@@ -70,12 +70,12 @@ def check(file: Path | None, as_json: bool) -> None:
         console.print(f"{len(versions)} candidates right: {', '.join(versions)}")
 
 
-def _one(resources: Path, file: Path) -> tuple[list[Dataset], list[Dataset]]:
+def _load_one(resources: Path, file: Path) -> tuple[list[Dataset], list[Dataset]]:
     dataset = load_dataset(file)
     return [dataset], [load_candidate(resources, dataset, dataset.canary)] if dataset.canary else []
 
 
-def _all(resources: Path) -> tuple[list[Dataset], list[Dataset]]:
+def _load_all(resources: Path) -> tuple[list[Dataset], list[Dataset]]:
     declared = load_datasets(resources)
     return list(declared.values()), load_candidates(resources, declared)
 
@@ -83,7 +83,7 @@ def _all(resources: Path) -> tuple[list[Dataset], list[Dataset]]:
 datasets.add_command(approve_schema)
 
 
-def _described(dataset: Dataset) -> dict[str, str]:
+def _describe(dataset: Dataset) -> dict[str, str]:
     key = dataset.key
     return {
         "dataset": dataset.dataset,

@@ -11,22 +11,22 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.care.review.tables import waiting_reviews
-from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.care.review.tables import pending_reviews
+from kfm_pipelines.console.output import console, json_option, print_json, progress, stderr_console
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import is_serving, serve_dagster
-from kfm_pipelines.operations.status.gauges import take_vital_signs
+from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
-from kfm_pipelines.producer.cli import Samples, emit_samples
-from kfm_pipelines.producer.routes import Road, carrier
+from kfm_pipelines.producer.cli import SampleRequest, emit_samples
+from kfm_pipelines.producer.routes import Route, sender_for_route
 from kfm_pipelines.services import Services
 
 DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)
 # The FIFO queue tells two equal messages by their bodies and delivers one, so that with S3's own notice it is two.
-BESIDES: tuple[tuple[str, datetime, int, Road], ...] = (
+OTHER_SAMPLES: tuple[tuple[str, datetime, int, Route], ...] = (
     ("drought/tribal-areas", datetime(2025, 6, 24, tzinfo=UTC), 1, "fifo"),
     ("heritage/sites", datetime(2026, 5, 1, tzinfo=UTC), 1, "s3"),
 )
@@ -38,19 +38,19 @@ BESIDES: tuple[tuple[str, datetime, int, Road], ...] = (
 @json_option
 def demo(windows: int, timeout: int, as_json: bool) -> None:
     """Start the embedded stack, publish sample events, run them to published output, say what and where."""
-    _say("starting Postgres, S3, SNS and SQS on this machine", as_json)
-    with opened_services() as services, _dagster(services, as_json):
-        before = _totals(services)
+    _display_note("starting Postgres, S3, SNS and SQS on this machine", as_json)
+    with open_services() as services, _serve_dagster_if_needed(services, as_json):
+        before = _queue_totals(services)
         keys = _emit(services, windows, as_json)
         already = revisions_of(services.database, keys)
         with progress("keys done", len(keys), quiet=as_json) as show:
             _wait(services, keys, before["received"] + 2 * len(keys), time.monotonic() + timeout, show)
-        summary = _summary(services, keys, already, before)
-        take_vital_signs(services, at_once=True)  # so that kfm status knows how it went
+        summary = _summarise(services, keys, already, before)
+        emit_gauges(services, at_once=True)  # so that kfm status knows how it went
     if as_json:
         print_json(summary)
     else:
-        _tell(summary)
+        _display_summary(summary)
     if summary["published_keys"] + len(summary["awaiting_review"]) < len(keys):
         raise click.exceptions.Exit(1)
 
@@ -59,18 +59,18 @@ def _emit(services: Services, windows: int, as_json: bool) -> list[str]:
     """Upload the samples and tell of each twice; return the keys they belong to."""
     keys: list[str] = []
     every = [
-        Samples(DATASET, START, windows, copies=1),
-        *(Samples(dataset, start, count, copies=1, route=road) for dataset, start, count, road in BESIDES),
+        SampleRequest(DATASET, START, windows, copies=1),
+        *(SampleRequest(dataset, start, count, copies=1, route=road) for dataset, start, count, road in OTHER_SAMPLES),
     ]
     total = sum(samples.windows for samples in every)
     with progress("objects uploaded, each event sent twice", total, quiet=as_json) as show:
         for samples in every:
-            way = carrier(services, samples.route, "topic", services.datasets[samples.dataset].pipeline)
-            keys += emit_samples(services, samples, way, _after(len(keys), show))
+            way = sender_for_route(services, samples.route, "topic", services.datasets[samples.dataset].pipeline)
+            keys += emit_samples(services, samples, way, _offset_progress(len(keys), show))
     return keys
 
 
-def _totals(services: Services) -> Counter[str]:
+def _queue_totals(services: Services) -> Counter[str]:
     """Of all queues: what S3 does not tell twice comes by another road."""
     totals: Counter[str] = Counter()
     for intake in services.intakes:
@@ -78,18 +78,18 @@ def _totals(services: Services) -> Counter[str]:
     return totals
 
 
-def _after(done: int, show: Callable[[int], None]) -> Callable[[int], None]:
+def _offset_progress(done: int, show: Callable[[int], None]) -> Callable[[int], None]:
     return lambda number: show(done + number)
 
 
 @contextmanager
-def _dagster(services: Services, as_json: bool) -> Iterator[None]:
+def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None]:
     """Dagster of our own, unless `kfm up` is serving it for this home already."""
     home = services.settings.home
     if is_serving(home):
         yield
         return
-    _say("starting Dagster's UI and daemon", as_json)
+    _display_note("starting Dagster's UI and daemon", as_json)
     with serve_dagster(home, os.environ):
         yield
 
@@ -98,7 +98,7 @@ def _wait(services: Services, keys: list[str], messages: int, deadline: float, s
     """Until every message was received and none of the keys has anything left to do."""
     while True:
         open_keys = keys_in_progress(services.database, keys)
-        received = _totals(services)["received"]
+        received = _queue_totals(services)["received"]
         show(len(keys) - len(open_keys) if received >= messages else 0)
         # The run writes its last words after its last key; leave when Dagster knows that it has ended.
         if received >= messages and not open_keys and not open_dispatches(services.database):
@@ -109,10 +109,10 @@ def _wait(services: Services, keys: list[str], messages: int, deadline: float, s
         time.sleep(0.5)
 
 
-def _summary(services: Services, keys: list[str], already: dict[str, int], before: Counter[str]) -> dict[str, Any]:
-    after = _totals(services)
+def _summarise(services: Services, keys: list[str], already: dict[str, int], before: Counter[str]) -> dict[str, Any]:
+    after = _queue_totals(services)
     now = revisions_of(services.database, keys)
-    waiting = {one.key for one in waiting_reviews(services.database)}
+    waiting = {one.key for one in pending_reviews(services.database)}
     return {
         "keys": len(keys),
         "published_now": sum(now[key] > already.get(key, 0) for key in now),
@@ -127,7 +127,7 @@ def _summary(services: Services, keys: list[str], already: dict[str, int], befor
     }
 
 
-def _tell(summary: dict[str, Any]) -> None:
+def _display_summary(summary: dict[str, Any]) -> None:
     new = summary["published_now"]
     if new:
         console.print(f"{new} keys published, from object to STAC Item")
@@ -136,16 +136,16 @@ def _tell(summary: dict[str, Any]) -> None:
     console.print(f"{summary['duplicates_ignored']} duplicates ignored, of {summary['messages']} messages received")
     for key in summary["awaiting_review"]:
         console.print(f"1 key awaits review, because its places are sensitive: kfm review show {key}")
-    console.print(f"Parquet      {_local(summary['parquet'])}")
-    console.print(f"Catalog      {_local(summary['catalog'])}")
+    console.print(f"Parquet      {_relative_path(summary['parquet'])}")
+    console.print(f"Catalog      {_relative_path(summary['catalog'])}")
     console.print("See it run   .venv/bin/kfm up   (Dagster UI), .venv/bin/kfm status")
 
 
-def _local(url: str) -> str:
+def _relative_path(url: str) -> str:
     path = url.removeprefix("file://")
     return os.path.relpath(path) if url.startswith("file://") else url
 
 
-def _say(text: str, as_json: bool) -> None:
+def _display_note(text: str, as_json: bool) -> None:
     if not as_json:
-        notes.print(text)
+        stderr_console.print(text)

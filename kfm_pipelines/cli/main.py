@@ -98,10 +98,10 @@ def _quiet_libraries() -> None:
         warnings.simplefilter("ignore")
         # Python shows on stderr what no handler takes.
         logging.getLogger().addHandler(logging.NullHandler())
-        logging.setLoggerClass(LoggerOfTheTree)
+        logging.setLoggerClass(HierarchyLogger)
 
 
-class LoggerOfTheTree(logging.Logger):
+class HierarchyLogger(logging.Logger):
     """Silent unless it is one of Python's tree of loggers: Dagster makes others, for one run, to print what its own
     handlers are told anyway."""
 

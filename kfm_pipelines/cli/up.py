@@ -5,7 +5,7 @@ import os
 import click
 
 from kfm_pipelines.console.output import console, json_option, print_json
-from kfm_pipelines.console.session import opened_services, stop_on_signal
+from kfm_pipelines.console.session import open_services, stop_on_signal
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
 
@@ -15,13 +15,13 @@ from kfm_pipelines.local.dagster import serve_dagster
 @json_option
 def up(port: int | None, as_json: bool) -> None:
     """Run the embedded stack with Dagster's UI and daemon, on this machine only, until Ctrl-C."""
-    from kfm_pipelines.telemetry.metrics.scrape import USUAL_PORT, serve_metrics
+    from kfm_pipelines.telemetry.metrics.scrape import DEFAULT_PORT, serve_metrics
 
     stop = stop_on_signal()
     with (
-        opened_services() as services,
+        open_services() as services,
         serve_metrics(
-            services.settings.telemetry_folder, services.settings.metrics_port or USUAL_PORT, or_any_free_port=True
+            services.settings.telemetry_folder, services.settings.metrics_port or DEFAULT_PORT, or_any_free_port=True
         ) as metrics,
         serve_dagster(services.settings.home, os.environ, port) as server,
     ):

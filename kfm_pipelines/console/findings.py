@@ -4,27 +4,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfm_pipelines.console.output import console
-from kfm_pipelines.text import printable
+from kfm_pipelines.text import make_printable
 
 
-def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+def display_findings(findings: Sequence[Mapping[str, Any]]) -> None:
     """Each with what was expected, what was found, and what to do about it."""
     if not findings:
         return
     console.print("findings", style="bold")
     for one in findings:
-        show_finding(one)
+        display_finding(one)
 
 
-def show_finding(finding: Mapping[str, Any], prefix: str = "") -> None:
+def display_finding(finding: Mapping[str, Any], prefix: str = "") -> None:
     """One finding, after what it is about. Columns of a table would break the paths in it apart."""
     rule = f"{finding['severity']}, {finding['gate']} gate, {finding['rule']}"
-    _line(f"  {prefix}{rule}: {finding['subject']}: expected {finding['expected']}, found {finding['measured']}")
+    _print_line(f"  {prefix}{rule}: {finding['subject']}: expected {finding['expected']}, found {finding['measured']}")
     if finding["sample"]:
-        _line(f"    for example {finding['sample']}")
+        _print_line(f"    for example {finding['sample']}")
     if finding["fix"]:
-        _line(f"    {finding['fix']}")
+        _print_line(f"    {finding['fix']}")
 
 
-def _line(text: str) -> None:
-    console.print(printable(text), markup=False, highlight=False)
+def _print_line(text: str) -> None:
+    console.print(make_printable(text), markup=False, highlight=False)

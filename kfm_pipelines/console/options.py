@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.text import storable
+from kfm_pipelines.text import make_storable
 
 _AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -25,16 +25,16 @@ class Age(click.ParamType):  # type: ignore[type-arg]
         return float(int(found["number"]) * _SECONDS[found["unit"]])
 
 
-class Words(click.ParamType):  # type: ignore[type-arg]
+class StorableText(click.ParamType):  # type: ignore[type-arg]
     """Text as the database can keep and compare it, whatever bytes the shell passed on."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return storable(str(value))
+        return make_storable(str(value))
 
 
-class Reason(Words):
+class Reason(StorableText):
     """Text that says something."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -56,10 +56,10 @@ def user_name(option: str) -> Callable[[], str]:
     return name
 
 
-def who_and_why(command: Callable[..., Any]) -> Callable[..., Any]:
+def actor_and_reason_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
-            "--by", type=Words(), default=user_name("--by"), show_default="your user name", help="Who says so."
+            "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help="Who says so."
         ),
         click.option("--reason", type=Reason(), required=True, help="Why; kept for ever and shown to everybody."),
     ):

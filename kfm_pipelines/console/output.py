@@ -19,11 +19,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 if not console.is_terminal:
     console.width = 200  # nobody to fit a window for; whoever reads a pipe wants whole values
-notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+stderr_console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    click.echo(json.dumps(document, indent=2, default=_plain))
+    click.echo(json.dumps(document, indent=2, default=_encode_json_value))
 
 
 @contextmanager
@@ -31,9 +31,9 @@ def progress(title: str, total: int | None, *, quiet: bool = False) -> Iterator[
     """A bar on a terminal, plain lines when somebody else reads; always on stderr, so that output stays clean."""
     if quiet:
         yield lambda _: None
-    elif notes.is_terminal:
+    elif stderr_console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=notes, transient=True) as bar:
+        with Progress(*columns, console=stderr_console, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
     else:
@@ -49,16 +49,16 @@ def _line_printer(title: str, total: int | None) -> Callable[[int], None]:
         now = time.monotonic()
         if done != shown and (now >= quiet_until or done == total):
             shown, quiet_until = done, now + SECONDS_BETWEEN_LINES
-            notes.print(f"{title}: {done}" + (f" of {total}" if total else ""))
+            stderr_console.print(f"{title}: {done}" + (f" of {total}" if total else ""))
 
     return show
 
 
-def shown_time(value: datetime | None) -> str:
+def format_time(value: datetime | None) -> str:
     return f"{value:%Y-%m-%d %H:%M:%SZ}" if value else "none"
 
 
-def _plain(value: object) -> str:
+def _encode_json_value(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")

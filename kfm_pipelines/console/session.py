@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import dagster as dg
 
 
-class OpenServices(Protocol):
+class ServicesOpener(Protocol):
     def __call__(self, *, prepared: bool = True) -> AbstractContextManager[Services]: ...
 
 
@@ -25,7 +25,7 @@ class OpenServices(Protocol):
 class Session:
     """Put on the click context by the command group. Definitions and chores load Dagster, so they come by a call."""
 
-    open_services: OpenServices
+    open_services: ServicesOpener
     definitions: "Callable[[Path], dg.Definitions]"
     chores: Callable[[], Any]
 
@@ -37,7 +37,7 @@ def current_session() -> Session:
     return session
 
 
-def opened_services(*, prepared: bool = True) -> AbstractContextManager[Services]:
+def open_services(*, prepared: bool = True) -> AbstractContextManager[Services]:
     """Opens the services for the current command. `prepared` migrates the database and, on an emulator, creates what
     is missing."""
     return current_session().open_services(prepared=prepared)

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from kfm_pipelines.declarations.quality import Percent
-from kfm_pipelines.declarations.words import Declared, KeyPart
+from kfm_pipelines.declarations.words import DeclarationModel, KeyPart
 
 
-class Tolerance(Declared):
+class Tolerance(DeclarationModel):
     """How far the candidate's output may be from what is published."""
 
     rows_percent: Percent = 0.0
@@ -17,7 +17,7 @@ class Tolerance(Declared):
     columns: Literal["identical", "additive", "any"] = "identical"
 
 
-class Canary(Declared):
+class Canary(DeclarationModel):
     """The candidate is a whole declaration: resources/candidates/{pipeline}@{transform_version}.yaml."""
 
     transform_version: KeyPart

@@ -5,17 +5,17 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from kfm_pipelines.declarations.words import Declared
+from kfm_pipelines.declarations.words import DeclarationModel
 
 
-class PrefixLimit(Declared):
+class PrefixLimit(DeclarationModel):
     """At most so many runs at once over keys that begin like this."""
 
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_:-]*$")]
     runs: Annotated[int, Field(ge=1, le=8)]  # dagster.yaml has a limit for each of these
 
 
-class Concurrency(Declared):
+class Concurrency(DeclarationModel):
     """What may not happen at once; nothing is said by default, because claims already keep a key to one run."""
 
     serial: bool = False

@@ -17,14 +17,15 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from kfm_pipelines.declarations import (
     Canary,
     Concurrency,
-    Declared,
-    Due,
+    DeclarationModel,
+    DueRule,
     Extent,
     Input,
     KeyPart,
     KeyTemplate,
     LateRule,
     Licence,
+    NonEmptyText,
     Owner,
     Provider,
     Quality,
@@ -35,12 +36,11 @@ from kfm_pipelines.declarations import (
     TransformName,
     Watermark,
     WindowLength,
-    Words,
 )
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 
 # What shapes the published bytes, besides the transform.
-_SHAPING = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
+_DIGEST_FIELDS = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
 
 # The one in C where PyYAML was built with it: seven times as fast, and every process reads the declarations.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -57,14 +57,14 @@ def pipeline_of(dataset: str) -> str:
     return dataset.replace("/", "-")
 
 
-class Dataset(Declared):
+class Dataset(DeclarationModel):
     """One declared dataset."""
 
     dataset: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*/[a-z0-9_]+(-[a-z0-9_]+)*$")]
     # What messages are routed by besides the dataset; several datasets may be one product.
     product: KeyPart = Field(default_factory=lambda given: str(given["dataset"]).partition("/")[2])
-    title: Words
-    description: Words
+    title: NonEmptyText
+    description: NonEmptyText
     owners: Annotated[list[Owner], Field(min_length=1)]
     tags: dict[Tag, Tag]
     licence: Licence
@@ -82,7 +82,7 @@ class Dataset(Declared):
     quality: Quality = Quality()
     canary: Canary | None = None
     watermark: Watermark = Watermark()
-    due: Due = Due()
+    due: DueRule = DueRule()
     late: LateRule = "patch"  # what becomes of an event that was made after its window closed
     slo: ServiceLevel = ServiceLevel()
 
@@ -146,7 +146,7 @@ class Dataset(Declared):
     @property
     def digest_document(self) -> dict[str, Any]:
         """What of the declaration shapes the published bytes."""
-        shaping = self.model_dump(mode="json", include=_SHAPING)
+        shaping = self.model_dump(mode="json", include=_DIGEST_FIELDS)
         if self.transform is not None:  # who names none has the digest of before there were any
             shaping["transform"] = self.transform
         return shaping
@@ -181,7 +181,7 @@ def load_dataset(path: Path) -> Dataset:
     try:
         return Dataset.model_validate(document)
     except ValidationError as error:
-        raise DeclarationInvalid(f"{path.name}: {describe(error)}") from None
+        raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
 
 
 def load_datasets(resources: Path) -> Datasets:
@@ -205,7 +205,7 @@ def read_yaml(path: Path) -> object:
         raise DeclarationInvalid(f"{path.name}: is not YAML: {first_line}") from None
 
 
-def describe(error: ValidationError) -> str:
+def format_validation_error(error: ValidationError) -> str:
     """Pydantic's first complaint as one sentence."""
     # A default made from a field that is wrong itself is no second mistake.
     first, *others = (one for one in error.errors() if one["type"] != "default_factory_not_called")

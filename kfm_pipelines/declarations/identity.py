@@ -4,21 +4,21 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from kfm_pipelines.declarations.words import Declared, KeyPart, WindowLength, Words
+from kfm_pipelines.declarations.words import DeclarationModel, KeyPart, NonEmptyText, WindowLength
 
 
-class Licence(Declared):
+class Licence(DeclarationModel):
     id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.+-]+$")]
-    url: Words
+    url: NonEmptyText
 
 
-class Provider(Declared):
+class Provider(DeclarationModel):
     name: str
     roles: list[Literal["licensor", "producer", "processor", "host"]]
     url: str | None = None
 
 
-class KeyTemplate(Declared):
+class KeyTemplate(DeclarationModel):
     """The parts of the canonical key that are the same for every window."""
 
     source: KeyPart
@@ -28,7 +28,7 @@ class KeyTemplate(Declared):
     transform_version: KeyPart
 
 
-class Extent(Declared):
+class Extent(DeclarationModel):
     """The rectangle all places of a dataset lie in, in degrees."""
 
     west: Annotated[float, Field(ge=-180, le=180)]
@@ -43,8 +43,8 @@ class Extent(Declared):
         return self
 
 
-class Sovereignty(Declared):
+class Sovereignty(DeclarationModel):
     """Whose data it is, whoever holds it, and what every reader is told about that."""
 
-    nations: Words
-    notice: Words
+    nations: NonEmptyText
+    notice: NonEmptyText

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from kfm_pipelines.declarations.words import EVENT_SOURCE, Declared
+from kfm_pipelines.declarations.words import EVENT_SOURCE, DeclarationModel
 
 
-class EventTemplate(Declared):
+class EventTemplate(DeclarationModel):
     """Which object is meant by an event of this source that names none, in terms of what its payload says.
 
     `{name}` is a field of the payload, `{event_time:%Y/%m/%d}` the time of the event. Nothing else of Python's format
@@ -25,7 +25,7 @@ class EventTemplate(Declared):
         for literal, field, spec, conversion in Formatter().parse(template):
             if not re.fullmatch(r"[A-Za-z0-9_./-]*", literal):
                 raise ValueError(f"may have letters, digits and _ . / - between fields, not {literal!r}")
-            if field is not None and not _is_plain(field, spec or "", conversion):
+            if field is not None and not _is_allowed_field(field, spec or "", conversion):
                 raise ValueError(f"has a field {field!r} that is neither {{name}} nor {{event_time:%Y…}}")
         return template
 
@@ -35,12 +35,12 @@ class EventTemplate(Declared):
         return frozenset(named) - {"event_time"}
 
 
-def _is_plain(field: str, spec: str, conversion: str | None) -> bool:
+def _is_allowed_field(field: str, spec: str, conversion: str | None) -> bool:
     wanted = r"(%[YmdHMSj]|[A-Za-z0-9_./-])+" if field == "event_time" else r""
     return bool(conversion is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field) and re.fullmatch(wanted, spec))
 
 
-class Input(Declared):
+class Input(DeclarationModel):
     """Where objects of this dataset may come from, how a path names its window, and which events stand for a path."""
 
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]

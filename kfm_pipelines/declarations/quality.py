@@ -4,24 +4,24 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kfm_pipelines.declarations.words import ColumnName, Declared, KeyPart
+from kfm_pipelines.declarations.words import ColumnName, DeclarationModel, KeyPart
 
 TABLE_GATES = ("schema", "qa")  # judge the table, before it is staged
 RELEASE_GATES = ("integrity", "care", "governance")  # judge what is staged: all of it, to the byte
 GATES = TABLE_GATES + RELEASE_GATES
 
-Blame = Literal["info", "warn", "error"]  # only an error keeps a key from being published
+QualitySeverity = Literal["info", "warn", "error"]  # only an error keeps a key from being published
 Percent = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class Range(Declared):
+class Range(DeclarationModel):
     """Every value that is there lies between these, both included."""
 
     column: ColumnName
     min: float | None = None
     max: float | None = None
-    severity: Blame = "error"
+    severity: QualitySeverity = "error"
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -38,12 +38,12 @@ class Statistic(Range):
     measure: Literal["mean", "median", "stddev", "sum", "distinct"]
 
 
-class Nulls(Declared):
+class NullLimits(DeclarationModel):
     """How large a share of a column may be missing."""
 
     column: ColumnName
-    warn_above: Share | None = None
-    error_above: Share | None = None
+    warn_above: Fraction | None = None
+    error_above: Fraction | None = None
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
@@ -52,27 +52,27 @@ class Nulls(Declared):
         return self
 
 
-class Change(Declared):
+class RowCountTolerance(DeclarationModel):
     """By how much the number of rows may differ, up or down, in percent of what it is compared with."""
 
     warn_percent: Percent | None = None
     error_percent: Percent | None = None
 
 
-class Neighbours(Change):
+class NeighbourTolerance(RowCountTolerance):
     """Compared with the middle one of the published windows around it, so many on either side."""
 
     windows: Annotated[int, Field(ge=1, le=50)] = 3
 
 
-class Rows(Declared):
+class RowCountLimits(DeclarationModel):
     """How many rows there should be."""
 
-    previous: Change = Change()  # the revision published now
-    neighbours: Neighbours | None = None
+    previous: RowCountTolerance = RowCountTolerance()  # the revision published now
+    neighbours: NeighbourTolerance | None = None
 
 
-class Quality(Declared):
+class Quality(DeclarationModel):
     """Thresholds of the QA gate, and the suites of Great Expectations in resources/expectations."""
 
     suite: KeyPart | None = None  # judged before every publication
@@ -80,8 +80,8 @@ class Quality(Declared):
     stable: bool = False  # the same objects under the same policy always give the same bytes
     ranges: list[Range] = Field(default_factory=list)
     statistics: list[Statistic] = Field(default_factory=list)
-    nulls: list[Nulls] = Field(default_factory=list)
-    rows: Rows = Rows()
+    nulls: list[NullLimits] = Field(default_factory=list)
+    rows: RowCountLimits = RowCountLimits()
 
     @property
     def columns(self) -> list[str]:

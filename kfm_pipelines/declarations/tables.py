@@ -4,21 +4,21 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kfm_pipelines.declarations.words import ColumnName, ColumnType, Declared, Whereabouts, Words
+from kfm_pipelines.declarations.words import ColumnName, ColumnType, DeclarationModel, LocationRole, NonEmptyText
 
 
-class Column(Declared):
+class Column(DeclarationModel):
     name: ColumnName
     type: ColumnType
     nullable: bool
     unit: str | None = None
     description: str
-    source: Words | None = None  # what the column is called in the objects, when that is another name
-    holds: Whereabouts | None = None  # what it tells of where something is; masking goes by this
+    source: NonEmptyText | None = None  # what the column is called in the objects, when that is another name
+    holds: LocationRole | None = None  # what it tells of where something is; masking goes by this
     derived: Literal["point"] | None = None  # made here of longitude and latitude; no object has it
 
 
-class Table(Declared):
+class Table(DeclarationModel):
     """A table: columns in order, and which of them say what a row is, when and where."""
 
     primary_key: Annotated[list[ColumnName], Field(min_length=1)]

@@ -9,14 +9,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, field_validator, model_validator
 
-from kfm_pipelines.declarations.words import Declared
+from kfm_pipelines.declarations.words import DeclarationModel
 
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
-LONGEST = timedelta(days=36_525)  # what is reckoned with durations has to stay within the years that a clock knows
+MAX_DURATION = timedelta(days=36_525)  # what is reckoned with durations has to stay within the years that a clock knows
 _LARGEST_FIRST = {"d": timedelta(days=1), "h": timedelta(hours=1), "min": timedelta(minutes=1)}
 
 
-def _duration(value: object) -> object:
+def _parse_duration(value: object) -> object:
     """As people write it, and as `_written` does: what was declared for a release must be read again years later."""
     found = re.fullmatch(r"([0-9]{1,9}) ?(s|min|h|d)", value) if isinstance(value, str) else None
     if isinstance(value, timedelta):
@@ -24,12 +24,12 @@ def _duration(value: object) -> object:
     if found is None:
         raise ValueError("must be a number and a unit, like 90 s, 15 min, 3 h or 2 d")
     duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
-    if duration > LONGEST:
-        raise ValueError(f"must be at most {_written(LONGEST)}")
+    if duration > MAX_DURATION:
+        raise ValueError(f"must be at most {_format_duration(MAX_DURATION)}")
     return duration
 
 
-def _written(duration: timedelta) -> str:
+def _format_duration(duration: timedelta) -> str:
     """In the largest unit that divides it."""
     for unit, one in _LARGEST_FIRST.items():
         if not duration % one:
@@ -37,11 +37,11 @@ def _written(duration: timedelta) -> str:
     return f"{duration // timedelta(seconds=1)} s"
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(_written, when_used="json")]
+Duration = Annotated[timedelta, BeforeValidator(_parse_duration), PlainSerializer(_format_duration, when_used="json")]
 LateRule = Literal["patch", "replay", "quarantine"]
 
 
-class Watermark(Declared):
+class Watermark(DeclarationModel):
     """How far a stream is complete: the furthest it has reached, less what may still come out of order."""
 
     # A group of input.object_pattern: each of its values is a stream of its own, and all have to get there.
@@ -51,7 +51,7 @@ class Watermark(Declared):
     skew: Duration = timedelta(hours=1)  # what is dated further ahead than that is no sign of progress
 
 
-class Due(Declared):
+class DueRule(DeclarationModel):
     """When a key with something new is worked on. `eager`: at once, or when so many events wait, or the first of them
     has waited so long. `on_close`: when the watermark passes the end of its window, or at the latest after so long."""
 
@@ -70,7 +70,7 @@ class Due(Declared):
         return self
 
 
-class ServiceLevel(Declared):
+class ServiceLevel(DeclarationModel):
     freshness: Duration | None = None  # how long after a publication the next has to come; unsaid, nobody waits for it
 
     @field_validator("freshness")

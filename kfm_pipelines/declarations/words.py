@@ -9,8 +9,8 @@ ColumnName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 # A geometry is WKB in degrees east and north (OGC:CRS84).
 ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "date", "geometry"]
 # `place` is whatever else a place can be told from: grid coordinates, cell ids, geohashes, directions.
-Whereabouts = Literal["longitude", "latitude", "geometry", "place"]
-Words = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+LocationRole = Literal["longitude", "latitude", "geometry", "place"]
+NonEmptyText = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 # What Dagster accepts: anything else would only come out when it loads the definitions, and take all datasets down.
 Owner = Annotated[str, StringConstraints(pattern=r"^(team:[A-Za-z0-9_]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}$")]
@@ -20,7 +20,7 @@ _NAME = r"[a-z0-9]+([_-][a-z0-9]+)*"
 EVENT_SOURCE = rf"kfm\.{_NAME}\.{_NAME}"  # also in the contract of FIFO envelopes
 
 
-class Declared(BaseModel):
+class DeclarationModel(BaseModel):
     """A piece of a declaration: nothing unknown, nothing converted, nothing changed later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

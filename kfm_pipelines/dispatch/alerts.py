@@ -12,7 +12,7 @@ from dagster_shared.error import SerializableErrorInfo
 
 from kfm_pipelines.aws.batches import text_attributes
 from kfm_pipelines.aws.clients import sns_client
-from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.resource import ServicesResource
@@ -21,25 +21,25 @@ from kfm_pipelines.producer.upload import Topic
 if TYPE_CHECKING:
     pass
 
-LONGEST_SUBJECT = 100  # SNS refuses more, and everything but printable ASCII
+MAX_SUBJECT_LENGTH = 100  # SNS refuses more, and everything but printable ASCII
 
 
 class AlertTopic(Topic):
     def send_alert(self, subject: str, document: Mapping[str, object], attributes: Mapping[str, str]) -> None:
         """`subject` is what a mail has on top; subscriptions filter by `attributes`."""
         plain = "".join(character if " " <= character <= "~" else "?" for character in subject)
-        with translated(f"publishing to topic {self.name}"):
+        with translate_aws_errors(f"publishing to topic {self.name}"):
             sns_client().publish(
                 TopicArn=self._arn,
-                Subject=plain[:LONGEST_SUBJECT],
+                Subject=plain[:MAX_SUBJECT_LENGTH],
                 Message=json.dumps(document),
                 MessageAttributes=text_attributes(attributes),
             )
 
 
-RUNS_IN_A_TICK = 50  # a tick has to end within a minute
-MOST_REFUSALS = 3  # then the topic is away, and to ask it takes its time
-MOST_TO_TRY_AGAIN = 1000  # a topic that is away for good must not make the sensor's memory grow without end
+RUNS_PER_TICK = 50  # a tick has to end within a minute
+MAX_REFUSALS = 3  # then the topic is away, and to ask it takes its time
+MAX_RETRY_BACKLOG = 1000  # a topic that is away for good must not make the sensor's memory grow without end
 ASSET_JOB = "__ASSET_JOB"  # runs over chosen assets, as a backfill from the UI has them
 
 
@@ -75,14 +75,14 @@ class FailedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AlertCursor:
     """How far failures were told: those after this event are new, and these have to be tried again."""
 
     after: int
     retry_run_ids: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, cursor: str | None) -> "Told | None":
+    def parse(cls, cursor: str | None) -> "AlertCursor | None":
         if cursor is None:
             return None
         said = json.loads(cursor)
@@ -109,19 +109,19 @@ def failure_sensor(jobs: Sequence[str]) -> dg.SensorDefinition:
 
 def tick(
     instance: dg.DagsterInstance, cursor: str | None, jobs: Collection[str], send: Callable[[FailedRun], None]
-) -> tuple[Told, str]:
+) -> tuple[AlertCursor, str]:
     """Send what is new and what was not taken before. What failed before anybody was to be told of it is no news."""
-    before = Told.parse(cursor)
+    before = AlertCursor.parse(cursor)
     if before is None:
-        return Told(_newest(instance)), "tells of the runs that fail from now on"
-    newest, new = _failures(instance, before.after)
+        return AlertCursor(_newest_failure_id(instance)), "tells of the runs that fail from now on"
+    newest, new = _read_new_failures(instance, before.after)
     runs = [*before.retry_run_ids, *(run_id for run_id in new if run_id not in before.retry_run_ids)]
     sent, refused = _send_all(instance, runs, jobs, send)
     left = [run_id for run_id in runs if run_id not in sent and run_id not in refused] + list(refused)
     said = f"{sum(sent.values())} failed runs told"
     if refused:
         said += f"; {len(left)} wait: {next(iter(refused.values()))}"
-    return Told(newest, tuple(left[-MOST_TO_TRY_AGAIN:])), said
+    return AlertCursor(newest, tuple(left[-MAX_RETRY_BACKLOG:])), said
 
 
 def _send_all(
@@ -131,7 +131,7 @@ def _send_all(
     next time, so that none stands in the way of others."""
     done: dict[str, bool] = {}
     refused: dict[str, str] = {}
-    for run_id in runs[:RUNS_IN_A_TICK]:
+    for run_id in runs[:RUNS_PER_TICK]:
         failed = failed_run(instance, run_id)
         is_ours = failed is not None and failed.job in jobs
         try:
@@ -140,7 +140,7 @@ def _send_all(
             done[run_id] = is_ours
         except KfmError as error:
             refused[run_id] = str(error)
-            if len(refused) == MOST_REFUSALS:
+            if len(refused) == MAX_REFUSALS:
                 break
     return done, refused
 
@@ -153,17 +153,17 @@ def failed_run(instance: dg.DagsterInstance, run_id: str) -> FailedRun | None:
     run = record.dagster_run
     ended = datetime.fromtimestamp(record.end_time, UTC) if record.end_time else record.update_timestamp
     steps = tuple(_failed_steps(instance, run_id))
-    return FailedRun(run_id, run.job_name, _dataset(run), _keys(run), steps, ended.astimezone(UTC))
+    return FailedRun(run_id, run.job_name, _dataset_of(run), _count_keys(run), steps, ended.astimezone(UTC))
 
 
-def _failures(instance: dg.DagsterInstance, after: int) -> tuple[int, list[str]]:
+def _read_new_failures(instance: dg.DagsterInstance, after: int) -> tuple[int, list[str]]:
     """Up to which event was looked, and the runs that failed."""
     newer = dg.RunStatusChangeRecordsFilter(event_type=DagsterEventType.RUN_FAILURE, after_storage_id=after)
-    found = instance.fetch_run_status_changes(newer, limit=RUNS_IN_A_TICK, ascending=True).records
+    found = instance.fetch_run_status_changes(newer, limit=RUNS_PER_TICK, ascending=True).records
     return max([after, *(one.storage_id for one in found)]), [one.event_log_entry.run_id for one in found]
 
 
-def _newest(instance: dg.DagsterInstance) -> int:
+def _newest_failure_id(instance: dg.DagsterInstance) -> int:
     found = instance.fetch_run_status_changes(DagsterEventType.RUN_FAILURE, limit=1).records
     return found[0].storage_id if found else -1
 
@@ -173,23 +173,23 @@ def _failed_steps(instance: dg.DagsterInstance, run_id: str) -> Iterator[tuple[s
     for record in found:
         event = record.event_log_entry.dagster_event
         if event is not None and event.step_key is not None:
-            yield event.step_key, _class_of(event.step_failure_data.error)
+            yield event.step_key, _root_error_class(event.step_failure_data.error)
 
 
-def _class_of(error: SerializableErrorInfo | None) -> str:
+def _root_error_class(error: SerializableErrorInfo | None) -> str:
     """Of what was raised first; Dagster wraps it in errors of its own."""
     while error is not None and error.cause is not None:
         error = error.cause
     return (error.cls_name if error else None) or "unknown"
 
 
-def _dataset(run: dg.DagsterRun) -> str | None:
+def _dataset_of(run: dg.DagsterRun) -> str | None:
     tagged = run.tags.get("kfm/dataset")
     chosen = {"/".join(key.path[:-1]) for key in run.asset_selection or () if key.path[-1] in STAGES}
     return tagged or (chosen.pop() if len(chosen) == 1 else None)
 
 
-def _keys(run: dg.DagsterRun) -> int | None:
+def _count_keys(run: dg.DagsterRun) -> int | None:
     counted = run.tags.get("kfm/keys", "")
     if counted.isdecimal():
         return int(counted)

@@ -12,18 +12,18 @@ import dagster as dg
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.dispatch.plan import PlannedRun
 from kfm_pipelines.orchestration.names import limit_tags, pool_of
-from kfm_pipelines.orchestration.tags import AT_MOST_TAG
+from kfm_pipelines.orchestration.tags import RUN_LIMIT_TAG_PREFIX
 
 # What is limited: a pool by its name, or a tag by name and value.
-Limited = tuple[str, str]
+LimitKey = tuple[str, str]
 
 
-class Room:
+class RunCapacity:
     """Slots for runs, and who is in them."""
 
     def __init__(self, datasets: Datasets, slots: int) -> None:
         self._datasets = datasets
-        self._in_use: Counter[Limited] = Counter()
+        self._in_use: Counter[LimitKey] = Counter()
         self.slots = slots
 
     def fits(self, run: PlannedRun) -> bool:
@@ -41,10 +41,12 @@ class Room:
         its tag count."""
         pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else None
         self._in_use.update({("pool", pool) for pool in pools or ()})
-        self._in_use.update({(name, value) for name, value in run.tags.items() if name.startswith(AT_MOST_TAG)})
+        self._in_use.update(
+            {(name, value) for name, value in run.tags.items() if name.startswith(RUN_LIMIT_TAG_PREFIX)}
+        )
 
 
-def open_pools(instance: dg.DagsterInstance, datasets: Datasets) -> None:
+def configure_serial_pools(instance: dg.DagsterInstance, datasets: Datasets) -> None:
     """Give each serial dataset's pool its one slot. Dagster would do so when it first meets the pool in its queue, but
     only after it has let every run pass that it met there with it."""
     wanted = {pool for dataset in datasets.values() if (pool := pool_of(dataset))}
@@ -52,8 +54,8 @@ def open_pools(instance: dg.DagsterInstance, datasets: Datasets) -> None:
         instance.event_log_storage.set_concurrency_slots(pool, 1)
 
 
-def _limits(dataset: Dataset, keys: Sequence[str]) -> dict[Limited, int]:
+def _limits(dataset: Dataset, keys: Sequence[str]) -> dict[LimitKey, int]:
     pool = pool_of(dataset)
     tags = limit_tags(dataset, keys)
     serial = {("pool", pool): 1} if pool else {}
-    return {**serial, **{(name, value): int(name.removeprefix(AT_MOST_TAG)) for name, value in tags.items()}}
+    return {**serial, **{(name, value): int(name.removeprefix(RUN_LIMIT_TAG_PREFIX)) for name, value in tags.items()}}

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kfm_pipelines.inbox.drain import Drained
+from kfm_pipelines.inbox.drain import DrainResult
 from kfm_pipelines.services import Services
 
 Chore = Callable[[Services], Sequence[str]]  # returns what could not be done and why
 
 
-class RecordGauges(Protocol):
+class GaugeEmitter(Protocol):
     def __call__(self, services: Services, *, at_once: bool = False) -> object: ...
 
 
@@ -20,9 +20,9 @@ class Chores:
 
     with_queues: tuple[Chore, ...]
     always: tuple[Chore, ...]
-    gauges: RecordGauges
+    gauges: GaugeEmitter
 
-    def run_after_drain(self, services: Services, drained: Drained) -> list[str]:
+    def run_after_drain(self, services: Services, drained: DrainResult) -> list[str]:
         if drained.unreachable:
             return []
         return [problem for chore in self.with_queues for problem in chore(services)]

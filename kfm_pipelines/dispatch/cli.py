@@ -7,11 +7,11 @@ from dataclasses import asdict
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, notes, print_json, progress
-from kfm_pipelines.console.session import current_session, opened_services
+from kfm_pipelines.console.output import console, json_option, print_json, progress, stderr_console
+from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.inbox.drain import drain_all
-from kfm_pipelines.inbox.record import Tally
+from kfm_pipelines.inbox.record import BatchCounts
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 
@@ -26,8 +26,8 @@ PAUSE_SECONDS = 5.0
 @json_option
 def drain(once: bool, as_json: bool) -> None:
     """Move queue messages into the inbox."""
-    with opened_services() as services, _metrics_served(services, once):
-        total = Tally()
+    with open_services() as services, _serve_metrics(services, once):
+        total = BatchCounts()
         while True:
             drained = drain_all(
                 services,
@@ -41,12 +41,12 @@ def drain(once: bool, as_json: bool) -> None:
             if once:
                 break
             if batch.received:
-                _tell(batch, as_json)
+                _display_counts(batch, as_json)
             for problem in drained.problems:
-                notes.print(problem, markup=False)
+                stderr_console.print(problem, markup=False)
             if drained.problems:
                 time.sleep(PAUSE_SECONDS)
-        _tell(total, as_json)
+        _display_counts(total, as_json)
 
 
 @click.command()
@@ -54,30 +54,30 @@ def drain(once: bool, as_json: bool) -> None:
 @json_option
 def work(once: bool, as_json: bool) -> None:
     """Drain, dispatch and execute what is due, in this process."""
-    from kfm_pipelines.dispatch.worker import Worked
+    from kfm_pipelines.dispatch.worker import WorkSummary
     from kfm_pipelines.dispatch.worker import work as run_worker
 
     with (
-        opened_services() as services,
-        _metrics_served(services, once),
+        open_services() as services,
+        _serve_metrics(services, once),
         progress("keys done", None, quiet=as_json or not once) as show,
     ):
 
-        def on_progress(worked: Worked) -> None:
+        def on_progress(worked: WorkSummary) -> None:
             show(len(worked.outcomes))
             if not once:
-                notes.print("; ".join([_summary(worked.counts()), *worked.problems]), markup=False)
+                stderr_console.print("; ".join([_format_summary(worked.counts()), *worked.problems]), markup=False)
 
         session = current_session()
         definitions = session.definitions(services.settings.resources)
         worked = run_worker(services, definitions, session.chores(), once=once, on_progress=on_progress)
         counts = worked.counts()
-        stopped = [(killed, keys) for killed, keys in kill_switch.waiting(services.database) if keys]
+        stopped = [(killed, keys) for killed, keys in kill_switch.killed_with_due_keys(services.database) if keys]
         if as_json:
             waiting = {"killed": {killed.dataset: keys for killed, keys in stopped}} if stopped else {}
             print_json({**counts, "runs": worked.runs, **waiting})
         else:
-            console.print(_summary(counts))
+            console.print(_format_summary(counts))
             for killed, keys in stopped:
                 console.print(f"{keys} keys wait: {killed}")
         if worked.problems:
@@ -85,7 +85,7 @@ def work(once: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _metrics_served(services: Services, once: bool) -> Iterator[None]:
+def _serve_metrics(services: Services, once: bool) -> Iterator[None]:
     """For Prometheus, as long as this process runs, when somebody has said where."""
     port = services.settings.metrics_port
     if once or port is None:
@@ -94,11 +94,11 @@ def _metrics_served(services: Services, once: bool) -> Iterator[None]:
     from kfm_pipelines.telemetry.metrics.scrape import serve_metrics
 
     with serve_metrics(services.settings.telemetry_folder, port, or_any_free_port=True) as url:
-        notes.print(f"metrics: {url}")
+        stderr_console.print(f"metrics: {url}")
         yield
 
 
-def _summary(counts: dict[str, int]) -> str:
+def _format_summary(counts: dict[str, int]) -> str:
     waiting = counts.get("awaiting_review", 0)
     return (
         f"{counts['keys']} keys: {counts['published']} published, {counts['skipped']} unchanged, "
@@ -106,7 +106,7 @@ def _summary(counts: dict[str, int]) -> str:
     )
 
 
-def _tell(batch_counts: Tally, as_json: bool) -> None:
+def _display_counts(batch_counts: BatchCounts, as_json: bool) -> None:
     counts = asdict(batch_counts)
     if as_json:
         print_json(counts)

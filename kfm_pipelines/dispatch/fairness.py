@@ -4,20 +4,20 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from kfm_pipelines.dispatch.plan import PlannedRun
-from kfm_pipelines.dispatch.tables import Turn
+from kfm_pipelines.dispatch.tables import RecentDispatch
 
 # Of so many runs in a row one is for keys that are not urgent, if any is due.
-ONE_IN = 4
+NON_URGENT_INTERVAL = 4
 # How far back it is looked who had a turn: far enough for each of many datasets to have had one.
-TURNS_REMEMBERED = 200
+HISTORY_LENGTH = 200
 
 
-class Turns:
+class FairScheduler:
     """The turns taken so far, the latest first. They come from the database, so that a new process, or a tick with
     one free slot, goes on where the last one stopped."""
 
-    def __init__(self, history: Iterable[Turn]) -> None:
-        self._history = deque(history, maxlen=TURNS_REMEMBERED)
+    def __init__(self, history: Iterable[RecentDispatch]) -> None:
+        self._history = deque(history, maxlen=HISTORY_LENGTH)
 
     def choose_next(self, runs: Iterable[PlannedRun]) -> PlannedRun | None:
         """The run whose turn it is; the runs of each dataset in the order they are given."""
@@ -29,13 +29,13 @@ class Turns:
         return max(chosen, key=self._dispatches_since, default=None)
 
     def record_run(self, run: PlannedRun) -> None:
-        self._history.appendleft(Turn(run.dataset, run.urgent))
+        self._history.appendleft(RecentDispatch(run.dataset, run.urgent))
 
     def _is_non_urgent_due(self) -> bool:
-        latest: Sequence[Turn] = [*self._history][: ONE_IN - 1]
-        return len(latest) == ONE_IN - 1 and all(turn.urgent for turn in latest)
+        latest: Sequence[RecentDispatch] = [*self._history][: NON_URGENT_INTERVAL - 1]
+        return len(latest) == NON_URGENT_INTERVAL - 1 and all(turn.urgent for turn in latest)
 
     def _dispatches_since(self, run: PlannedRun) -> int:
         """How long ago its dataset had a turn of this kind; of equals the first given is the maximum."""
-        mine = Turn(run.dataset, run.urgent)
-        return self._history.index(mine) if mine in self._history else TURNS_REMEMBERED
+        mine = RecentDispatch(run.dataset, run.urgent)
+        return self._history.index(mine) if mine in self._history else HISTORY_LENGTH

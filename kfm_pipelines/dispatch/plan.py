@@ -54,18 +54,20 @@ def plan_runs(
     alike: dict[object, list[DueKey]] = defaultdict(list)
     for key in due:
         limit = concurrency.limit_of(key.key)
-        alone = key.key if _suspect(key) else None
+        alone = key.key if _is_suspect(key) else None
         alike[alone, key.urgent, limit.prefix if limit else None].append(key)
-    ranges = [keys for group in alike.values() for keys in _contiguous(group, position, batch_size)]
+    ranges = [keys for group in alike.values() for keys in _contiguous_ranges(group, position, batch_size)]
     runs = [PlannedRun(dataset, keys) for keys in ranges]
     return sorted(runs, key=lambda run: min(turn[name] for name in run.names))
 
 
-def _suspect(key: DueKey) -> bool:
+def _is_suspect(key: DueKey) -> bool:
     return key.attempts >= ALONE_AFTER_ATTEMPTS
 
 
-def _contiguous(keys: Iterable[DueKey], position: Mapping[str, int], batch_size: int) -> Iterable[tuple[DueKey, ...]]:
+def _contiguous_ranges(
+    keys: Iterable[DueKey], position: Mapping[str, int], batch_size: int
+) -> Iterable[tuple[DueKey, ...]]:
     ordered = sorted(keys, key=lambda key: position[key.key])
     current = ordered[:1]
     for before, key in pairwise(ordered):

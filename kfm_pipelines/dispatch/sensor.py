@@ -6,14 +6,14 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from kfm_pipelines.dispatch.chores import Chores
-from kfm_pipelines.dispatch.dispatch import Requests, dispatch
+from kfm_pipelines.dispatch.dispatch import RunRequests, dispatch
 from kfm_pipelines.dispatch.reaper import reap
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.inbox.drain import drain_all
-from kfm_pipelines.inbox.record import Tally
+from kfm_pipelines.inbox.record import BatchCounts
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
-from kfm_pipelines.watermarks.tick import keep_time, time_told
+from kfm_pipelines.watermarks.tick import format_watermarks, tick_watermarks
 
 # Dagster drops the result of a tick after 60 s; stay far below.
 DRAIN_SECONDS = 12.0
@@ -41,27 +41,27 @@ def tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg
 
 def _tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg.SensorResult:
     try:
-        drained = "; ".join([_drained(services, chores), *chores.run_always(services)])
-        keep_time(services.database, services.datasets)
-        drained = "; ".join([drained, *time_told(services.database)])
+        drained = "; ".join([_drain_queues(services, chores), *chores.run_always(services)])
+        tick_watermarks(services.database, services.datasets)
+        drained = "; ".join([drained, *format_watermarks(services.database)])
         reap(instance, services)
         requests = dispatch(instance, services)
     except KfmError as error:
         return dg.SensorResult(skip_reason=str(error))
     if requests.runs:
         return dg.SensorResult(run_requests=list(requests.runs))
-    return dg.SensorResult(skip_reason=_skip_reason(drained, requests))
+    return dg.SensorResult(skip_reason=_format_skip_reason(drained, requests))
 
 
-def _drained(services: Services, chores: Chores) -> str:
+def _drain_queues(services: Services, chores: Chores) -> str:
     drained = drain_all(services, budget_seconds=DRAIN_SECONDS)
-    told = [f"this tick: {_told(drained.counts)}", *drained.problems]
+    told = [f"this tick: {_format_counts(drained.counts)}", *drained.problems]
     if drained.unreachable:
         return "; ".join(told)
-    return "; ".join([*_depths(services), *told, *chores.run_after_drain(services, drained)])
+    return "; ".join([*_format_depths(services), *told, *chores.run_after_drain(services, drained)])
 
 
-def _depths(services: Services) -> list[str]:
+def _format_depths(services: Services) -> list[str]:
     """How deep each queue is; of the quiet ones only the first."""
     try:
         depths = {intake.queue.name: intake.queue.depth() for intake in services.intakes}
@@ -72,13 +72,13 @@ def _depths(services: Services) -> list[str]:
     return [f"queue {name}: {depth.waiting} waiting, {depth.in_flight} in flight" for name, depth in shown.items()]
 
 
-def _told(counts: Tally) -> str:
-    if counts == Tally():
+def _format_counts(counts: BatchCounts) -> str:
+    if counts == BatchCounts():
         return "no messages"
     return f"{counts.recorded} new events, {counts.duplicates} duplicates, {counts.refused} refused"
 
 
-def _skip_reason(drain_text: str, requests: Requests) -> str:
+def _format_skip_reason(drain_text: str, requests: RunRequests) -> str:
     for killed, keys in requests.stopped:
         drain_text += f"; {keys} keys wait: {killed.dataset} is killed ({killed.reason})"
     runs = f"{requests.open_runs} runs open"

@@ -15,7 +15,7 @@ HIGH = max(PRIORITIES.values())
 LOW_WAITS_SECONDS = 600
 
 # Seconds until the next attempt, given how many there were: the one retry policy, which lives beside this layer.
-AgainIn = Callable[[int], float]
+RetryDelay = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RecentDispatch:
     """Whose turn it was: the dataset, and whether the run was for urgent keys."""
 
     dataset: str
@@ -137,12 +137,12 @@ def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequen
         return won
 
 
-def recent_turns(database: Database, limit: int) -> list[Turn]:
+def recent_dispatches(database: Database, limit: int) -> list[RecentDispatch]:
     """The last so many dispatches, the latest first."""
     rows = database.fetch(
         "SELECT dataset, priority FROM kfm.dispatches ORDER BY requested_at DESC LIMIT %(limit)s", {"limit": limit}
     )
-    return [Turn(row["dataset"], row["priority"] == HIGH) for row in rows]
+    return [RecentDispatch(row["dataset"], row["priority"] == HIGH) for row in rows]
 
 
 def open_dispatches(database: Database) -> list[Dispatch]:
@@ -167,7 +167,7 @@ def close_dispatch(database: Database, run_key: str) -> None:
         connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
 
 
-def void_claims(database: Database, owner: str, retry_delay: AgainIn) -> int:
+def void_claims(database: Database, owner: str, retry_delay: RetryDelay) -> int:
     """A run that is known to have ended holds nothing any more; what it held is due again when the policy says."""
     with database.transaction() as connection:
         connection.execute(LOCK_HELD, {"owner": owner})
@@ -185,7 +185,7 @@ def void_claims(database: Database, owner: str, retry_delay: AgainIn) -> int:
         ).rowcount
 
 
-def put_off_untouched(database: Database, run_id: str, keys: Sequence[str], retry_delay: AgainIn) -> int:
+def postpone_untouched(database: Database, run_id: str, keys: Sequence[str], retry_delay: RetryDelay) -> int:
     """A run that failed without a word on these keys will not do better at once; count it as an attempt of theirs."""
     with database.transaction() as connection:
         connection.execute(LOCK_NAMED, {"keys": list(keys)})

@@ -18,7 +18,7 @@ def report_published(
     published = [key for key, entry in entries.items() if entry.outcome is Outcome.APPLIED]
     if not published:
         return []
-    told = _materialized_by(instance, dataset, run_id, published)
+    told = _find_materialized(instance, dataset, run_id, published)
     untold = [key for key in published if key not in told]
     for key in untold:
         metadata = {"outcome": Outcome.APPLIED.value, "revision": entries[key].detail["revision"], "run": run_id}
@@ -28,7 +28,7 @@ def report_published(
     return untold
 
 
-def _materialized_by(
+def _find_materialized(
     instance: dg.DagsterInstance, dataset: Dataset, run_id: str, keys: Sequence[str]
 ) -> set[str | None]:
     of_keys = dg.AssetRecordsFilter(asset_key=asset_key(dataset, "publish"), asset_partitions=list(keys))

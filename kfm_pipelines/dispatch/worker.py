@@ -8,30 +8,36 @@ from dataclasses import dataclass, field, replace
 import dagster as dg
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 
-from kfm_pipelines.care.review.tables import waiting_reviews
+from kfm_pipelines.care.review.tables import pending_reviews
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.dispatch.capacity import Room
+from kfm_pipelines.dispatch.capacity import RunCapacity
 from kfm_pipelines.dispatch.chores import Chores
-from kfm_pipelines.dispatch.dispatch import planned_runs, put_off, range_tags, run_tags, settle
-from kfm_pipelines.dispatch.fairness import ONE_IN, TURNS_REMEMBERED, Turns
+from kfm_pipelines.dispatch.dispatch import (
+    close_finished_dispatches,
+    plan_due_runs,
+    postpone_keys,
+    range_tags,
+    run_tags,
+)
+from kfm_pipelines.dispatch.fairness import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler
 from kfm_pipelines.dispatch.plan import PlannedRun
 from kfm_pipelines.dispatch.reaper import reap
-from kfm_pipelines.dispatch.tables import recent_turns, seconds_until_due
-from kfm_pipelines.inbox.drain import LONGEST_DRAIN_SECONDS, drain_all
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.dispatch.tables import recent_dispatches, seconds_until_due
+from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain_all
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.trigger import ASKED_BY_EVENTS
+from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
-from kfm_pipelines.watermarks.tick import keep_time
+from kfm_pipelines.watermarks.tick import tick_watermarks
 
-SHORTEST_NAP_SECONDS = 0.1
-LONGEST_NAP_SECONDS = 5.0
-RUNS_BETWEEN_DRAINS = ONE_IN
+MIN_SLEEP_SECONDS = 0.1
+MAX_SLEEP_SECONDS = 5.0
+RUNS_BETWEEN_DRAINS = NON_URGENT_INTERVAL
 
 
 @dataclass
-class Worked:
+class WorkSummary:
     """What a worker did. A key that came several times counts with its last outcome."""
 
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
@@ -56,17 +62,17 @@ def work(
     chores: Chores,
     *,
     once: bool,
-    on_progress: Callable[[Worked], None] = lambda _: None,
-) -> Worked:
+    on_progress: Callable[[WorkSummary], None] = lambda _: None,
+) -> WorkSummary:
     """Drain, dispatch and execute; until nothing is due or about to be (`once`), or for ever."""
-    worked = Worked()
-    turns = Turns(recent_turns(services.database, TURNS_REMEMBERED))
-    with opened_instance() as instance:
+    worked = WorkSummary()
+    turns = FairScheduler(recent_dispatches(services.database, HISTORY_LENGTH))
+    with open_instance() as instance:
         while True:
-            drained = drain_all(services, budget_seconds=LONGEST_DRAIN_SECONDS)
+            drained = drain_all(services, budget_seconds=MAX_DRAIN_SECONDS)
             chores.run_after_drain(services, drained)
-            keep_time(services.database, services.datasets)
-            settle(instance, services)
+            tick_watermarks(services.database, services.datasets)
+            close_finished_dispatches(instance, services)
             reap(instance, services)
             problems = (*drained.problems, *chores.run_always(services))
             if problems and problems != worked.problems:
@@ -80,7 +86,7 @@ def work(
                 if not once:
                     chores.gauges(services)
                 continue
-            nap = _nap(services, once)
+            nap = _sleep_seconds(services, once)
             if nap is None:
                 chores.gauges(services, at_once=True)
                 return worked
@@ -88,23 +94,23 @@ def work(
             time.sleep(nap)
 
 
-def _nap(services: Services, once: bool) -> float | None:
+def _sleep_seconds(services: Services, once: bool) -> float | None:
     """How long to wait for the next key; None when `once` and nothing is near."""
     wait = seconds_until_due(services.database, services.datasets)
     near = wait is not None and wait <= services.settings.lease_seconds + 1
     if once and not near:
         return None
-    return min(max(wait, SHORTEST_NAP_SECONDS) if wait is not None else LONGEST_NAP_SECONDS, LONGEST_NAP_SECONDS)
+    return min(max(wait, MIN_SLEEP_SECONDS) if wait is not None else MAX_SLEEP_SECONDS, MAX_SLEEP_SECONDS)
 
 
-def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: Turns) -> Iterator[PlannedRun]:
+def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: FairScheduler) -> Iterator[PlannedRun]:
     """Some of the runs that are due, in the order of their turn; what comes meanwhile gets its own turn after these.
 
     Keys a run was asked for as well: nobody may be there to start it, and a claim keeps two from doing the same."""
     limit = RUNS_BETWEEN_DRAINS * services.settings.batch_size
-    waiting = planned_runs(instance, services, limit=limit, also_dispatched=True)
+    waiting = plan_due_runs(instance, services, limit=limit, also_dispatched=True)
     for _ in range(RUNS_BETWEEN_DRAINS):
-        room = _room(instance, services)
+        room = _current_capacity(instance, services)
         run = scheduler.choose_next(run for run in waiting if room.fits(run))
         if run is None:
             return
@@ -113,30 +119,32 @@ def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: Turn
         yield run
 
 
-def _room(instance: dg.DagsterInstance, services: Services) -> Room:
+def _current_capacity(instance: dg.DagsterInstance, services: Services) -> RunCapacity:
     """One slot: no queue stands before this process, so it looks itself what is under way elsewhere."""
-    room = Room(services.datasets, slots=1)
+    room = RunCapacity(services.datasets, slots=1)
     for run in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
         room.count_run(run)
     return room
 
 
 def _execute(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, summary: Worked
+    definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, summary: WorkSummary
 ) -> None:
     dataset: Dataset = services.datasets[run.dataset]
     job = definitions.resolve_job_def(group_of(dataset))
     begun = time.monotonic()
     result = job.execute_in_process(
         instance=instance,
-        tags={**run_tags(dataset, run.names), **range_tags(run.names), **ASKED_BY_EVENTS},
+        tags={**run_tags(dataset, run.names), **range_tags(run.names), **EVENT_RUN_TAGS},
         raise_on_error=False,
     )
     if not result.success:
-        put_off(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
+        postpone_keys(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
     entries = last_entries_of_run(services.database, result.run_id, run.names)
     summary.runs += 1
-    summary.awaiting_review = {waiting.key for waiting in waiting_reviews(services.database)} & (summary.awaiting_review | set(run.names))
+    summary.awaiting_review = {waiting.key for waiting in pending_reviews(services.database)} & (
+        summary.awaiting_review | set(run.names)
+    )
     for key, entry in entries.items():
         if entry.outcome is not None and "again_in_seconds" not in entry.detail:
             summary.outcomes[key] = entry.outcome

@@ -9,12 +9,12 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.console.options import Words
-from kfm_pipelines.console.output import console, json_option, notes, print_json
-from kfm_pipelines.console.session import opened_services
-from kfm_pipelines.energy.report.report import Report, energy_report
-from kfm_pipelines.energy.report.table import COLUMNS, TEXTS, notes_on, rows_of
-from kfm_pipelines.text import printable
+from kfm_pipelines.console.options import StorableText
+from kfm_pipelines.console.output import console, json_option, print_json, stderr_console
+from kfm_pipelines.console.session import open_services
+from kfm_pipelines.energy.report.report import EnergyReport, energy_report
+from kfm_pipelines.energy.report.table import COLUMNS, TEXT_COLUMNS, notes_on, rows_of
+from kfm_pipelines.text import make_printable
 
 _MONTH = re.compile(r"(?P<year>20[0-9]{2})-(?P<month>0[1-9]|1[0-2])")
 
@@ -40,7 +40,7 @@ def energy() -> None:
 
 
 @energy.command()
-@click.option("--dataset", type=Words(), help="Of this dataset alone.")
+@click.option("--dataset", type=StorableText(), help="Of this dataset alone.")
 @click.option("--from", "first", type=Month(), help="From this month on: 2025-11.")
 @click.option("--to", "last", type=Month(), help="Up to this month and with it.")
 @click.option("--html", type=file_option, help="Also write a page with the picture and the table.")
@@ -55,24 +55,24 @@ def report(
     """
     if first and last and last < first:
         raise click.UsageError(f"--to {last:%Y-%m} is before --from {first:%Y-%m}")
-    with opened_services() as services:
+    with open_services() as services:
         found = energy_report(services, dataset, first, _month_after(last) if last else None)
     if as_json:
         print_json(found.as_document())
     elif found.lines:
-        _show(found)
+        _display(found)
     else:
-        console.print("there is nothing in the energy ledger" + _chosen(dataset, first, last))
+        console.print("there is nothing in the energy ledger" + _format_filter(dataset, first, last))
     if html or png:
-        _write(found, html, png)
+        _write_files(found, html, png)
 
 
-def _show(found: Report) -> None:
+def _display(found: EnergyReport) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in TEXTS else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in TEXT_COLUMNS else "right", overflow="fold")
     for row in rows_of(found):
-        table.add_row(*(printable(cell) for cell in row.cells), style="bold" if row.total else None)
+        table.add_row(*(make_printable(cell) for cell in row.cells), style="bold" if row.total else None)
     console.print(table)
     for note in notes_on(found):
         console.print(note)
@@ -81,26 +81,26 @@ def _show(found: Report) -> None:
         console.print(f"  {source}")
 
 
-def _write(found: Report, html: Path | None, png: Path | None) -> None:
+def _write_files(found: EnergyReport, html: Path | None, png: Path | None) -> None:
     if not found.lines:
-        notes.print("nothing to draw: no file was written")
+        stderr_console.print("nothing to draw: no file was written")
         return
     from kfm_pipelines.energy.report.chart import draw_chart
-    from kfm_pipelines.energy.report.page import page_of
+    from kfm_pipelines.energy.report.page import render_page
 
     picture = draw_chart(found)
-    for path, content in ((png, picture), (html, page_of(found, picture))):
+    for path, content in ((png, picture), (html, render_page(found, picture))):
         if path is None:
             continue
         try:
             path.write_bytes(content)
         except OSError as error:
             raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None
-        notes.print(f"written: {path}")
+        stderr_console.print(f"written: {path}")
 
 
-def _chosen(dataset: str | None, first: date | None, last: date | None) -> str:
-    of = f" of {printable(dataset)}" if dataset else ""
+def _format_filter(dataset: str | None, first: date | None, last: date | None) -> str:
+    of = f" of {make_printable(dataset)}" if dataset else ""
     since = f" from {first:%Y-%m}" if first else ""
     until = f" to {last:%Y-%m}" if last else ""
     return f"{of}{since}{until}" if of or since or until else " yet"

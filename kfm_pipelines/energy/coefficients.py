@@ -6,7 +6,7 @@ from kfm_pipelines.energy.estimate import UNKNOWN, Coefficients, Energy, estimat
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.config_snapshots import freeze
+from kfm_pipelines.state.config_snapshots import save_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,9 @@ def coefficients_of(services: Services) -> Coefficients:
 def coefficients_digest(services: Services) -> str:
     """Returns the digest under which the coefficients are kept; ledger entries refer to it."""
     document = coefficients_of(services).model_dump(mode="json")
-    return services.load_once("coefficients digest", lambda: freeze(services.database, "energy-coefficients", document))
+    return services.load_once(
+        "coefficients digest", lambda: save_snapshot(services.database, "energy-coefficients", document)
+    )
 
 
 def energy_of(services: Services, usage: Usage) -> Energy:

@@ -21,7 +21,7 @@ STUCK_SECONDS = 0.1
 log = logging.getLogger(__name__)
 
 
-class Readings(Protocol):
+class CounterReader(Protocol):
     """What counters have gone on since they were asked last, in kWh by the name of each."""
 
     def __call__(self) -> Mapping[str, float]: ...
@@ -30,7 +30,7 @@ class Readings(Protocol):
 class MachineCounter:
     """Adds up what the counters tell. Once one of them was lost, what came meanwhile is, so that it tells no more."""
 
-    def __init__(self, read: Readings) -> None:
+    def __init__(self, read: CounterReader) -> None:
         self._read = read
         self._lock = Lock()
         self._names = frozenset(read())
@@ -63,12 +63,12 @@ def machine_watt_seconds() -> float | None:
 @cache
 def _counter() -> MachineCounter | None:
     """Of this process, looked for once."""
-    readings = rapl_readings(POWERCAP)
+    readings = open_rapl_reader(POWERCAP)
     counter = MachineCounter(readings) if readings else None
     return counter if counter and counter.watt_seconds() is not None else None
 
 
-def rapl_readings(powercap: Path) -> Readings | None:
+def open_rapl_reader(powercap: Path) -> CounterReader | None:
     """What reads the counters in that folder; None without codecarbon, without counters, or when they are forbidden."""
     if not powercap.exists():
         return None

@@ -9,22 +9,22 @@ from operator import add
 from typing import Any
 
 from kfm_pipelines.energy.coefficients import coefficients_digest, coefficients_of, energy_of
-from kfm_pipelines.energy.ledger import EnergyEntry, enter, enter_lost
+from kfm_pipelines.energy.ledger import EnergyEntry, record_entries, record_lost_stages
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.services import Services
-from kfm_pipelines.telemetry.best_effort import excused
+from kfm_pipelines.telemetry.best_effort import best_effort
 
 
-def tell_costs(services: Services, entries: Sequence[EnergyEntry]) -> None:
+def emit_costs(services: Services, entries: Sequence[EnergyEntry]) -> None:
     """Of one run: all keys of a stage together, each method by itself."""
     together: dict[tuple[str, str], list[EnergyEntry]] = defaultdict(list)
     for entry in entries:
         together[entry.stage, entry.energy.method].append(entry)
     for (stage, method), some in together.items():
-        _tell(services, stage, method, some)
+        _emit_stage_costs(services, stage, method, some)
 
 
-def _tell(services: Services, stage: str, method: str, entries: Sequence[EnergyEntry]) -> None:
+def _emit_stage_costs(services: Services, stage: str, method: str, entries: Sequence[EnergyEntry]) -> None:
     telemetry, first = services.telemetry, entries[0]
     watt_seconds, grams, dollars = (_sum(entries, name) for name in ("watt_seconds", "carbon_grams", "cost_usd"))
     if watt_seconds is not None and grams is not None:
@@ -45,7 +45,7 @@ def _tell(services: Services, stage: str, method: str, entries: Sequence[EnergyE
         "energy_kwh": None if watt_seconds is None else watt_seconds / 3_600_000,
     }
     usage = reduce(add, (entry.usage for entry in entries))
-    telemetry.records.write("energy-v2", {**common, **_used(usage), "energy_ws": watt_seconds, "cost_usd": dollars,
+    telemetry.records.write("energy-v2", {**common, **_usage_fields(usage), "energy_ws": watt_seconds, "cost_usd": dollars,
                                          "coefficients": coefficients_digest(services)})  # fmt: skip
     grid = coefficients_of(services).grid
     telemetry.records.write(
@@ -60,7 +60,7 @@ def _tell(services: Services, stage: str, method: str, entries: Sequence[EnergyE
     )  # fmt: skip
 
 
-def _used(usage: Usage) -> dict[str, Any]:
+def _usage_fields(usage: Usage) -> dict[str, Any]:
     return {
         "wall_seconds": usage.wall_seconds,
         "cpu_seconds": usage.cpu_seconds,
@@ -77,7 +77,7 @@ def _sum(entries: Sequence[EnergyEntry], name: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkUnit:
     """A stage of an attempt at a key; without an epoch, of a try without a claim; without a key, of a whole run."""
 
     stage: str
@@ -85,24 +85,24 @@ class Work:
     epoch: int | None = None
 
 
-def enter_used(
-    services: Services, run_id: str, usages: Mapping[Work, Usage], *, dataset: str | None, replay: str | None = None
+def record_usage(
+    services: Services, run_id: str, usages: Mapping[WorkUnit, Usage], *, dataset: str | None, replay: str | None = None
 ) -> list[EnergyEntry]:
     """Enter what was used; the entries, for whoever tells of them. The work is done, so one that cannot be entered is
     told of and stops nothing."""
     if not usages:
         return []
-    with excused(services.telemetry, "what work cost", "energy"):
+    with best_effort(services.telemetry, "what work cost", "energy"):
         entries = [
             EnergyEntry(run_id, work.stage, usage, energy_of(services, usage), dataset, work.key, work.epoch, replay)
             for work, usage in usages.items()
         ]
-        enter(services.database, entries, coefficients_digest(services))
+        record_entries(services.database, entries, coefficients_digest(services))
         return entries
     return []
 
 
-def enter_what_was_lost(services: Services, dataset: str, key: str) -> None:
+def record_lost_costs(services: Services, dataset: str, key: str) -> None:
     """Of a key whose last run may have died: that it cost something, and nobody knows how much."""
-    with excused(services.telemetry, "that a run died", "energy"):
-        enter_lost(services.database, key, dataset, coefficients_digest(services))
+    with best_effort(services.telemetry, "that a run died", "energy"):
+        record_lost_stages(services.database, key, dataset, coefficients_digest(services))

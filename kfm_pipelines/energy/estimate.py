@@ -11,29 +11,29 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from kfm_pipelines.declarations import Declared, Words
-from kfm_pipelines.declarations.dataset import describe, read_yaml
+from kfm_pipelines.declarations import DeclarationModel, NonEmptyText
+from kfm_pipelines.declarations.dataset import format_validation_error, read_yaml
 from kfm_pipelines.energy.meter import GIGABYTE, Usage
 from kfm_pipelines.errors import DeclarationInvalid
 
-FILE = "telemetry/energy.yaml"
+COEFFICIENTS_FILE = "telemetry/energy.yaml"
 SECONDS_PER_HOUR = 3600
 SECONDS_PER_KWH = 1000 * SECONDS_PER_HOUR
 
 Method = Literal["measured", "estimated", "unknown"]
 
 
-class Coefficient(Declared):
+class Coefficient(DeclarationModel):
     """A number, and where it comes from."""
 
     value: Annotated[float, Field(gt=0)]
-    unit: Words
-    source: Words
+    unit: NonEmptyText
+    source: NonEmptyText
     year: Annotated[int, Field(ge=2000, le=2100)]
-    region: Words
+    region: NonEmptyText
 
 
-class Coefficients(Declared):
+class Coefficients(DeclarationModel):
     watts_idle: Coefficient
     watts_busy: Coefficient
     memory_watts: Coefficient
@@ -74,38 +74,38 @@ UNKNOWN = Energy("unknown", None, None, None)
 
 def load_coefficients(resources: Path) -> Coefficients:
     try:
-        return Coefficients.model_validate(read_yaml(resources / FILE))
+        return Coefficients.model_validate(read_yaml(resources / COEFFICIENTS_FILE))
     except ValidationError as error:
-        raise DeclarationInvalid(f"{FILE}: {describe(error)}") from None
+        raise DeclarationInvalid(f"{COEFFICIENTS_FILE}: {format_validation_error(error)}") from None
 
 
 def estimate(coefficients: Coefficients, usage: Usage) -> Energy:
     """Of what is known of it: `usage.missing` says what is not in an estimate. Without processor time, and of no time
     at all, nothing can be said."""
     method: Method = "measured" if usage.watt_seconds else "estimated"
-    watt_seconds = usage.watt_seconds or _estimated(coefficients, usage)
+    watt_seconds = usage.watt_seconds or _estimate_watt_seconds(coefficients, usage)
     if not watt_seconds:
         return UNKNOWN
     carbon_grams = watt_seconds / SECONDS_PER_KWH * coefficients.grid.value
     return Energy(method, watt_seconds, carbon_grams, _cost_usd(coefficients, usage))
 
 
-def _estimated(coefficients: Coefficients, usage: Usage) -> float | None:
+def _estimate_watt_seconds(coefficients: Coefficients, usage: Usage) -> float | None:
     if usage.cpu_seconds is None:
         return None
     idle, busy = coefficients.watts_idle.value, coefficients.watts_busy.value
-    processor = _held_seconds(usage) * idle + usage.cpu_seconds * (busy - idle)
+    processor = _processor_seconds(usage) * idle + usage.cpu_seconds * (busy - idle)
     memory = (usage.gigabyte_seconds or 0.0) * coefficients.memory_watts.value
     network = (usage.network_bytes or 0) / GIGABYTE * coefficients.network.value * SECONDS_PER_KWH
     return (processor + memory + network) * coefficients.overhead.value
 
 
 def _cost_usd(coefficients: Coefficients, usage: Usage) -> float | None:
-    processor = _held_seconds(usage) * coefficients.price_vcpu.value
+    processor = _processor_seconds(usage) * coefficients.price_vcpu.value
     memory = (usage.gigabyte_seconds or 0.0) * coefficients.price_memory.value
     return (processor + memory) / SECONDS_PER_HOUR or None
 
 
-def _held_seconds(usage: Usage) -> float:
+def _processor_seconds(usage: Usage) -> float:
     """A process holds one processor as long as it runs, idle or not, and more than one when it is busy on more."""
     return max(usage.wall_seconds or 0.0, usage.cpu_seconds or 0.0)

@@ -29,7 +29,7 @@ class EnergyEntry:
     replay: str | None = None
 
 
-def enter(database: Database, entries: Sequence[EnergyEntry], coefficients: str) -> None:
+def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficients: str) -> None:
     """`coefficients` is the digest of what was estimated with, as it is frozen."""
     if not entries:
         return
@@ -68,7 +68,7 @@ def enter(database: Database, entries: Sequence[EnergyEntry], coefficients: str)
     )
 
 
-def enter_lost(database: Database, key: str, dataset: str, coefficients: str) -> None:
+def record_lost_stages(database: Database, key: str, dataset: str, coefficients: str) -> None:
     """What a run that died had begun and could not enter: nobody knows what it cost, which is not nothing. A run enters
     the costs of a stage when the stage ends, so that of those it had begun for this key some may be missing. What waits
     for a review was entered."""
@@ -97,7 +97,7 @@ def enter_lost(database: Database, key: str, dataset: str, coefficients: str) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class EnergyTotal:
     """What entries of one method come to. What one of them does not know, the sum does not know either."""
 
     entries: int
@@ -106,7 +106,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class MonthSpent:
+class MonthlyTotal:
     """What went into a dataset in a month, by one method; `for_nothing` is the share of the energy that went into what
     published nothing, None where the energy is unknown. Without a dataset it is what taking messages cost, which is
     never for nothing."""
@@ -116,22 +116,22 @@ class MonthSpent:
     runs: int
     keys: int
     wasted_share: float | None
-    total: Spent
+    total: EnergyTotal
 
 
 # A sum that leaves out what is unknown would pass for the whole.
-KNOWN = ", ".join(
+KNOWN_SUMS = ", ".join(
     f"CASE WHEN count({name}) = count(*) THEN sum({name}) END AS {name}"
     for name in (
         "wall_seconds", "cpu_seconds", "gigabyte_seconds", "bytes_read", "bytes_written", "network_bytes",
         "watt_seconds", "carbon_grams", "cost_usd",
     )
 )  # fmt: skip
-SUMS = f"count(*) AS entries, {KNOWN}"
+SUMS = f"count(*) AS entries, {KNOWN_SUMS}"
 
 # Whether an attempt was for nothing: it has ended and nothing came of it, or there never was a claim. Beside its keys a
 # run worked for nothing when it published none.
-FOR_NOTHING = """
+IS_WASTED = """
     CASE WHEN e.dataset IS NULL THEN false
          WHEN e.key IS NULL THEN NOT EXISTS (
              SELECT FROM kfm.wal w WHERE w.run_id = e.run_id AND w.step = 'commit')
@@ -143,24 +143,24 @@ FOR_NOTHING = """
     END
 """
 
-CHOSEN = """
+ENTRY_FILTER = """
     (%(dataset)s::text IS NULL OR e.dataset = %(dataset)s)
     AND (%(start)s::date IS NULL OR e.at >= %(start)s::date) AND (%(end)s::date IS NULL OR e.at < %(end)s::date)
 """
 
 
-def energy_in_all(totals: Sequence[Spent]) -> Energy:
+def total_energy(totals: Sequence[EnergyTotal]) -> Energy:
     """Of all of it, where one method covers it all; different methods are not added up, and then it is unknown."""
     return totals[0].energy if len(totals) == 1 else UNKNOWN
 
 
-def cpu_seconds_in_all(totals: Sequence[Spent]) -> float | None:
+def total_cpu_seconds(totals: Sequence[EnergyTotal]) -> float | None:
     """Processor time is the same thing whatever the energy was found by; None when any of it is unknown."""
     parts = [one.usage.cpu_seconds for one in totals]
     return sum(part for part in parts if part is not None) if parts and None not in parts else None
 
 
-def spent_in_transaction(database: Database, key: str, txn: int) -> tuple[Spent, ...]:
+def transaction_totals(database: Database, key: str, txn: int) -> tuple[EnergyTotal, ...]:
     """By method, of one attempt at a key so far."""
     rows = database.fetch(
         f"""
@@ -168,10 +168,10 @@ def spent_in_transaction(database: Database, key: str, txn: int) -> tuple[Spent,
         """,  # noqa: S608 - a constant
         {"key": key, "txn": txn},
     )
-    return tuple(_spent(row) for row in rows)
+    return tuple(_energy_total(row) for row in rows)
 
 
-def spent_by_stage(database: Database, run_id: str) -> dict[str, tuple[Spent, ...]]:
+def stage_totals(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
     """What each stage of a run cost, by method; in the order the stages were first entered."""
     rows = database.fetch(
         f"""
@@ -180,20 +180,22 @@ def spent_by_stage(database: Database, run_id: str) -> dict[str, tuple[Spent, ..
         """,  # noqa: S608 - a constant
         {"run_id": run_id},
     )
-    return _by_part(rows)
+    return _totals_by_part(rows)
 
 
-def spent_by_key(database: Database, replay: str) -> dict[str, tuple[Spent, ...]]:
+def key_totals_of_replay(database: Database, replay: str) -> dict[str, tuple[EnergyTotal, ...]]:
     """What each key of a replay cost, by method, its trial before the others and all its attempts."""
-    return _spent_by_key(database, "replay", replay)
+    return _key_totals(database, "replay", replay)
 
 
-def spent_by_key_of_run(database: Database, run_id: str) -> dict[str, tuple[Spent, ...]]:
+def key_totals_of_run(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
     """What each key has cost in a run so far, by method."""
-    return _spent_by_key(database, "run_id", run_id)
+    return _key_totals(database, "run_id", run_id)
 
 
-def _spent_by_key(database: Database, column: Literal["replay", "run_id"], value: str) -> dict[str, tuple[Spent, ...]]:
+def _key_totals(
+    database: Database, column: Literal["replay", "run_id"], value: str
+) -> dict[str, tuple[EnergyTotal, ...]]:
     rows = database.fetch(
         f"""
         SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE {column} = %(value)s AND key IS NOT NULL
@@ -201,37 +203,37 @@ def _spent_by_key(database: Database, column: Literal["replay", "run_id"], value
         """,  # noqa: S608 - constants
         {"value": value},
     )
-    return _by_part(rows)
+    return _totals_by_part(rows)
 
 
-def spent_in_replay(database: Database, replay: str) -> tuple[Spent, ...]:
+def replay_totals(database: Database, replay: str) -> tuple[EnergyTotal, ...]:
     """By method: its keys, and what its runs cost beside them."""
     rows = database.fetch(
         f"SELECT method, {SUMS} FROM kfm.energy WHERE replay = %(replay)s GROUP BY method ORDER BY method",  # noqa: S608 - a constant
         {"replay": replay},
     )
-    return tuple(_spent(row) for row in rows)
+    return tuple(_energy_total(row) for row in rows)
 
 
-def spent_by_month(
+def monthly_totals(
     database: Database, dataset: str | None = None, start: date | None = None, end: date | None = None
-) -> list[MonthSpent]:
+) -> list[MonthlyTotal]:
     """Of all datasets or one, from the month of `start` to before `end`, by UTC."""
     rows = database.fetch(
         f"""
         WITH attempts AS (
             SELECT dataset, date_trunc('month', at, 'UTC')::date AS month, method, run_id, key, epoch, {SUMS}
-            FROM kfm.energy e WHERE {CHOSEN} GROUP BY dataset, month, method, run_id, key, epoch
-        ), judged AS (SELECT e.*, {FOR_NOTHING} AS is_for_nothing FROM attempts e)
+            FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY dataset, month, method, run_id, key, epoch
+        ), judged AS (SELECT e.*, {IS_WASTED} AS is_for_nothing FROM attempts e)
         SELECT dataset, month, method, count(DISTINCT run_id) AS runs, count(DISTINCT key) AS keys,
                coalesce(sum(watt_seconds) FILTER (WHERE is_for_nothing), 0) / sum(watt_seconds) AS for_nothing,
-               sum(entries)::int AS entries, {KNOWN}
+               sum(entries)::int AS entries, {KNOWN_SUMS}
         FROM judged GROUP BY dataset, month, method ORDER BY dataset NULLS LAST, month, method
         """,  # noqa: S608 - a constant
         {"dataset": dataset, "start": start, "end": end},
     )
     return [
-        MonthSpent(row["dataset"], row["month"], row["runs"], row["keys"], row["for_nothing"], _spent(row))
+        MonthlyTotal(row["dataset"], row["month"], row["runs"], row["keys"], row["for_nothing"], _energy_total(row))
         for row in rows
     ]
 
@@ -239,33 +241,33 @@ def spent_by_month(
 def coefficients_used(database: Database, dataset: str | None, start: date | None, end: date | None) -> list[str]:
     """The digests of what was estimated with in that time, the earliest first."""
     rows = database.fetch(
-        f"SELECT coefficients FROM kfm.energy e WHERE {CHOSEN} GROUP BY coefficients ORDER BY min(id)",  # noqa: S608 - a constant
+        f"SELECT coefficients FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY coefficients ORDER BY min(id)",  # noqa: S608 - a constant
         {"dataset": dataset, "start": start, "end": end},
     )
     return [row["coefficients"] for row in rows]
 
 
-def _by_part(rows: Sequence[Row]) -> dict[str, tuple[Spent, ...]]:
-    found: dict[str, tuple[Spent, ...]] = {}
+def _totals_by_part(rows: Sequence[Row]) -> dict[str, tuple[EnergyTotal, ...]]:
+    found: dict[str, tuple[EnergyTotal, ...]] = {}
     for row in rows:
-        found[row["part"]] = (*found.get(row["part"], ()), _spent(row))
+        found[row["part"]] = (*found.get(row["part"], ()), _energy_total(row))
     return found
 
 
-def _spent(row: Row) -> Spent:
+def _energy_total(row: Row) -> EnergyTotal:
     usage = Usage(
         wall_seconds=row["wall_seconds"],
         cpu_seconds=row["cpu_seconds"],
         gigabyte_seconds=row["gigabyte_seconds"],
-        bytes_read=_whole(row["bytes_read"]),
-        bytes_written=_whole(row["bytes_written"]),
+        bytes_read=_as_int(row["bytes_read"]),
+        bytes_written=_as_int(row["bytes_written"]),
         watt_seconds=row["watt_seconds"] if row["method"] == "measured" else None,
-        network_bytes=_whole(row["network_bytes"]),
+        network_bytes=_as_int(row["network_bytes"]),
     )
-    return Spent(
+    return EnergyTotal(
         row["entries"], usage, Energy(row["method"], row["watt_seconds"], row["carbon_grams"], row["cost_usd"])
     )
 
 
-def _whole(value: Decimal | None) -> int | None:
+def _as_int(value: Decimal | None) -> int | None:
     return None if value is None else int(value)

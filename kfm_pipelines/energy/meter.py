@@ -16,7 +16,7 @@ from kfm_pipelines.aws.byte_counters import traffic
 from kfm_pipelines.energy.counters import machine_watt_seconds
 
 GIGABYTE = 1e9
-LONGEST = 1024  # bytes; what is read of /proc here is shorter
+MAX_PROC_BYTES = 1024  # bytes; what is read of /proc here is shorter
 
 T = TypeVar("T", int, float)
 
@@ -71,7 +71,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._started = self._sampled = time.monotonic()
-        self._baseline = _counters(0.0)
+        self._baseline = _read_counters(0.0)
         self._memory = _memory_bytes()
         self._gigabyte_seconds: float | None = None if self._memory is None else 0.0
 
@@ -79,7 +79,7 @@ class Meter:
     def since_process_start(cls) -> "Meter":
         """One that has measured since this process began: its start is a cost of whatever it was started for."""
         meter = cls()
-        age = _age_seconds()
+        age = _process_age_seconds()
         meter._started -= age
         meter._baseline = Usage(0.0, 0.0, 0.0, 0, 0, meter._baseline.watt_seconds, 0)
         if meter._memory is not None:
@@ -89,7 +89,7 @@ class Meter:
     def read(self) -> Usage:
         now = time.monotonic()
         self._add_memory_seconds(now)
-        return _counters(now - self._started, self._gigabyte_seconds) - self._baseline
+        return _read_counters(now - self._started, self._gigabyte_seconds) - self._baseline
 
     def _add_memory_seconds(self, now: float) -> None:
         """As if it had grown evenly since somebody looked last. A look that fails leaves it unknown for good."""
@@ -116,19 +116,19 @@ class RunUsage:
         return used if self.key_usage is None else used - self.key_usage
 
 
-def _age_seconds() -> float:
+def _process_age_seconds() -> float:
     """How long this process has been there; 0 where nobody knows."""
     try:
-        ticks = _of_this_process("stat").rpartition(b")")[2].split()[19]
+        ticks = _read_proc_file("stat").rpartition(b")")[2].split()[19]
         began = int(ticks) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
     except (OSError, ValueError, IndexError, AttributeError):
         return 0.0
 
 
-def _counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:
+def _read_counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:
     """As they stand, since this process began."""
-    read, written = _bytes_of_files()
+    read, written = _file_bytes()
     received, sent = traffic.received, traffic.sent
     return Usage(
         wall_seconds,
@@ -152,12 +152,12 @@ def _cpu_seconds() -> float | None:
 def _memory_bytes() -> int | None:
     """Resident memory of this process."""
     try:
-        return int(_of_this_process("statm").split()[1]) * resource.getpagesize()
+        return int(_read_proc_file("statm").split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
-        return _memory_elsewhere()
+        return _memory_bytes_by_psutil()
 
 
-def _memory_elsewhere() -> int | None:
+def _memory_bytes_by_psutil() -> int | None:
     """Where there is no /proc."""
     import psutil  # type: ignore[import-untyped]
 
@@ -167,20 +167,20 @@ def _memory_elsewhere() -> int | None:
         return None
 
 
-def _bytes_of_files() -> tuple[int | None, int | None]:
+def _file_bytes() -> tuple[int | None, int | None]:
     """What this process and its ended children have read and written; sockets are not in it."""
     try:
-        fields = _of_this_process("io").split()
+        fields = _read_proc_file("io").split()
         return int(fields[1]), int(fields[3])
     except (OSError, ValueError, IndexError):
         return None, None
 
 
-def _of_this_process(name: str) -> bytes:
+def _read_proc_file(name: str) -> bytes:
     """A file of /proc, opened anew each time: after a fork an open one would tell of the parent."""
     descriptor = os.open(f"/proc/self/{name}", os.O_RDONLY)
     try:
-        return os.read(descriptor, LONGEST)
+        return os.read(descriptor, MAX_PROC_BYTES)
     finally:
         os.close(descriptor)
 

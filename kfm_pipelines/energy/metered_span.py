@@ -8,29 +8,29 @@ from kfm_pipelines.energy.coefficients import energy_of
 from kfm_pipelines.energy.estimate import Energy
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.services import Services
-from kfm_pipelines.telemetry.traces.spans import Value, said_by_open_span
+from kfm_pipelines.telemetry.traces.spans import SpanValue, current_span_attributes
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 INPUTS, OUTPUTS = "kfm.lineage.inputs", "kfm.lineage.outputs"
 # What the span of the whole says that those of its parts have to say too.
-ABOUT = ("kfm.pipeline", "kfm.key", "kfm.stage", "kfm.version", INPUTS)
+INHERITED_ATTRIBUTES = ("kfm.pipeline", "kfm.key", "kfm.stage", "kfm.version", INPUTS)
 
 
 @contextmanager
-def part(services: Services, name: str, attributes: Mapping[str, Value] | None = None) -> Iterator[None]:
+def metered_span(services: Services, name: str, attributes: Mapping[str, SpanValue] | None = None) -> Iterator[None]:
     """A part of the work at hand: it says of what it is as the whole does, and what it cost by itself."""
     meter = Meter()
-    about = {**said_by_open_span(ABOUT), OUTPUTS: [], **(attributes or {})}
+    about = {**current_span_attributes(INHERITED_ATTRIBUTES), OUTPUTS: [], **(attributes or {})}
     with services.telemetry.spans.span(name, about) as span:
         try:
             yield
         finally:
-            say_cost(span, energy_of(services, meter.read()))
+            set_cost_attributes(span, energy_of(services, meter.read()))
 
 
-def say_cost(span: "Span | None", energy: Energy) -> None:
+def set_cost_attributes(span: "Span | None", energy: Energy) -> None:
     """What is not known is not told."""
     if span is None:
         return

@@ -4,10 +4,10 @@ Pure functions: no queue, no clock, no randomness; the only files read are the c
 """
 
 from kfm_pipelines.events.canonical_key import KEY_DERIVATION_VERSION, CanonicalKey
-from kfm_pipelines.events.fold import IngestEvent, fold, key_of
+from kfm_pipelines.events.fold import IngestEvent, key_of, resolve_event
 from kfm_pipelines.events.identity import body_identity
 from kfm_pipelines.events.notice import Change, Notice, ObjectNotice, PayloadNotice, Priority
-from kfm_pipelines.events.precedence import newest_per_object, replaceable
+from kfm_pipelines.events.precedence import newest_per_object, superseded_identities
 from kfm_pipelines.events.shapes import normalise
 from kfm_pipelines.events.windows import Window, parse_label, window_of
 
@@ -22,11 +22,11 @@ __all__ = [
     "Priority",
     "Window",
     "body_identity",
-    "fold",
     "key_of",
     "newest_per_object",
     "normalise",
     "parse_label",
-    "replaceable",
+    "resolve_event",
+    "superseded_identities",
     "window_of",
 ]

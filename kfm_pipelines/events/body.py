@@ -10,7 +10,7 @@ from collections import Counter
 from typing import NoReturn
 
 from kfm_pipelines.errors import BodyUnreadable
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 MAX_BYTES = 1024 * 1024  # the largest message SQS carries
 MAX_DEPTH = 64
@@ -22,20 +22,20 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89A-Fa-f]")
 
 def read_body(text: str | bytes) -> object:
     """The JSON document in a message body; anything else is one sentence."""
-    decoded = _decoded(text)
+    decoded = _decode(text)
     try:
         document: object = _DECODER.decode(decoded)
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep_error() from None
     except json.JSONDecodeError as error:
-        near = quoted(decoded[max(error.pos - 20, 0) : error.pos + 20])
+        near = quote_value(decoded[max(error.pos - 20, 0) : error.pos + 20])
         raise BodyUnreadable(f"message is not JSON: {error.msg} at character {error.pos}, near {near}") from None
-    if _needs_a_walk(decoded):
+    if _needs_deep_check(decoded):
         _check_depth_and_text(document)
     return document
 
 
-def _decoded(text: str | bytes) -> str:
+def _decode(text: str | bytes) -> str:
     try:
         raw = text.encode("utf-8") if isinstance(text, str) else text
         decoded = text if isinstance(text, str) else raw.decode("utf-8")
@@ -46,12 +46,12 @@ def _decoded(text: str | bytes) -> str:
     return decoded
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     # Readers disagree on which of two equal names counts, so identity and effect could be taken from different ones.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise BodyUnreadable(f"message names the field {quoted(twice)} twice in one object")
+        raise BodyUnreadable(f"message names the field {quote_value(twice)} twice in one object")
     return fields
 
 
@@ -59,25 +59,25 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise BodyUnreadable(f"message holds {constant}, which is no JSON number")
 
 
-def _finite(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise BodyUnreadable(f"message holds a number too large to read: {quoted(digits)}")
+        raise BodyUnreadable(f"message holds a number too large to read: {quote_value(digits)}")
     return number
 
 
-def _whole(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise BodyUnreadable(f"message holds an integer of {len(digits)} digits; at most {MAX_DIGITS} are read")
     return int(digits)
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
+    object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
 )
 
 
-def _needs_a_walk(decoded: str) -> bool:
+def _needs_deep_check(decoded: str) -> bool:
     """Walking a document costs more than reading it, and few have the brackets or the escapes to break a limit."""
     return decoded.count("{") + decoded.count("[") > MAX_DEPTH or bool(_ESCAPED_SURROGATE.search(decoded))
 
@@ -90,7 +90,7 @@ def _check_depth_and_text(document: object) -> None:
         containers = [node for node in level if isinstance(node, dict | list)]
         depth += 1
         if containers and depth > MAX_DEPTH:
-            raise _too_deep()
+            raise _too_deep_error()
         level = [child for container in containers for child in _children(container)]
 
 
@@ -101,8 +101,8 @@ def _children(container: dict[str, object] | list[object]) -> list[object]:
 def _check_text(level: list[object]) -> None:
     for node in level:
         if isinstance(node, str) and _LONE_SURROGATE.search(node):
-            raise BodyUnreadable(f"message holds half a surrogate pair, which is no text: {quoted(node)}")
+            raise BodyUnreadable(f"message holds half a surrogate pair, which is no text: {quote_value(node)}")
 
 
-def _too_deep() -> BodyUnreadable:
+def _too_deep_error() -> BodyUnreadable:
     return BodyUnreadable(f"message is nested deeper than {MAX_DEPTH} levels")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from kfm_pipelines.errors import KeyInvalid
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 KEY_DERIVATION_VERSION = 1
 
@@ -31,9 +31,9 @@ class CanonicalKey:
     def __post_init__(self) -> None:
         for name, part in zip(self.__slots__, self._parts(), strict=True):
             if not _PART.fullmatch(part):
-                raise KeyInvalid(f"key part {name} must be letters, digits, _ or -, not {quoted(part)}")
+                raise KeyInvalid(f"key part {name} must be letters, digits, _ or -, not {quote_value(part)}")
         if not _H3_RES.fullmatch(self.h3_res):
-            raise KeyInvalid(f"key part h3_res must be none or 0 to 15, not {quoted(self.h3_res)}")
+            raise KeyInvalid(f"key part h3_res must be none or 0 to 15, not {quote_value(self.h3_res)}")
 
     def __str__(self) -> str:
         return ":".join(self._parts())
@@ -48,7 +48,7 @@ class CanonicalKey:
         parts = text.split(":")
         if len(parts) != 5:
             raise KeyInvalid(
-                f"key {quoted(text)} has {len(parts)} parts; five are needed: "
+                f"key {quote_value(text)} has {len(parts)} parts; five are needed: "
                 "source:aoi:h3_res:time_window:transform_version"
             )
         return cls(*parts)

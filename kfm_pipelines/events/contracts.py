@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kfm_pipelines.errors import ContractBroken
 from kfm_pipelines.events.timestamps import read_timestamp, read_utc
-from kfm_pipelines.settings import shipped
-from kfm_pipelines.text import quoted
+from kfm_pipelines.settings import shipped_path
+from kfm_pipelines.text import quote_value
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -34,25 +34,27 @@ Contract = Literal[
 ]
 
 # Enough to choose the telling one from; a hostile megabyte has a quarter of a million, half a minute's work to find.
-MOST_ERRORS = 50
+MAX_ERRORS = 50
 # S3 sends one record, a Sentinel-2 product a few dozen tiles; a megabyte has room for tens of thousands.
-MOST_RECORDS = 200
+MAX_RECORDS = 200
 
 _FORMATS: Mapping[str, Callable[[str], object]] = {"date-time": read_timestamp, "utc-date-time": read_utc}
 _VERSION = re.compile(r"(?P<major>[0-9]{1,9})(?:\.[0-9]{1,9})*")
 
 
-def check_major(field: str, version: object, *, supported: int) -> None:
+def check_major_version(field: str, version: object, *, supported: int) -> None:
     """Refuse another major version by name, before its changed fields are mistaken for broken ones."""
     found = _VERSION.fullmatch(version) if isinstance(version, str) else None
     if found and int(found["major"]) != supported:
-        raise ContractBroken(f"{field} {quoted(version)} is another major version; this pipeline reads {supported}.x")
+        raise ContractBroken(
+            f"{field} {quote_value(version)} is another major version; this pipeline reads {supported}.x"
+        )
 
 
-def check_count(records: object) -> None:
+def check_record_count(records: object) -> None:
     """Refuse a message of too many records before each costs a check, an identity and a row."""
-    if isinstance(records, list) and len(records) > MOST_RECORDS:
-        raise ContractBroken(f"message has {len(records)} records; at most {MOST_RECORDS} are read")
+    if isinstance(records, list) and len(records) > MAX_RECORDS:
+        raise ContractBroken(f"message has {len(records)} records; at most {MAX_RECORDS} are read")
 
 
 def check_contract(contract: Contract, document: object) -> None:
@@ -60,17 +62,17 @@ def check_contract(contract: Contract, document: object) -> None:
 
     A compiled validator says whether it does; the one that can explain is a hundred times slower, and only asked then.
     """
-    if _accepting(contract).is_valid(document):
+    if _fast_validator(contract).is_valid(document):
         return
-    errors = list(islice(_validator(contract).iter_errors(document), MOST_ERRORS))
+    errors = list(islice(_explaining_validator(contract).iter_errors(document), MAX_ERRORS))
     if errors:
         from jsonschema.exceptions import best_match
 
-        raise ContractBroken(f"{contract}: {_sentence(best_match(errors))}")
+        raise ContractBroken(f"{contract}: {_format_error(best_match(errors))}")
 
 
 @cache
-def _accepting(contract: Contract) -> "jsonschema_rs.Draft202012Validator":
+def _fast_validator(contract: Contract) -> "jsonschema_rs.Draft202012Validator":
     import jsonschema_rs
 
     def names_an_instant(read: Callable[[str], object]) -> Callable[[str], bool]:
@@ -83,11 +85,11 @@ def _accepting(contract: Contract) -> "jsonschema_rs.Draft202012Validator":
         return check
 
     formats = {name: names_an_instant(read) for name, read in _FORMATS.items()}
-    return jsonschema_rs.Draft202012Validator(_schema(contract), formats=formats, validate_formats=True)
+    return jsonschema_rs.Draft202012Validator(_load_schema(contract), formats=formats, validate_formats=True)
 
 
 @cache
-def _validator(contract: Contract) -> "Draft202012Validator":
+def _explaining_validator(contract: Contract) -> "Draft202012Validator":
     from jsonschema import Draft202012Validator, FormatChecker
 
     formats = FormatChecker(formats=())
@@ -96,15 +98,15 @@ def _validator(contract: Contract) -> "Draft202012Validator":
         formats.checks(name, raises=ValueError)(
             lambda value, read=read: not isinstance(value, str) or bool(read(value))
         )
-    return Draft202012Validator(_schema(contract), format_checker=formats)
+    return Draft202012Validator(_load_schema(contract), format_checker=formats)
 
 
-def _schema(contract: Contract) -> Any:
-    path = shipped("resources") / "contracts" / f"{contract}.schema.json"
+def _load_schema(contract: Contract) -> Any:
+    path = shipped_path("resources") / "contracts" / f"{contract}.schema.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _sentence(error: "ValidationError") -> str:
+def _format_error(error: "ValidationError") -> str:
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
     subject = field or "message"
     if error.validator == "format":
@@ -112,4 +114,4 @@ def _sentence(error: "ValidationError") -> str:
     if error.validator in ("required", "dependentRequired"):
         return f"{subject}: {error.message}"
     expected = error.schema.get("description") if isinstance(error.schema, dict) else None
-    return f"{subject} must be {expected or f'{error.validator} {error.validator_value}'}, not {quoted(error.instance)}"
+    return f"{subject} must be {expected or f'{error.validator} {error.validator_value}'}, not {quote_value(error.instance)}"

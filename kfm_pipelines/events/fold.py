@@ -12,9 +12,9 @@ from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.errors import ContractBroken, LocationUndeclared
 from kfm_pipelines.events.canonical_key import CanonicalKey
 from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice
-from kfm_pipelines.events.payloads import name_object
+from kfm_pipelines.events.payloads import resolve_object
 from kfm_pipelines.events.windows import Window, window_of
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +39,21 @@ class IngestEvent(ObjectNotice):
         return self.granule_start or self.window_start
 
 
-_SAID = tuple(one.name for one in fields(ObjectNotice))
+_NOTICE_FIELDS = tuple(one.name for one in fields(ObjectNotice))
 
 
-def fold(notice: Notice, datasets: Datasets) -> IngestEvent:
+def resolve_event(notice: Notice, datasets: Datasets) -> IngestEvent:
     """The event a notice stands for; MessageRefused when no declared dataset may take it."""
     if isinstance(notice, PayloadNotice):
-        notice = name_object(notice, datasets)
+        notice = resolve_object(notice, datasets)
     dataset = _dataset_of(notice, datasets)
     if notice.size is not None and notice.size > dataset.input.max_bytes:
         raise ContractBroken(
-            f"object {quoted(notice.asset_uri)} has {notice.size} bytes; {dataset.dataset} takes at most "
+            f"object {quote_value(notice.asset_uri)} has {notice.size} bytes; {dataset.dataset} takes at most "
             f"{dataset.input.max_bytes}"
         )
     window = _window_of(notice, dataset)
-    said = {name: getattr(notice, name) for name in _SAID}
+    said = {name: getattr(notice, name) for name in _NOTICE_FIELDS}
     return IngestEvent(
         **said
         | {
@@ -80,23 +80,27 @@ def key_of(dataset: Dataset, window: Window) -> CanonicalKey:
 def _dataset_of(notice: ObjectNotice, datasets: Datasets) -> Dataset:
     if notice.dataset is not None:
         named = datasets[notice.dataset]
-        if not _holds(named, notice):
+        if not _accepts(named, notice):
             where = f"s3://{named.input.bucket}/{named.input.prefix}"
-            raise LocationUndeclared(f"{quoted(notice.asset_uri)} is not under {where}, where {named.dataset} lives")
+            raise LocationUndeclared(
+                f"{quote_value(notice.asset_uri)} is not under {where}, where {named.dataset} lives"
+            )
         return named
     for dataset in datasets.values():
-        if _holds(dataset, notice):
+        if _accepts(dataset, notice):
             return dataset
-    raise LocationUndeclared(f"{quoted(notice.asset_uri)} is not under the bucket and prefix of any declared dataset")
+    raise LocationUndeclared(
+        f"{quote_value(notice.asset_uri)} is not under the bucket and prefix of any declared dataset"
+    )
 
 
-def _holds(dataset: Dataset, notice: ObjectNotice) -> bool:
+def _accepts(dataset: Dataset, notice: ObjectNotice) -> bool:
     return notice.bucket == dataset.input.bucket and notice.object_key.startswith(dataset.input.prefix)
 
 
 def _window_of(notice: ObjectNotice, dataset: Dataset) -> Window:
     if notice.granule_start is None:
-        return _window_in_path(notice, dataset)
+        return _window_from_path(notice, dataset)
     try:
         window = window_of(notice.granule_start, dataset.key.window)
     except ValueError as error:
@@ -111,7 +115,7 @@ def _partition_of(notice: ObjectNotice, dataset: Dataset) -> str:
     found = re.fullmatch(dataset.input.object_pattern, notice.object_key, re.ASCII) if named else None
     partition = (found[named] or "") if found and named else ""
     if partition and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", partition):
-        raise LocationUndeclared(f"{quoted(notice.asset_uri)} names no {named} that could be told from others")
+        raise LocationUndeclared(f"{quote_value(notice.asset_uri)} names no {named} that could be told from others")
     return partition
 
 
@@ -125,14 +129,16 @@ def _check_granule(start: datetime, end: datetime | None, window: Window) -> Non
         raise ContractBroken(f"the granule ends at {end.isoformat()}, beyond its window {window.label}")
 
 
-def _window_in_path(notice: ObjectNotice, dataset: Dataset) -> Window:
+def _window_from_path(notice: ObjectNotice, dataset: Dataset) -> Window:
     found = re.fullmatch(dataset.input.object_pattern, notice.object_key, re.ASCII)
     if found is None:
-        raise LocationUndeclared(f"{quoted(notice.asset_uri)} does not match {dataset.dataset}'s input.object_pattern")
+        raise LocationUndeclared(
+            f"{quote_value(notice.asset_uri)} does not match {dataset.dataset}'s input.object_pattern"
+        )
     named = found.groupdict(default="")
     try:
         year, month = int(named["year"]), int(named["month"])
         day, hour = int(named.get("day", 1)), int(named.get("hour", 0))
         return window_of(datetime(year, month, day, hour, tzinfo=UTC), dataset.key.window)
     except (ValueError, OverflowError) as error:
-        raise LocationUndeclared(f"{quoted(notice.asset_uri)} names no window: {error}") from None
+        raise LocationUndeclared(f"{quote_value(notice.asset_uri)} names no window: {error}") from None

@@ -12,12 +12,12 @@ from typing import Any
 import rfc8785
 
 from kfm_pipelines.errors import ContractBroken
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 
 def s3_object_identity(bucket: str, key: str, etag: str | None, version_id: str | None, size: int) -> str:
     """One content of one S3 object; what is not known counts as null, never as empty text."""
-    return _digest(["kfm-s3-object-1", bucket, key, etag or None, stated_version(version_id), size])
+    return _digest(["kfm-s3-object-1", bucket, key, etag or None, normalise_version_id(version_id), size])
 
 
 def s3_removal_identity(
@@ -27,7 +27,7 @@ def s3_removal_identity(
 
     The time stands in only where the store gave no sequencer: roads round it differently.
     """
-    said = ["kfm-s3-removal-1", bucket, key, stated_version(version_id), sequencer or None]
+    said = ["kfm-s3-removal-1", bucket, key, normalise_version_id(version_id), sequencer or None]
     when = event_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return _digest(said if sequencer else [*said, when])
 
@@ -48,9 +48,9 @@ def feed_identities(document: Mapping[str, Any], count: int) -> list[str]:
 
     The body is written and hashed once, whatever the count: a large message may hold thousands of records.
     """
-    body = hashlib.sha256(b'["kfm-feed-body-1",' + canonical(document))
+    body = hashlib.sha256(b'["kfm-feed-body-1",' + canonical_json(document))
     endings = [b"]"] if count == 1 else [b",%d]" % record for record in range(count)]
-    return [_continued(body, ending) for ending in endings]
+    return [_extend_digest(body, ending) for ending in endings]
 
 
 def body_identity(raw: bytes) -> str:
@@ -58,26 +58,26 @@ def body_identity(raw: bytes) -> str:
     return _digest(["kfm-body-1", hashlib.sha256(raw).hexdigest()])
 
 
-def stated_version(version_id: str | None) -> str | None:
+def normalise_version_id(version_id: str | None) -> str | None:
     """S3 writes the version of an object in an unversioned bucket as the text `null`."""
     return None if version_id in (None, "", "null") else version_id
 
 
-def canonical(document: Any) -> bytes:
+def canonical_json(document: Any) -> bytes:
     """RFC 8785 JSON. It cannot write every number that can be read, and what has no identity is no event."""
     try:
         return rfc8785.dumps(document)
     except rfc8785.CanonicalizationError as error:
         raise ContractBroken(
-            f"message holds a number beyond 2^53, which has no canonical form: {quoted(str(error))}"
+            f"message holds a number beyond 2^53, which has no canonical form: {quote_value(str(error))}"
         ) from None
 
 
 def _digest(named_fields: list[Any]) -> str:
-    return hashlib.sha256(canonical(named_fields)).hexdigest()
+    return hashlib.sha256(canonical_json(named_fields)).hexdigest()
 
 
-def _continued(digest: "hashlib._Hash", ending: bytes) -> str:
+def _extend_digest(digest: "hashlib._Hash", ending: bytes) -> str:
     whole = digest.copy()
     whole.update(ending)
     return whole.hexdigest()

@@ -52,6 +52,6 @@ class PayloadNotice:
 Notice = ObjectNotice | PayloadNotice
 
 
-def plain_etag(etag: str | None) -> str | None:
+def normalise_etag(etag: str | None) -> str | None:
     """The tag itself, without quotes or weak mark, so that tags from different roads compare."""
     return (etag or "").removeprefix("W/").strip('"') or None

@@ -11,16 +11,16 @@ from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.errors import ContractBroken, LocationUndeclared
 from kfm_pipelines.events.locations import check_object_key
 from kfm_pipelines.events.notice import ObjectNotice, PayloadNotice
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 # One path segment's worth at most: a payload may choose among the objects a template foresees, not leave them.
 _VALUE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def name_object(notice: PayloadNotice, datasets: Datasets) -> ObjectNotice:
+def resolve_object(notice: PayloadNotice, datasets: Datasets) -> ObjectNotice:
     """The notice about the object the event means; nothing is known of its content."""
-    dataset, template = _listener(notice, datasets)
-    object_key = _filled(template, notice)
+    dataset, template = _find_template(notice, datasets)
+    object_key = _fill_template(template, notice)
     check_object_key(object_key)
     return ObjectNotice(
         shape=notice.shape,
@@ -33,26 +33,26 @@ def name_object(notice: PayloadNotice, datasets: Datasets) -> ObjectNotice:
     )
 
 
-def _listener(notice: PayloadNotice, datasets: Datasets) -> tuple[Dataset, EventTemplate]:
+def _find_template(notice: PayloadNotice, datasets: Datasets) -> tuple[Dataset, EventTemplate]:
     for dataset in datasets.values():
         for template in dataset.input.events:
             if template.source == notice.event_source:
                 return dataset, template
     raise LocationUndeclared(
-        f"the payload names no object, and no declared dataset has {quoted(notice.event_source)} in its input.events"
+        f"the payload names no object, and no declared dataset has {quote_value(notice.event_source)} in its input.events"
     )
 
 
-def _filled(template: EventTemplate, notice: PayloadNotice) -> str:
-    values = {name: _value(notice, name) for name in sorted(template.payload_fields)}
+def _fill_template(template: EventTemplate, notice: PayloadNotice) -> str:
+    values = {name: _template_value(notice, name) for name in sorted(template.payload_fields)}
     return template.object_key.format(**values, event_time=notice.event_time)
 
 
-def _value(notice: PayloadNotice, name: str) -> str:
+def _template_value(notice: PayloadNotice, name: str) -> str:
     value = notice.payload.get(name)
     if value is None or not _VALUE.fullmatch(str(value)):
         raise ContractBroken(
-            f"payload.{name} of {quoted(notice.event_source)} must be a whole number or letters, digits, _ and -, "
-            f"not {quoted(value)}"
+            f"payload.{name} of {quote_value(notice.event_source)} must be a whole number or letters, digits, _ and -, "
+            f"not {quote_value(value)}"
         )
     return str(value)

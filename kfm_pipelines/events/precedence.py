@@ -21,8 +21,8 @@ from kfm_pipelines.events.fold import IngestEvent
 
 # Where times are equal, the store's own word counts more than a producer's, and an ordered one more than a single one.
 Chain = tuple[int, str]
-Place = tuple[datetime, Chain, int]
-ALONE: Chain = (0, "")
+Position = tuple[datetime, Chain, int]
+UNCHAINED: Chain = (0, "")
 SEQUENCED: Chain = (2, "")
 
 
@@ -32,11 +32,11 @@ def newest_per_object(events: Iterable[IngestEvent]) -> tuple[IngestEvent, ...]:
     Needs every event known about an object, removals included. A purged version counts as never written, whether the
     purge came before or after it; a purged delete marker, accordingly, as never set.
     """
-    newest = (_newest(about) for _, about in sorted(_by_object(events).items()))
+    newest = (_newest_event(about) for _, about in sorted(_group_by_object(events).items()))
     return tuple(event for event in newest if event is not None and event.change == "created")
 
 
-def replaceable(events: Iterable[IngestEvent], uncertain: Collection[str] = ()) -> set[str]:
+def superseded_identities(events: Iterable[IngestEvent], uncertain: Collection[str] = ()) -> set[str]:
     """Identities of writes that can be forgotten, all or some: what counts stays the same, whatever else is heard of.
 
     A write of a purged version, while its purge is remembered. And one beaten for ever: by an event that no purge can
@@ -44,79 +44,81 @@ def replaceable(events: Iterable[IngestEvent], uncertain: Collection[str] = ()) 
     times pass down the chain. Outside of chains a later time is enough. Nothing is beaten for ever by those that are
     uncertain: one day they may not count.
     """
-    return {event.identity for about in _by_object(events).values() for event in _replaceable(about, uncertain)}
+    return {
+        event.identity for about in _group_by_object(events).values() for event in _superseded_events(about, uncertain)
+    }
 
 
-def _by_object(events: Iterable[IngestEvent]) -> Mapping[str, Sequence[IngestEvent]]:
+def _group_by_object(events: Iterable[IngestEvent]) -> Mapping[str, Sequence[IngestEvent]]:
     about: defaultdict[str, list[IngestEvent]] = defaultdict(list)
     for event in events:
         about[event.asset_uri].append(event)
     return about
 
 
-def _newest(events: Sequence[IngestEvent]) -> IngestEvent | None:
-    purged = _purged(events)
+def _newest_event(events: Sequence[IngestEvent]) -> IngestEvent | None:
+    purged = _purged_versions(events)
     counting = [event for event in events if event.change != "purged" and event.version_id not in purged]
     if len(counting) < 2:
         return counting[0] if counting else None
-    return max(_placed(counting), key=lambda placed: placed[0])[1]
+    return max(_with_positions(counting), key=lambda placed: placed[0])[1]
 
 
-def _replaceable(events: Sequence[IngestEvent], uncertain: Collection[str]) -> Iterator[IngestEvent]:
-    purged = _purged(events)
+def _superseded_events(events: Sequence[IngestEvent], uncertain: Collection[str]) -> Iterator[IngestEvent]:
+    purged = _purged_versions(events)
     lasting = [
         event
         for event in events
         if event.change != "purged" and event.version_id is None and event.identity not in uncertain
     ]
-    last = {chain: members[-1] for chain, members in _chains(lasting).items()}
+    last = {chain: members[-1] for chain, members in _group_by_chain(lasting).items()}
     latest = max(((event.event_time, chain) for chain, event in last.items()), default=None)
     for event in events:
         if event.change != "created":
             continue
-        chain = _chain(event)
-        overtaken = chain == ALONE and latest is not None and latest > (event.event_time, ALONE)
-        if event.version_id in purged or overtaken or (chain in last and _outlives(last[chain], event)):
+        chain = _chain_of(event)
+        overtaken = chain == UNCHAINED and latest is not None and latest > (event.event_time, UNCHAINED)
+        if event.version_id in purged or overtaken or (chain in last and _supersedes(last[chain], event)):
             yield event
 
 
-def _outlives(last: IngestEvent, event: IngestEvent) -> bool:
-    return _in_chain(last) > _in_chain(event) and last.event_time >= event.event_time
+def _supersedes(last: IngestEvent, event: IngestEvent) -> bool:
+    return _chain_sort_key(last) > _chain_sort_key(event) and last.event_time >= event.event_time
 
 
-def _purged(events: Sequence[IngestEvent]) -> set[str]:
+def _purged_versions(events: Sequence[IngestEvent]) -> set[str]:
     return {event.version_id for event in events if event.change == "purged" and event.version_id is not None}
 
 
-def _placed(events: Sequence[IngestEvent]) -> Iterator[tuple[Place, IngestEvent]]:
+def _with_positions(events: Sequence[IngestEvent]) -> Iterator[tuple[Position, IngestEvent]]:
     """Each event with its place in the one order."""
-    for chain, members in _chains(events).items():
+    for chain, members in _group_by_chain(events).items():
         latest = accumulate((event.event_time for event in members), max)
         for position, (event, time) in enumerate(zip(members, latest, strict=True)):
             yield (time, chain, position), event
 
 
-def _chains(events: Sequence[IngestEvent]) -> Mapping[Chain, Sequence[IngestEvent]]:
+def _group_by_chain(events: Sequence[IngestEvent]) -> Mapping[Chain, Sequence[IngestEvent]]:
     """Each chain in its own order. Events outside of chains are one too, ordered by nothing but their clocks."""
     chains: defaultdict[Chain, list[IngestEvent]] = defaultdict(list)
     for event in events:
-        chains[_chain(event)].append(event)
-    return {chain: sorted(members, key=_in_chain) for chain, members in chains.items()}
+        chains[_chain_of(event)].append(event)
+    return {chain: sorted(members, key=_chain_sort_key) for chain, members in chains.items()}
 
 
-def _chain(event: IngestEvent) -> Chain:
+def _chain_of(event: IngestEvent) -> Chain:
     if event.sequencer is not None:
         return SEQUENCED
     if event.message_group is not None and event.group_sequence is not None:
         return (1, event.message_group)
-    return ALONE
+    return UNCHAINED
 
 
-def _in_chain(event: IngestEvent) -> tuple[str, int, datetime, str, str]:
+def _chain_sort_key(event: IngestEvent) -> tuple[str, int, datetime, str, str]:
     """The clock only decides between events that have the same place in the chain.
 
     Without trailing zeros, hexadecimal text compares exactly as if the shorter one were padded with them.
     """
     sequencer = (event.sequencer or "").lower().rstrip("0")
-    place = 0 if _chain(event) in (SEQUENCED, ALONE) else event.group_sequence or 0
+    place = 0 if _chain_of(event) in (SEQUENCED, UNCHAINED) else event.group_sequence or 0
     return (sequencer, place, event.event_time, event.identity, repr(event))

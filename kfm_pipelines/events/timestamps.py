@@ -7,7 +7,7 @@ contract must not depend on that, so the form is checked first.
 import re
 from datetime import UTC, datetime
 
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -20,11 +20,11 @@ _LOCAL = re.compile(r"[0-9-]{10}[Tt][0-9:]{8}(?:\.[0-9]{1,30})?")
 def read_timestamp(text: str) -> datetime:
     """The instant in UTC, to the microsecond; ValueError with one sentence when the text names none."""
     if not _RFC_3339.fullmatch(text):
-        raise ValueError(f"{quoted(text)} is not an RFC 3339 timestamp with an offset, like 2025-12-04T03:14:15Z")
+        raise ValueError(f"{quote_value(text)} is not an RFC 3339 timestamp with an offset, like 2025-12-04T03:14:15Z")
     try:
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{quoted(text)} names no instant: {error}") from None
+        raise ValueError(f"{quote_value(text)} names no instant: {error}") from None
 
 
 def read_utc(text: str) -> datetime:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from kfm_pipelines.declarations import WindowLength
 from kfm_pipelines.errors import KeyInvalid
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 _LABELS: Mapping[WindowLength, re.Pattern[str]] = {
     "hour": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2})Z"),
@@ -55,5 +55,5 @@ def parse_label(label: str) -> Window:
             try:
                 return window_of(datetime(year, month, day, hour, tzinfo=UTC), length)
             except ValueError as error:
-                raise KeyInvalid(f"time window {quoted(label)} is not on the calendar: {error}") from None
-    raise KeyInvalid(f"time window {quoted(label)} must look like 2025-12-07T00Z, 2025-12-07 or 2025-12")
+                raise KeyInvalid(f"time window {quote_value(label)} is not on the calendar: {error}") from None
+    raise KeyInvalid(f"time window {quote_value(label)} must look like 2025-12-07T00Z, 2025-12-07 or 2025-12")

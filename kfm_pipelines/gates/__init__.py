@@ -6,11 +6,25 @@ from kfm_pipelines.gates.governance import judge_governance
 from kfm_pipelines.gates.integrity import judge_integrity
 from kfm_pipelines.gates.quality import judge_quality
 from kfm_pipelines.gates.schema import judge_schema
-from kfm_pipelines.gates.subject import ApprovedSchema, Precedents, Promised, ReleaseSubject, TableSubject
+from kfm_pipelines.gates.subject import AnnouncedInput, ApprovedSchema, Baselines, ReleaseSubject, TableSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, Verdict
 
 __all__ = [
-    "GATES", "RELEASE_GATES", "TABLE_GATES", "ApprovedSchema", "Finding", "Precedents", "Promised", "ReleaseSubject",
-    "Rule", "Severity", "TableSubject", "Verdict", "judge_care", "judge_governance", "judge_integrity", "judge_quality",
+    "GATES",
+    "RELEASE_GATES",
+    "TABLE_GATES",
+    "AnnouncedInput",
+    "ApprovedSchema",
+    "Baselines",
+    "Finding",
+    "ReleaseSubject",
+    "Rule",
+    "Severity",
+    "TableSubject",
+    "Verdict",
+    "judge_care",
+    "judge_governance",
+    "judge_integrity",
+    "judge_quality",
     "judge_schema",
 ]  # fmt: skip

@@ -2,15 +2,15 @@
 
 import click
 
-from kfm_pipelines.console.options import Words, who_and_why
+from kfm_pipelines.console.options import StorableText, actor_and_reason_options
 from kfm_pipelines.console.output import console, json_option, print_json
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.gates import schema_approval
 
 
 @click.command("approve-schema")
-@click.argument("dataset", type=Words())
-@who_and_why
+@click.argument("dataset", type=StorableText())
+@actor_and_reason_options
 @click.option("--dry-run", is_flag=True, help="Show what would be approved; approve nothing.")
 @json_option
 def approve_schema(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) -> None:
@@ -18,7 +18,7 @@ def approve_schema(dataset: str, reason: str, by: str, dry_run: bool, as_json: b
 
     Until then a key with them is red. Its dead letter can be redriven afterwards.
     """
-    with opened_services() as services:
+    with open_services() as services:
         declared = services.datasets[dataset]
         proposal = schema_approval.proposal_of(services, declared)
         before = proposal.approved.version

@@ -14,14 +14,14 @@ from kfm_pipelines.gates.subject import ReleaseSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
 
 ACTIVITIES = {"masked": "care:Masking", "exempted": "care:Exemption", "open": "care:LeftOpen"}
-SHOWN = 5
+MAX_VIOLATIONS = 5
 
 
 def judge_governance(subject: ReleaseSubject) -> Verdict:
     return judge("governance", GOVERNANCE_RULES, subject)
 
 
-def _policy_applied(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_policy_applied(subject: ReleaseSubject) -> Iterator[Finding]:
     """By what the Item says of itself, which is what its readers go by."""
     properties = _properties(subject)
     stated = properties.get("kfm:policy")
@@ -33,13 +33,13 @@ def _policy_applied(subject: ReleaseSubject) -> Iterator[Finding]:
             yield error("policy-applied", "Item", expected, "present" if fact in properties else "absent")
 
 
-def _policy_verified(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_policy_verified(subject: ReleaseSubject) -> Iterator[Finding]:
     if subject.verified != subject.digest:
         found = f"release {subject.verified[:12]}" if subject.verified else "none"
         yield error("policy-verified", "release", f"a green care verdict on {subject.digest[:12]}", found)
 
 
-def _licence(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_licence(subject: ReleaseSubject) -> Iterator[Finding]:
     licence = subject.dataset.licence
     stated = _properties(subject).get("license")
     if stated != licence.id:
@@ -49,7 +49,7 @@ def _licence(subject: ReleaseSubject) -> Iterator[Finding]:
         yield error("licence", "Item", f"one link to {licence.url}", ", ".join(map(str, links))[:200] or "no link")
 
 
-def _sovereignty(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_sovereignty(subject: ReleaseSubject) -> Iterator[Finding]:
     declared = subject.dataset.sovereignty
     expected = declared.model_dump() if declared else None
     if _properties(subject).get("kfm:sovereignty") != expected:
@@ -57,11 +57,11 @@ def _sovereignty(subject: ReleaseSubject) -> Iterator[Finding]:
         yield error("sovereignty", "Item", wanted, "something else, or nothing")
 
 
-def _provenance(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_provenance_complete(subject: ReleaseSubject) -> Iterator[Finding]:
     """Every input was used for the table that the policy was applied to, and the output came of just that."""
     graph = _graph(subject)
     kind = ACTIVITIES[subject.care]
-    activities = [node for node in graph.values() if kind in _listed(node.get("@type"))]
+    activities = [node for node in graph.values() if kind in _as_list(node.get("@type"))]
     if len(activities) != 1:
         yield error("provenance-complete", PROVENANCE, f"one activity {kind}", str(len(activities)))
         return
@@ -78,13 +78,13 @@ def _provenance(subject: ReleaseSubject) -> Iterator[Finding]:
         yield error("provenance-complete", PROVENANCE, f"that {subject.judged[:12]} came of it", "nothing of it")
 
 
-def _provenance_consistent(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_provenance_consistent(subject: ReleaseSubject) -> Iterator[Finding]:
     """Nothing comes of itself, nothing is what it cannot be, nothing is left unsaid that is pointed at."""
-    for violation in violations(subject.staged.get(PROVENANCE, b""))[:SHOWN]:
+    for violation in violations(subject.staged.get(PROVENANCE, b""))[:MAX_VIOLATIONS]:
         yield error("provenance-consistent", PROVENANCE, "what PROV allows", violation[:200])
 
 
-def _provenance_linked(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_provenance_linked(subject: ReleaseSubject) -> Iterator[Finding]:
     """A reader gets from the Item to where it came from."""
     item = item_of(subject)
     links = {link.get("href") for link in item.get("links", []) if link.get("rel") == "derived_from"}
@@ -110,21 +110,21 @@ def _graph(subject: ReleaseSubject) -> dict[str, dict[str, Any]]:
     return {str(node.get("@id")): node for node in graph if isinstance(node, dict)}
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _ids(values: Any) -> list[str]:
-    return [str(one.get("@id")) for one in _listed(values) if isinstance(one, dict)]
+    return [str(one.get("@id")) for one in _as_list(values) if isinstance(one, dict)]
 
 
-_ANEW = "The release does not say what it has to: mend what writes it, then redrive."
+_FIX_WRITER = "The release does not say what it has to: mend what writes it, then redrive."
 GOVERNANCE_RULES: tuple[Rule[ReleaseSubject], ...] = (
-    Rule("policy-applied", _policy_applied, _ANEW),
-    Rule("policy-verified", _policy_verified, "The verifier has not passed exactly these bytes: redrive."),
-    Rule("licence", _licence, _ANEW),
-    Rule("sovereignty", _sovereignty, _ANEW),
-    Rule("provenance-complete", _provenance, _ANEW),
-    Rule("provenance-consistent", _provenance_consistent, _ANEW),
-    Rule("provenance-linked", _provenance_linked, _ANEW),
+    Rule("policy-applied", _check_policy_applied, _FIX_WRITER),
+    Rule("policy-verified", _check_policy_verified, "The verifier has not passed exactly these bytes: redrive."),
+    Rule("licence", _check_licence, _FIX_WRITER),
+    Rule("sovereignty", _check_sovereignty, _FIX_WRITER),
+    Rule("provenance-complete", _check_provenance_complete, _FIX_WRITER),
+    Rule("provenance-consistent", _check_provenance_consistent, _FIX_WRITER),
+    Rule("provenance-linked", _check_provenance_linked, _FIX_WRITER),
 )

@@ -17,7 +17,7 @@ def judge_integrity(subject: ReleaseSubject) -> Verdict:
     return judge("integrity", INTEGRITY_RULES, subject)
 
 
-def _input_etags(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_input_etags(subject: ReleaseSubject) -> Iterator[Finding]:
     for one in subject.inputs:
         if one.found_etag is None:
             yield error("input-etag", one.asset_uri, "an object that was fetched", "no record of it")
@@ -25,19 +25,19 @@ def _input_etags(subject: ReleaseSubject) -> Iterator[Finding]:
             yield error("input-etag", one.asset_uri, f"ETag {one.etag}", f"ETag {one.found_etag}")
 
 
-def _input_sizes(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_input_sizes(subject: ReleaseSubject) -> Iterator[Finding]:
     for one in subject.inputs:
         if one.size is not None and one.size != one.found_size:
             yield error("input-size", one.asset_uri, f"{one.size} bytes", f"{one.found_size} bytes")
 
 
-def _judged_bytes(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_judged_bytes(subject: ReleaseSubject) -> Iterator[Finding]:
     found = sha256(subject.staged.get(DATA, b""))
     if found != subject.judged:
         yield error("judged-bytes", DATA, f"the bytes judged, {subject.judged[:12]}", found[:12])
 
 
-def _staged_digests(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_staged_digests(subject: ReleaseSubject) -> Iterator[Finding]:
     for name in sorted({*subject.digests, *subject.staged}):
         expected = subject.digests.get(name, "")[:12] or "no such file"
         found = sha256(subject.staged[name])[:12] if name in subject.staged else "no such file"
@@ -45,7 +45,7 @@ def _staged_digests(subject: ReleaseSubject) -> Iterator[Finding]:
             yield error("staged-digest", name, expected, found)
 
 
-def _item_agrees(subject: ReleaseSubject) -> Iterator[Finding]:
+def _check_item_agrees(subject: ReleaseSubject) -> Iterator[Finding]:
     for asset, name in ASSETS.items():
         stated = asset_of(item_of(subject), asset)
         data = subject.staged.get(name, b"")
@@ -58,12 +58,12 @@ def item_of(subject: ReleaseSubject) -> Mapping[str, Any]:
     return read_item(subject.staged.get(ITEM))
 
 
-_CHANGED = "The object changed after its event: upload it again, which sends a new event."
-_WRITTEN = "Something wrote into the work tier: find out what, then redrive, which stages it anew."
+_INPUT_CHANGED = "The object changed after its event: upload it again, which sends a new event."
+_STAGED_FILE_CHANGED = "Something wrote into the work tier: find out what, then redrive, which stages it anew."
 INTEGRITY_RULES: tuple[Rule[ReleaseSubject], ...] = (
-    Rule("input-etag", _input_etags, _CHANGED),
-    Rule("input-size", _input_sizes, _CHANGED),
-    Rule("judged-bytes", _judged_bytes, _WRITTEN),
-    Rule("staged-digest", _staged_digests, _WRITTEN),
-    Rule("item-agrees", _item_agrees, _WRITTEN),
+    Rule("input-etag", _check_input_etags, _INPUT_CHANGED),
+    Rule("input-size", _check_input_sizes, _INPUT_CHANGED),
+    Rule("judged-bytes", _check_judged_bytes, _STAGED_FILE_CHANGED),
+    Rule("staged-digest", _check_staged_digests, _STAGED_FILE_CHANGED),
+    Rule("item-agrees", _check_item_agrees, _STAGED_FILE_CHANGED),
 )

@@ -6,11 +6,11 @@ from typing import Any
 
 from kfm_pipelines.catalog.documents import asset_of, checksum, read_item, sha256
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRelease:
     """What the revision that is current was recorded with."""
 
     key: str
@@ -25,7 +25,7 @@ class Recorded:
 class PublishedSubject:
     """What is in the store; None is not there."""
 
-    recorded: Recorded
+    recorded: RecordedRelease
     item: bytes | None
     content: bytes | None
     processed_hash: str | None
@@ -50,12 +50,12 @@ def judge_published_bytes(subject: PublishedSubject) -> Verdict:
     return judge("published", PUBLISHED_RULES, subject)
 
 
-def _item_present(subject: PublishedSubject) -> Iterator[Finding]:
+def _check_item_present(subject: PublishedSubject) -> Iterator[Finding]:
     if subject.item is None:
         yield error("published-item-present", subject.recorded.item_path, "the Item of the key", "nothing")
 
 
-def _digests(subject: PublishedSubject) -> Iterator[Finding]:
+def _check_digests(subject: PublishedSubject) -> Iterator[Finding]:
     recorded = subject.recorded
     found = [
         (recorded.content_path, recorded.content_hash, subject.content_hash),
@@ -65,31 +65,31 @@ def _digests(subject: PublishedSubject) -> Iterator[Finding]:
         found.append((recorded.item_path, recorded.item_hash, _digest(subject.item)))
     for path, expected, measured in found:
         if measured != expected:
-            yield error("published-digest", path, f"sha256 {expected[:16]}…", _shown(measured))
+            yield error("published-digest", path, f"sha256 {expected[:16]}…", _format_digest(measured))
 
 
-def _item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
+def _check_item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
     if subject.item is None:
         return
     item = subject.parsed_item
     if subject.content is not None:
-        yield from _asset_agrees(item, "data", len(subject.content), str(subject.content_hash))
+        yield from _check_asset_agrees(item, "data", len(subject.content), str(subject.content_hash))
     for name, found in subject.documents.items():
         if found is None:
             yield error("published-item-agrees", f"asset {name}", "the document the Item points to", "nothing")
         else:
-            yield from _asset_agrees(item, name, *found)
+            yield from _check_asset_agrees(item, name, *found)
     if not str(asset_of(item, "data").get("href")).endswith(f"/{subject.recorded.content_path}"):
         yield error("published-item-agrees", "asset data, href", subject.recorded.content_path, "another address")
 
 
-def _asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: str) -> Iterator[Finding]:
+def _check_asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: str) -> Iterator[Finding]:
     asset = asset_of(item, name)
     if asset.get("file:size") != size:
-        said = f"the Item says {one_line(str(asset.get('file:size')), 20)}"
+        said = f"the Item says {truncate_line(str(asset.get('file:size')), 20)}"
         yield error("published-item-agrees", f"asset {name}, file:size", f"{size}, the size of the bytes", said)
     if asset.get("file:checksum") != checksum(digest):
-        said = f"the Item says {one_line(str(asset.get('file:checksum')), 20)}"
+        said = f"the Item says {truncate_line(str(asset.get('file:checksum')), 20)}"
         yield error(
             "published-item-agrees",
             f"asset {name}, file:checksum",
@@ -102,13 +102,13 @@ def _digest(data: bytes | None) -> str | None:
     return None if data is None else sha256(data)
 
 
-def _shown(digest: str | None) -> str:
+def _format_digest(digest: str | None) -> str:
     return f"sha256 {digest[:16]}…" if digest else "nothing"
 
 
 RESTORE = "Put the file back from a copy; or move it away and upload the inputs of the key again, which restores it."
 PUBLISHED_RULES: tuple[Rule[PublishedSubject], ...] = (
-    Rule("published-item-present", _item_present, RESTORE),
-    Rule("published-digest", _digests, RESTORE),
-    Rule("published-item-agrees", _item_agrees, RESTORE),
+    Rule("published-item-present", _check_item_present, RESTORE),
+    Rule("published-digest", _check_digests, RESTORE),
+    Rule("published-item-agrees", _check_item_agrees, RESTORE),
 )

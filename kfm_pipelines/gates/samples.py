@@ -6,28 +6,28 @@ Only where the policy leaves everything open; never a column that tells a place;
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.gates.subject import TableSubject
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_SHOWN = 3
-LONGEST_VALUE = 40
+SAMPLE_ROWS = 3
+MAX_VALUE_LENGTH = 40
 
 
-def sample_of(subject: TableSubject, wrong: "pa.ChunkedArray | pa.Array", *columns: str) -> str:
+def format_sample(subject: TableSubject, wrong: "pa.ChunkedArray | pa.Array", *columns: str) -> str:
     """What the first rows with a true value in `wrong` have in the primary key and in these columns."""
     import pyarrow.compute as pc
 
     if not subject.may_sample:
         return ""
-    places = pc.indices_nonzero(pc.fill_null(wrong, False))[:ROWS_SHOWN]
+    places = pc.indices_nonzero(pc.fill_null(wrong, False))[:SAMPLE_ROWS]
     hidden = set(subject.published.place_columns)
     named = dict.fromkeys((*subject.published.primary_key, *columns))
     shown = [name for name in named if name not in hidden and name in subject.table.column_names]
     rows = subject.table.select(shown).take(places).to_pylist()
-    return "; ".join(", ".join(f"{name}={_shown(row[name])}" for name in shown) for row in rows)
+    return "; ".join(", ".join(f"{name}={_format_value(row[name])}" for name in shown) for row in rows)
 
 
-def _shown(value: object) -> str:
-    return one_line(str(value), LONGEST_VALUE)
+def _format_value(value: object) -> str:
+    return truncate_line(str(value), MAX_VALUE_LENGTH)

@@ -7,13 +7,13 @@ from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import SchemaRefused
 from kfm_pipelines.gates import ApprovedSchema, schema_versions
-from kfm_pipelines.gates.schema_diff import columns_of, differences, schema_digest
+from kfm_pipelines.gates.schema_diff import columns_of, diff_schemas, schema_digest
 from kfm_pipelines.gates.schema_versions import Schema, SchemaVersion
 from kfm_pipelines.services import Services
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class SchemaProposal:
     """The schema approved last, and how the declaration differs from it."""
 
     declared: Schema
@@ -21,14 +21,14 @@ class Proposal:
 
     @property
     def changes(self) -> list[str]:
-        return differences(self.approved.columns, self.declared.columns)
+        return diff_schemas(self.approved.columns, self.declared.columns)
 
 
-def proposal_of(services: Services, dataset: Dataset) -> Proposal:
+def proposal_of(services: Services, dataset: Dataset) -> SchemaProposal:
     """Readers get what the policy leaves of the declared table. What an exemption lets out is no promise."""
     columns = columns_of(published_table(dataset, policy_of(services, dataset)))
     declared = Schema(dataset.dataset, dataset.key.transform_version, schema_digest(columns), columns)
-    return Proposal(declared, schema_versions.recognise(services.database, declared))
+    return SchemaProposal(declared, schema_versions.get_or_create_version(services.database, declared))
 
 
 def approved_schema(services: Services, dataset: Dataset) -> ApprovedSchema:

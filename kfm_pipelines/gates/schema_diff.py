@@ -22,31 +22,31 @@ def schema_digest(columns: SchemaColumns) -> str:
     return hashlib.sha256(rfc8785.dumps({name: dict(facts) for name, facts in columns.items()})).hexdigest()
 
 
-def differences(before: SchemaColumns, after: SchemaColumns) -> list[str]:
+def diff_schemas(before: SchemaColumns, after: SchemaColumns) -> list[str]:
     """One phrase for each change, in the order of names; empty when nothing changed."""
     changes = []
     for name in sorted({*before, *after}):
         if name not in after:
             changes.append(f"{name} removed")
         elif name not in before:
-            changes.append(f"{name} added ({_described(after[name])})")
+            changes.append(f"{name} added ({_format_column(after[name])})")
         else:
-            changes += _changes(name, before[name], after[name])
+            changes += _diff_column(name, before[name], after[name])
     return changes
 
 
-def _changes(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def _diff_column(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return [
-        f"{name}: {fact} {_spoken(before.get(fact))} is now {_spoken(after.get(fact))}"
+        f"{name}: {fact} {_format_fact(before.get(fact))} is now {_format_fact(after.get(fact))}"
         for fact in ("type", "nullable", "unit")
         if before.get(fact) != after.get(fact)
     ]
 
 
-def _described(column: Mapping[str, Any]) -> str:
+def _format_column(column: Mapping[str, Any]) -> str:
     unit = f" in {column['unit']}" if column.get("unit") else ""
     return f"{column['type']}{unit}{', may be null' if column.get('nullable') else ''}"
 
 
-def _spoken(fact: object) -> str:
+def _format_fact(fact: object) -> str:
     return "none" if fact is None else {True: "yes", False: "no"}[fact] if isinstance(fact, bool) else str(fact)

@@ -13,7 +13,7 @@ from kfm_pipelines.errors import SchemaRefused
 from kfm_pipelines.state.database import Database, jsonb
 
 Columns = Mapping[str, Mapping[str, Any]]
-BEGINNING = "first use"
+FIRST_USE = "first use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class SchemaVersion(Schema):
     at: datetime | None = field(default=None, compare=False)
 
 
-def recognise(database: Database, declared: Schema) -> SchemaVersion:
+def get_or_create_version(database: Database, declared: Schema) -> SchemaVersion:
     """The approved schema that the keys of this version have; a dataset that has none begins with the declared one."""
     known = versions_of(database, declared.dataset)
     if not known:
-        _insert(database, declared, 1, BEGINNING, "the declaration the dataset began with")
+        _insert(database, declared, 1, FIRST_USE, "the declaration the dataset began with")
         known = versions_of(database, declared.dataset)
     own = [version for version in known if version.transform_version == declared.transform_version]
     return (own or known)[-1]

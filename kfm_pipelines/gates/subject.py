@@ -20,7 +20,7 @@ def count_true(condition: "pa.ChunkedArray | pa.Array") -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Precedents:
+class Baselines:
     """What is known from earlier publications."""
 
     previous_rows: int | None = None  # of the revision published now
@@ -46,12 +46,12 @@ class TableSubject:
     content_hash: str
     window: tuple[datetime, datetime]  # half-open: a reading at its end belongs to the next one
     may_sample: bool = False  # whether a sample may hold values: nothing is masked, and nothing has to be
-    baselines: Precedents = Precedents()
+    baselines: Baselines = Baselines()
     approved: ApprovedSchema | None = None  # None: nobody asks
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
+class AnnouncedInput:
     """An input as its event announced it, and as it was when it was fetched."""
 
     asset_uri: str
@@ -67,7 +67,7 @@ class ReleaseSubject:
 
     dataset: Dataset
     key: str
-    inputs: tuple[Promised, ...]
+    inputs: tuple[AnnouncedInput, ...]
     judged: str  # content hash of the table that the table gates let pass
     digests: Mapping[str, str]  # what was staged, by name: data.parquet, item.json, …
     staged: Mapping[str, bytes]  # what lies there now, by the same names

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from kfm_pipelines.state.inbox import Delivery
 
 FIFO_ENVELOPE = "fifo-envelope"
-SAID = ("shape", "asset_uri", "etag", "size")
+CONTENT_FIELDS = ("shape", "asset_uri", "etag", "size")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DistinctEvent:
     """An event in its last place, when it was made, and the first message that told of it."""
 
     event: IngestEvent
@@ -30,14 +30,14 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class InboxDelta:
     """What of a batch was not known: events, later places of known ones, that known ones were made earlier, and that
     somebody tells of those that were only found in a bucket."""
 
-    new: list[Told]
-    reordered: list[Told]
-    made_earlier: list[Told]
-    from_listing: list[Told]
+    new: list[DistinctEvent]
+    reordered: list[DistinctEvent]
+    made_earlier: list[DistinctEvent]
+    from_listing: list[DistinctEvent]
     collisions: int  # known events that a FIFO producer tells with other content under the same dedupe key
 
     @property
@@ -45,17 +45,19 @@ class News:
         return [told.event.key for told in (*self.new, *self.reordered, *self.made_earlier, *self.from_listing)]
 
 
-def told_once(deliveries: "Sequence[Delivery]") -> list[Told]:
+def distinct_events(deliveries: "Sequence[Delivery]") -> list[DistinctEvent]:
     """The events of a batch, each identity once."""
-    told: dict[str, Told] = {}
+    told: dict[str, DistinctEvent] = {}
     for delivery in deliveries:
         for event in delivery.events:
             known = told.get(event.identity)
-            told[event.identity] = _merged(known, event) if known else Told(event, event.event_time, delivery.body)
+            told[event.identity] = (
+                _merge(known, event) if known else DistinctEvent(event, event.event_time, delivery.body)
+            )
     return [told[identity] for identity in sorted(told)]
 
 
-def what_is_new(connection: Connection, events: Sequence[Told]) -> News:
+def compare_with_inbox(connection: Connection, events: Sequence[DistinctEvent]) -> InboxDelta:
     rows = connection.execute(
         """
         SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS found, shape, asset_uri, etag, size
@@ -65,26 +67,31 @@ def what_is_new(connection: Connection, events: Sequence[Told]) -> News:
     )
     known = {row["identity"]: row for row in rows}
     again = [(one, known[one.event.identity]) for one in events if one.event.identity in known]
-    return News(
+    return InboxDelta(
         new=[one for one in events if one.event.identity not in known],
         reordered=[
             one
             for one, row in again
-            if _padded(one.event.sequencer) > _padded(row["sequencer"]) or one.event.event_time > row["event_time"]
+            if _comparable_sequencer(one.event.sequencer) > _comparable_sequencer(row["sequencer"])
+            or one.event.event_time > row["event_time"]
         ],
         made_earlier=[one for one, row in again if row["made_at"] is not None and one.made_at < row["made_at"]],
         from_listing=[one for one, row in again if row["found"]],
-        collisions=sum(_collides(_said(one.event), tuple(row[name] for name in SAID)) for one, row in again),
+        collisions=sum(
+            _collides(_content(one.event), tuple(row[name] for name in CONTENT_FIELDS)) for one, row in again
+        ),
     )
 
 
-def collisions_among(deliveries: "Sequence[Delivery]", events: Sequence[Told]) -> int:
+def count_collisions(deliveries: "Sequence[Delivery]", events: Sequence[DistinctEvent]) -> int:
     """The same among messages that came together."""
-    first = {one.event.identity: _said(one.event) for one in events}
-    return sum(_collides(_said(event), first[event.identity]) for delivery in deliveries for event in delivery.events)
+    first = {one.event.identity: _content(one.event) for one in events}
+    return sum(
+        _collides(_content(event), first[event.identity]) for delivery in deliveries for event in delivery.events
+    )
 
 
-def take_over(connection: Connection, queue: str, events: Sequence[Told]) -> list[Told]:
+def assign_to_queue(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> list[DistinctEvent]:
     """Events that were only found in a bucket, and so were due for nobody, are the queue's from now on, as if they had
     come now; those of them that no run has begun with."""
     rows = connection.execute(
@@ -108,7 +115,7 @@ def take_over(connection: Connection, queue: str, events: Sequence[Told]) -> lis
     return [one for one in events if one.event.identity in taken]
 
 
-def insert(connection: Connection, queue: str, new: Sequence[Told]) -> list[Told]:
+def insert(connection: Connection, queue: str, new: Sequence[DistinctEvent]) -> list[DistinctEvent]:
     """Record them; the ones that nobody else has recorded meanwhile. Long lists travel faster in binary form (%b)."""
     columns: dict[str, list[object]] = {
         name: [getattr(told.event, name) for told in new]
@@ -141,7 +148,7 @@ def insert(connection: Connection, queue: str, new: Sequence[Told]) -> list[Told
     return [told for told in new if told.event.identity in fresh]
 
 
-def move(connection: Connection, events: Sequence[Told]) -> set[str]:
+def update_positions(connection: Connection, events: Sequence[DistinctEvent]) -> set[str]:
     """Move known events to their later place and their earlier making; identities of those that are not the only event
     about their object. Alone in its object an event changes nothing by moving."""
     if not events:
@@ -171,16 +178,20 @@ def move(connection: Connection, events: Sequence[Told]) -> set[str]:
     return {row["identity"] for row in rows if row["among_others"]}
 
 
-def _merged(known: Told, event: IngestEvent) -> Told:
+def _merge(known: DistinctEvent, event: IngestEvent) -> DistinctEvent:
     """The same event told twice: its last place in the order of writes, whichever was told first."""
     first = known.event
-    sequencer = first.sequencer if _padded(first.sequencer) >= _padded(event.sequencer) else event.sequencer
+    sequencer = (
+        first.sequencer
+        if _comparable_sequencer(first.sequencer) >= _comparable_sequencer(event.sequencer)
+        else event.sequencer
+    )
     latest = replace(first, sequencer=sequencer, event_time=max(first.event_time, event.event_time))
-    return Told(latest, min(known.made_at, event.event_time), known.body)
+    return DistinctEvent(latest, min(known.made_at, event.event_time), known.body)
 
 
-def _said(event: IngestEvent) -> tuple[object, ...]:
-    return tuple(getattr(event, name) for name in SAID)
+def _content(event: IngestEvent) -> tuple[object, ...]:
+    return tuple(getattr(event, name) for name in CONTENT_FIELDS)
 
 
 def _collides(content: tuple[object, ...], first: tuple[object, ...]) -> bool:
@@ -188,6 +199,6 @@ def _collides(content: tuple[object, ...], first: tuple[object, ...]) -> bool:
     return content[0] == first[0] == FIFO_ENVELOPE and content != first
 
 
-def _padded(sequencer: str | None) -> str:
+def _comparable_sequencer(sequencer: str | None) -> str:
     """Without trailing zeros, hexadecimal text compares as if the shorter one were padded with them."""
     return (sequencer or "").lower().rstrip("0")

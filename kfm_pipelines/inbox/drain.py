@@ -8,33 +8,33 @@ from functools import partial
 from kfm_pipelines.aws.queue import Message, Queue
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, Unreachable
-from kfm_pipelines.inbox.parse import read_message, refused
-from kfm_pipelines.inbox.record import Recorded, Tally, record
-from kfm_pipelines.inbox.telemetry import Arrivals
+from kfm_pipelines.inbox.parse import build_refusal, read_message
+from kfm_pipelines.inbox.record import BatchCounts, RecordedBatch, record
+from kfm_pipelines.inbox.telemetry import IntakeTelemetry
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
-from kfm_pipelines.watermarks.tick import keep_time
+from kfm_pipelines.watermarks.tick import tick_watermarks
 
 # How long one look into the queues may take: far less than a message stays hidden, which `kfm doctor` compares.
-LONGEST_DRAIN_SECONDS = 15.0
+MAX_DRAIN_SECONDS = 15.0
 # Enough receives to make one database commit worth it, few enough to stay far inside the visibility timeout.
 RECEIVES_PER_COMMIT = 20
 CHARACTERS_PER_COMMIT = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainResult:
     """What came from all queues, and which of them could not be asked."""
 
-    counts: Tally
+    counts: BatchCounts
     problems: tuple[str, ...]
     unreachable: bool = False
 
 
-def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 0) -> Drained:
+def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 0) -> DrainResult:
     """Empty every queue, the urgent one first; none can use up the time of those after it."""
-    total, problems = Tally(), []
+    total, problems = BatchCounts(), []
     deadline = time.monotonic() + budget_seconds
     for number, intake in enumerate(services.intakes):
         left = deadline - time.monotonic()
@@ -45,26 +45,26 @@ def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 
         except KfmError as error:
             problems.append(f"{error}; will try again")
             if isinstance(error, Unreachable):
-                return Drained(total, tuple(problems), unreachable=True)  # they have one address
-    return Drained(total, tuple(problems))
+                return DrainResult(total, tuple(problems), unreachable=True)  # they have one address
+    return DrainResult(total, tuple(problems))
 
 
-def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> Tally:
+def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> BatchCounts:
     """Empty the queue, or stop after about `budget_seconds`."""
-    total, database, datasets = Tally(), services.database, services.datasets
+    total, database, datasets = BatchCounts(), services.database, services.datasets
     deadline = time.monotonic() + budget_seconds
     database.fetch("SELECT 1")  # a message that is received and cannot be recorded has used up one of its receives
     while True:
         messages = _collect(queue, wait_seconds, deadline)
         if not messages:
             return total
-        arrivals = Arrivals(services, queue.name)
+        arrivals = IntakeTelemetry(services, queue.name)
         read = arrivals.read(messages, partial(read_message, datasets=datasets))
         recorded = record_safely(database, queue.name, messages, read, datasets)
         total += recorded.counts
         try:
             queue.delete(messages)
-            keep_time(database, datasets)
+            tick_watermarks(database, datasets)
         finally:
             arrivals.emit(recorded)
         if time.monotonic() >= deadline:
@@ -73,16 +73,18 @@ def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_secon
 
 def record_safely(
     database: Database, queue: str, messages: Sequence[Message], deliveries: Sequence[Delivery], datasets: Datasets
-) -> Recorded:
+) -> RecordedBatch:
     """Record a batch; should the database refuse it, each message alone, so that one cannot hold up the others."""
     try:
         return record(database, queue, deliveries, datasets)
     except Terminal as error:
         if len(messages) > 1:
             pairs = zip(messages, deliveries, strict=True)
-            return sum((record_safely(database, queue, [one], [read], datasets) for one, read in pairs), Recorded())
+            return sum(
+                (record_safely(database, queue, [one], [read], datasets) for one, read in pairs), RecordedBatch()
+            )
         why = MessageRefused(f"the message could not be recorded: {error}")
-        refusal = refused(messages[0], why)
+        refusal = build_refusal(messages[0], why)
         recorded = record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)
         return replace(recorded, unrecorded_identities=frozenset(event.identity for event in deliveries[0].events))
 

@@ -8,16 +8,16 @@ from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox import deduplicate
-from kfm_pipelines.inbox.deduplicate import Told
+from kfm_pipelines.inbox.deduplicate import DistinctEvent
 from kfm_pipelines.state import dead_letters, redrive_tokens
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import Delivery
-from kfm_pipelines.state.keys import LOCK_TAKING, PRIORITIES
+from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
 from kfm_pipelines.watermarks import due, late, streams
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class BatchCounts:
     """What came of a batch of messages."""
 
     received: int = 0
@@ -26,21 +26,21 @@ class Tally:
     refused: int = 0
     violations: int = 0
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: "BatchCounts") -> "BatchCounts":
+        return BatchCounts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedBatch:
     """What came of a batch of messages: counted, and which events were new."""
 
-    counts: Tally = field(default_factory=Tally)
+    counts: BatchCounts = field(default_factory=BatchCounts)
     new_identities: frozenset[str] = frozenset()
     collisions: int = 0
     unrecorded_identities: frozenset[str] = frozenset()  # events that the database would not take
 
-    def __add__(self, other: "Recorded") -> "Recorded":
-        return Recorded(
+    def __add__(self, other: "RecordedBatch") -> "RecordedBatch":
+        return RecordedBatch(
             self.counts + other.counts,
             self.new_identities | other.new_identities,
             self.collisions + other.collisions,
@@ -55,40 +55,40 @@ def record(
     datasets: Datasets,
     *,
     now: datetime | None = None,
-) -> Recorded:
+) -> RecordedBatch:
     """Commit a batch of messages: new events make their keys due, known ones change nothing. How far streams have come
     is part of it, and what is late by that. `now` is the clock that watermarks and waits go by; the database's is."""
     with database.transaction() as connection:
         counted = redrive_tokens.first_arrivals(connection, deliveries)
-        told = deduplicate.told_once(counted)
+        told = deduplicate.distinct_events(counted)
         refusals = [delivery.refusal for delivery in counted if delivery.refusal]
         _ensure_keys(connection, [one.event for one in told])
-        news = deduplicate.what_is_new(connection, told)
+        news = deduplicate.compare_with_inbox(connection, told)
         # All locks on keys first, in one order. Inserting an event locks its key too, but weakly, and strengthening a
         # lock that others wait behind is how consumers and workers come to wait for each other in a circle.
-        connection.execute(LOCK_TAKING, {"keys": news.keys})
+        connection.execute(LOCK_WITH_DEPENDENTS, {"keys": news.keys})
         fresh = deduplicate.insert(connection, queue, news.new)
         raced = [one for one in news.new if one not in fresh]  # another was quicker, perhaps with another place
-        among_others = deduplicate.move(connection, [*news.reordered, *news.made_earlier, *raced])
+        among_others = deduplicate.update_positions(connection, [*news.reordered, *news.made_earlier, *raced])
         moved = [one for one in (*news.reordered, *raced) if one.event.identity in among_others]
-        taken = deduplicate.take_over(connection, queue, news.from_listing)
+        taken = deduplicate.assign_to_queue(connection, queue, news.from_listing)
         said = [event for delivery in counted for event in delivery.events]
-        follow(connection, datasets, said, fresh, [*news.made_earlier, *raced], now)
+        advance_streams(connection, datasets, said, fresh, [*news.made_earlier, *raced], now)
         wanted = [one.event for one in (*fresh, *taken)]
         due.make_due(connection, datasets, wanted, [one.event for one in moved], now)
         dead_letters.record_messages(connection, queue, refusals)
-        redrive_tokens.note_arrivals(connection, counted)
+        redrive_tokens.record_arrivals(connection, counted)
         events = sum(len(delivery.events) for delivery in deliveries)
-        tally = Tally(
+        tally = BatchCounts(
             received=len(deliveries),
             recorded=len(fresh),
             duplicates=events - len(fresh),
             refused=len(refusals),
             violations=sum(isinstance(refusal.error, UniquenessInAttributes) for refusal in refusals),
         )
-        _count(connection, queue, tally)
-    collisions = news.collisions + deduplicate.collisions_among(counted, told)
-    return Recorded(tally, frozenset(one.event.identity for one in fresh), collisions)
+        _record_queue_totals(connection, queue, tally)
+    collisions = news.collisions + deduplicate.count_collisions(counted, told)
+    return RecordedBatch(tally, frozenset(one.event.identity for one in fresh), collisions)
 
 
 def _ensure_keys(connection: Connection, events: Sequence[IngestEvent]) -> None:
@@ -112,27 +112,27 @@ def _ensure_keys(connection: Connection, events: Sequence[IngestEvent]) -> None:
     )
 
 
-def follow(
+def advance_streams(
     connection: Connection,
     datasets: Datasets,
     events: Sequence[IngestEvent],
-    fresh: Sequence[Told],
-    repeated: Sequence[Told],
+    fresh: Sequence[DistinctEvent],
+    repeated: Sequence[DistinctEvent],
     now: datetime | None,
 ) -> None:
     """Let streams advance by everything that was told, then judge by that what is new, or was made earlier than was
     known. From here on no key may be locked."""
     new = {one.event.identity for one in fresh}
     judged = [*new, *(one.event.identity for one in repeated)]
-    if not judged and not streams.brings_progress(connection, datasets, events):
+    if not judged and not streams.datasets_with_progress(connection, datasets, events):
         return
-    streams.hold_streams(connection, (event.dataset for event in events))
-    streams.advance(connection, datasets, events, judged, now)
-    changed = [one for one in late.judge(connection, datasets, judged) if one.identity not in new]
+    streams.lock_streams(connection, (event.dataset for event in events))
+    streams.advance_streams(connection, datasets, events, judged, now)
+    changed = [one for one in late.evaluate_lateness(connection, datasets, judged) if one.identity not in new]
     due.make_keys_due(connection, [one.key for one in changed if not one.unasked])
 
 
-def _count(connection: Connection, queue: str, counts: Tally) -> None:
+def _record_queue_totals(connection: Connection, queue: str, counts: BatchCounts) -> None:
     connection.execute(
         """
         INSERT INTO kfm.queue_totals AS q (queue, received, recorded, duplicates, refused, violations)

@@ -12,29 +12,29 @@ from typing import Any
 
 from kfm_pipelines.aws.queue import Message
 from kfm_pipelines.energy.coefficients import energy_of
-from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
+from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.estimate import Energy
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import UniquenessInAttributes
-from kfm_pipelines.inbox.record import Recorded
+from kfm_pipelines.inbox.record import RecordedBatch
 from kfm_pipelines.inbox.trace_headers import Sender, sender_of
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import Delivery
-from kfm_pipelines.telemetry.best_effort import excused
-from kfm_pipelines.telemetry.logs.context import joined
+from kfm_pipelines.telemetry.best_effort import best_effort
+from kfm_pipelines.telemetry.logs.context import log_context
 from kfm_pipelines.telemetry.traces.context import TraceContext
-from kfm_pipelines.telemetry.traces.spans import Value
+from kfm_pipelines.telemetry.traces.spans import SpanValue
 
 # In a storm only so many messages of each commit get spans of their own, or telling would take a third of the time of
 # recording. All of them keep their trace, so what is made of them later is told in it.
 TRACED_AT_ONCE = 50
-INTAKE = "intake"  # in the place of a run's id in the ledger
+INTAKE_RUN_ID = "intake"  # in the place of a run's id in the ledger
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Arrival:
+class _ReceivedMessage:
     """A message, what it said, and the span that received each of its events or refusals."""
 
     message: Message
@@ -44,13 +44,13 @@ class _Arrival:
 
 
 @dataclass
-class Arrivals:
+class IntakeTelemetry:
     """The messages of one commit, from the moment they are in our hands."""
 
     services: Services
     queue: str
     _meter: Meter = field(default_factory=Meter)
-    _messages: list[_Arrival] = field(default_factory=list)
+    _messages: list[_ReceivedMessage] = field(default_factory=list)
     _read_at: datetime | None = None
     _event_count: int = 0
 
@@ -60,8 +60,8 @@ class Arrivals:
         for message in messages:
             begun = _now()
             delivery = reader(message)
-            arrival = _Arrival(message, delivery, (), traced=False)
-            with excused(self.services.telemetry, "where a message comes from", "span"):
+            arrival = _ReceivedMessage(message, delivery, (), traced=False)
+            with best_effort(self.services.telemetry, "where a message comes from", "span"):
                 arrival = self._trace_message(message, delivery, begun, traced=left > 0)
             left -= len(arrival.traces)
             self._event_count += len(arrival.traces)
@@ -69,12 +69,12 @@ class Arrivals:
         self._read_at = _now()
         return [one.delivery for one in self._messages]
 
-    def emit(self, recorded: Recorded) -> None:
+    def emit(self, recorded: RecordedBatch) -> None:
         """To be called when they are recorded."""
-        with excused(self.services.telemetry, "what came of messages"):
+        with best_effort(self.services.telemetry, "what came of messages"):
             self._emit(recorded)
 
-    def _emit(self, recorded: Recorded) -> None:
+    def _emit(self, recorded: RecordedBatch) -> None:
         now = _now()
         energy = self._emit_energy()
         self._emit_counters(recorded)
@@ -83,7 +83,9 @@ class Arrivals:
             self._emit_message(one, new, recorded.unrecorded_identities, now, energy)
         self._emit_totals(recorded, now)
 
-    def _trace_message(self, message: Message, delivery: Delivery, started_at: datetime, *, traced: bool) -> _Arrival:
+    def _trace_message(
+        self, message: Message, delivery: Delivery, started_at: datetime, *, traced: bool
+    ) -> _ReceivedMessage:
         sender = sender_of(message)
         known = [event.identity for event in delivery.events]
         if delivery.refusal:
@@ -91,7 +93,9 @@ class Arrivals:
         received = tuple(
             (
                 identity,
-                self._emit_receive_spans(message, identity, delivery, sender, started_at) if traced else _origin(sender, identity),
+                self._emit_receive_spans(message, identity, delivery, sender, started_at)
+                if traced
+                else _trace_origin(sender, identity),
             )
             for identity in known
         )
@@ -99,7 +103,7 @@ class Arrivals:
             replace(event, trace=context.traceparent, sent_at=message.sent_at)
             for event, (_, context) in zip(delivery.events, received, strict=False)
         )
-        return _Arrival(message, replace(delivery, events=events), received, traced)
+        return _ReceivedMessage(message, replace(delivery, events=events), received, traced)
 
     def _emit_receive_spans(
         self, message: Message, identity: str, delivery: Delivery, sender: Sender, started_at: datetime
@@ -114,8 +118,10 @@ class Arrivals:
         }
         sent = message.sent_at or message.received_at or started_at
         got = message.received_at or started_at
-        announced, origin = sender.announced_at or sent, _origin(sender, identity)
-        delivered = spans.emit_past_span("sns_to_sqs_delivery", announced, sent, attributes, parent=origin, kind="consumer")
+        announced, origin = sender.announced_at or sent, _trace_origin(sender, identity)
+        delivered = spans.emit_past_span(
+            "sns_to_sqs_delivery", announced, sent, attributes, parent=origin, kind="consumer"
+        )
         received = spans.emit_past_span("sqs_receive", sent, got, attributes, parent=delivered, kind="consumer")
         refusal = delivery.refusal if delivery.refusal and delivery.refusal.identity == identity else None
         failed = type(refusal.error).__name__ if refusal else None
@@ -125,10 +131,10 @@ class Arrivals:
     def _emit_energy(self) -> Energy:
         """What taking them in has cost, which is nobody's run."""
         usage = self._meter.read()
-        tell_costs(self.services, enter_used(self.services, INTAKE, {Work("ingest"): usage}, dataset=None))
+        emit_costs(self.services, record_usage(self.services, INTAKE_RUN_ID, {WorkUnit("ingest"): usage}, dataset=None))
         return energy_of(self.services, usage)
 
-    def _emit_counters(self, recorded: Recorded) -> None:
+    def _emit_counters(self, recorded: RecordedBatch) -> None:
         metrics, tally = self.services.telemetry.metrics, recorded.counts
         metrics.count("messages_received_total", tally.received, queue=self.queue)
         metrics.count("messages_duplicate_total", tally.duplicates, queue=self.queue)
@@ -138,7 +144,7 @@ class Arrivals:
         metrics.count("sqs_fifo.dedupe.collisions_detected", recorded.collisions)
 
     def _emit_message(
-        self, received: _Arrival, new: set[str], unrecorded: frozenset[str], now: datetime, energy: Energy
+        self, received: _ReceivedMessage, new: set[str], unrecorded: frozenset[str], now: datetime, energy: Energy
     ) -> None:
         """What it brought is not new any more for those after it: copies may come together."""
         brought = {identity for identity, _ in received.traces} & new
@@ -154,11 +160,11 @@ class Arrivals:
             )
             fresh = identity in brought
             brought.discard(identity)  # a message may say the same twice
-            latency = _milliseconds(message.sent_at, now)
+            latency = _elapsed_ms(message.sent_at, now)
             if fresh and latency is not None:
                 telemetry.metrics.observe("event_ingest_latency_ms", latency)
             if received.traced and not refused and self._read_at:
-                hit: dict[str, Value] = {"kfm.event_id": identity, "kfm.dedup_hit": not fresh}
+                hit: dict[str, SpanValue] = {"kfm.event_id": identity, "kfm.dedup_hit": not fresh}
                 telemetry.spans.emit_past_span("idempotent_write", self._read_at, now, hit, parent=context)
             if refused:
                 self._log_refusal(received, identity, context)
@@ -179,7 +185,7 @@ class Arrivals:
         if self.queue.endswith(".fifo"):
             self._emit_fifo_record(received, now, dedup_hit=not told_new and not received.delivery.refusal)
 
-    def _emit_fifo_record(self, received: _Arrival, now: datetime, *, dedup_hit: bool) -> None:
+    def _emit_fifo_record(self, received: _ReceivedMessage, now: datetime, *, dedup_hit: bool) -> None:
         body = received.message.body.encode()
         self.services.telemetry.metrics.observe("sqs_fifo.body_hash.length_bytes", len(body))
         refusal = received.delivery.refusal
@@ -198,7 +204,7 @@ class Arrivals:
             },
         )
 
-    def _emit_totals(self, recorded: Recorded, now: datetime) -> None:
+    def _emit_totals(self, recorded: RecordedBatch, now: datetime) -> None:
         tally = recorded.counts
         self.services.telemetry.records.write(
             "patterns-v1",
@@ -218,9 +224,11 @@ class Arrivals:
             tally.received, tally.recorded, tally.duplicates, tally.refused, extra={"queue": self.queue},
         )  # fmt: skip
 
-    def _log_refusal(self, received: _Arrival, identity: str, context: TraceContext) -> None:
+    def _log_refusal(self, received: _ReceivedMessage, identity: str, context: TraceContext) -> None:
         refusal = received.delivery.refusal
-        with joined(message_id=received.message.message_id, event_id=identity, trace_id=context.trace_hex, queue=self.queue):
+        with log_context(
+            message_id=received.message.message_id, event_id=identity, trace_id=context.trace_hex, queue=self.queue
+        ):
             why = type(refusal.error).__name__ if refusal else "it could not be recorded"
             log.warning("a message was refused: %s", why)
 
@@ -232,12 +240,12 @@ class Arrivals:
         return {**shared, "energy_method": energy.method}
 
 
-def _origin(sender: Sender, identity: str) -> TraceContext:
+def _trace_origin(sender: Sender, identity: str) -> TraceContext:
     """Where its trace begins: with who sent it, or by its identity, which S3 and whoever uploads know too."""
     return sender.context or TraceContext.of_event(identity)
 
 
-def _milliseconds(sent: datetime | None, now: datetime) -> float | None:
+def _elapsed_ms(sent: datetime | None, now: datetime) -> float | None:
     return None if sent is None else max(0.0, (now - sent).total_seconds() * 1000)
 
 

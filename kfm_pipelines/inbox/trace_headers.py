@@ -10,7 +10,7 @@ from kfm_pipelines.aws.queue import Message
 from kfm_pipelines.events.timestamps import read_timestamp
 from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
 
-LONGEST_DELIVERY = timedelta(days=14)  # so long SQS keeps a message; what is told to be older is made up
+MAX_DELIVERY_TIME = timedelta(days=14)  # so long SQS keeps a message; what is told to be older is made up
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def _announced_at(envelope: dict[str, Any], sent: datetime | None) -> datetime |
         return None
     with suppress(ValueError):
         announced = read_timestamp(told)
-        return announced if sent - LONGEST_DELIVERY < announced <= sent else None
+        return announced if sent - MAX_DELIVERY_TIME < announced <= sent else None
     return None
 
 

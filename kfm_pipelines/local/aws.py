@@ -14,7 +14,7 @@ from kfm_pipelines.local.ports import LOOPBACK, answers
 from kfm_pipelines.local.process import Command, GuardedProcess, start_on_free_port
 
 _START_SECONDS = 60
-_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
+_INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ def start_aws(home: Path) -> Aws:
     state = home / "aws"
     state.mkdir(mode=0o700, exist_ok=True)
     process, port = start_on_free_port(
-        lambda port: GuardedProcess(home, "aws", _serve(state, port)),
+        lambda port: GuardedProcess(home, "aws", _server_command(state, port)),
         partial(answers, path="/_ministack/ready"),
         _START_SECONDS,
     )
     return Aws(process, f"http://{LOOPBACK}:{port}")
 
 
-def _serve(state: Path, port: int) -> Command:
+def _server_command(state: Path, port: int) -> Command:
     # Its own command would listen on every interface.
     server = [sys.executable, "-m", "hypercorn", "ministack.app:app", "--bind", f"{LOOPBACK}:{port}", "--workers", "0"]
     return Command([*server, "--keep-alive", "75", "--log-level", "WARNING"], _environ(state))
@@ -49,7 +49,7 @@ def _environ(state: Path) -> Mapping[str, str]:
     GATEWAY_PORT and MINISTACK_HOST stay unset on purpose: queues are filed under that port and would be lost after a
     restart on another one, and without a fixed host each answer names the address the caller used.
     """
-    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
+    return {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ} | {
         "SERVICES": "s3,secretsmanager,sns,sqs",
         "PERSIST_STATE": "1",
         "STATE_DIR": str(state / "state"),

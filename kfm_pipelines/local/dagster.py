@@ -14,10 +14,10 @@ from pathlib import Path
 
 from kfm_pipelines.local.ports import LOOPBACK, answers, free_port
 from kfm_pipelines.local.process import Command, GuardedProcess, is_running
-from kfm_pipelines.settings import shipped, with_driver
+from kfm_pipelines.settings import shipped_path, with_driver
 
 _START_SECONDS = 120
-_USUAL_PORT = 3000
+_DEFAULT_PORT = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class DagsterServer:
 @contextlib.contextmanager
 def serve_dagster(home: Path, environment: Mapping[str, str], port: int | None = None) -> Iterator[DagsterServer]:
     """Run Dagster's UI and daemon on the stack described by `environment`; yield once the UI answers."""
-    ui_port = port or free_port(_USUAL_PORT)
-    process = GuardedProcess(home, "dagster", _serve(home, environment, ui_port))
+    ui_port = port or free_port(_DEFAULT_PORT)
+    process = GuardedProcess(home, "dagster", _server_command(home, environment, ui_port))
     try:
         process.wait_until(partial(answers, ui_port, "/server_info"), _START_SECONDS)
         yield DagsterServer(process, f"http://{LOOPBACK}:{ui_port}")
@@ -62,12 +62,12 @@ def dagster_environment(home: Path, environment: Mapping[str, str]) -> dict[str,
 def _dagster_home(home: Path) -> Path:
     folder = home / "dagster"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    shutil.copyfile(shipped("dagster.yaml"), folder / "dagster.yaml")
+    shutil.copyfile(shipped_path("dagster.yaml"), folder / "dagster.yaml")
     return folder
 
 
-def _serve(home: Path, environment: Mapping[str, str], port: int) -> Command:
+def _server_command(home: Path, environment: Mapping[str, str], port: int) -> Command:
     command = [sys.executable, "-m", "dagster", "dev", "--host", LOOPBACK, "--port", str(port)]
     command += ["--log-format", "json"]
     environ = {**os.environ, **environment, **dagster_environment(home, environment)}
-    return Command([*command, "--workspace", str(shipped("workspace.yaml"))], environ)
+    return Command([*command, "--workspace", str(shipped_path("workspace.yaml"))], environ)

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-_WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM}
+_WATCHED_SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM}
 _PR_SET_PDEATHSIG = 1
 
 
@@ -32,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(command: Sequence[str], stop_signal: signal.Signals, grace: int, user: str | None) -> int:
     """Run the command to its end, or until standard input closes or a signal comes; return its exit code."""
     signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal may be dropped before sigwait sees it
-    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED_SIGNALS)
     child = _start(command, stop_signal, user)
-    threading.Thread(target=_turn_end_of_input_into_sigterm, daemon=True).start()
+    threading.Thread(target=_sigterm_on_stdin_close, daemon=True).start()
     while child.poll() is None:
-        match signal.sigwait(_WATCHED):
+        match signal.sigwait(_WATCHED_SIGNALS):
             case signal.SIGTERM | signal.SIGINT | signal.SIGHUP:
                 child.send_signal(stop_signal)
                 signal.alarm(grace)
@@ -47,10 +47,10 @@ def run(command: Sequence[str], stop_signal: signal.Signals, grace: int, user: s
 
 
 def _start(command: Sequence[str], stop_signal: signal.Signals, user: str | None) -> subprocess.Popen[bytes]:
-    pass_on_our_death = _death_notice(stop_signal)
+    pass_on_our_death = _parent_death_signal(stop_signal)
 
     def prepare() -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED_SIGNALS)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job ignores it; the command must not
         pass_on_our_death()
 
@@ -72,7 +72,7 @@ def _group_of(user: str) -> int:
     return pwd.getpwnam(user).pw_gid
 
 
-def _death_notice(stop_signal: signal.Signals) -> Callable[[], object]:
+def _parent_death_signal(stop_signal: signal.Signals) -> Callable[[], object]:
     """Should the guard itself be killed, Linux can tell the command; elsewhere the command would stay.
 
     Loaded before the fork: afterwards we may be a user who cannot read Python's own files.
@@ -85,7 +85,7 @@ def _death_notice(stop_signal: signal.Signals) -> Callable[[], object]:
     return lambda: prctl(_PR_SET_PDEATHSIG, int(stop_signal))
 
 
-def _turn_end_of_input_into_sigterm() -> None:
+def _sigterm_on_stdin_close() -> None:
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass

@@ -17,17 +17,17 @@ from kfm_pipelines.care.signatures import create_private_key, public_key_of, rea
 from kfm_pipelines.errors import KfmError, SettingsInvalid
 from kfm_pipelines.settings import care_variable, resources_directory
 
-YEARS = 10
+KEY_VALIDITY_YEARS = 10
 
 
 def care_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that nobody has given, and what they point to."""
     resources = resources_directory(environ)
     try:
-        with _folder(home / "care") as folder:
-            found = _secrets(resources, folder, environ)
+        with _lock_folder(home / "care") as folder:
+            found = _ensure_secrets(resources, folder, environ)
             if not environ.get("KFM_AUTHORITIES"):
-                found["KFM_AUTHORITIES"] = str(_keys(resources, folder))
+                found["KFM_AUTHORITIES"] = str(_ensure_reviewer_keys(resources, folder))
     except OSError as error:
         raise SettingsInvalid(f"{error.filename or home / 'care'} cannot be used: {error.strerror}") from None
     return found
@@ -39,9 +39,9 @@ def reviewer_key(home: Path, authority: str) -> Path:
 
 
 @contextmanager
-def _folder(folder: Path) -> Iterator[Path]:
+def _lock_folder(folder: Path) -> Iterator[Path]:
     """The folder, closed to everybody else, and ours alone as long as we may write to it."""
-    _closed(folder)
+    _make_private_folder(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -50,19 +50,19 @@ def _folder(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _closed(folder: Path) -> None:
+def _make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
 
 
-def _secrets(resources: Path, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def _ensure_secrets(resources: Path, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     if environ.get("KFM_CARE_SECRETS", "environment") not in ("", "environment"):
         return {}
-    wanted = {care_variable(key_id): folder / f"{key_id}.secret" for key_id in _key_ids(resources)}
-    return {variable: _secret(path) for variable, path in wanted.items() if not environ.get(variable)}
+    wanted = {care_variable(key_id): folder / f"{key_id}.secret" for key_id in _read_key_ids(resources)}
+    return {variable: _ensure_secret(path) for variable, path in wanted.items() if not environ.get(variable)}
 
 
-def _key_ids(resources: Path) -> list[str]:
+def _read_key_ids(resources: Path) -> list[str]:
     """Of every policy that can be read; what is wrong with another is said when it is used."""
     found = set()
     for path in (resources / "policies").glob("*.yaml"):
@@ -71,51 +71,53 @@ def _key_ids(resources: Path) -> list[str]:
     return sorted(key_id for key_id in found if key_id)
 
 
-def _secret(path: Path) -> str:
+def _ensure_secret(path: Path) -> str:
     if not path.exists():
-        _write(path, secrets.token_hex(32))
+        _write_atomically(path, secrets.token_hex(32))
     path.chmod(0o600)
     return path.read_text()
 
 
-def _keys(resources: Path, folder: Path) -> Path:
+def _ensure_reviewer_keys(resources: Path, folder: Path) -> Path:
     """A folder with the public half of a key for every authority; the private ones are beside it."""
     public, private = folder / "authorities", folder / "reviewers"
-    _closed(public)
-    _closed(private)
+    _make_private_folder(public)
+    _make_private_folder(private)
     with suppress(KfmError):  # an authority that cannot be read is said when it is used
         authorities = load_authorities(resources)
         for authority in authorities.values():
-            _key(authority, public / f"{authority.authority}.yaml", private / f"{authority.authority}.pem")
+            _ensure_reviewer_key(
+                authority, public / f"{authority.authority}.yaml", private / f"{authority.authority}.pem"
+            )
         for path in public.glob("*.yaml"):
             if path.stem not in authorities:  # nobody may have keys whom the reviewed files do not name
                 path.unlink()
     return public
 
 
-def _key(authority: Authority, public: Path, private: Path) -> None:
+def _ensure_reviewer_key(authority: Authority, public: Path, private: Path) -> None:
     if private.exists():
         private.chmod(0o600)
     if private.exists() and public.exists():
         return
     keys = yaml.safe_load(public.read_text())["keys"] if public.exists() else []
     if not private.exists():
-        _create(private)
+        _create_key_file(private)
     today = datetime.now(UTC).date()
-    valid = {"valid_from": today - timedelta(days=1), "valid_until": today + timedelta(days=365 * YEARS)}
+    valid = {"valid_from": today - timedelta(days=1), "valid_until": today + timedelta(days=365 * KEY_VALIDITY_YEARS)}
     key = {"holder": "Reviewer on this machine", "public_key": public_key_of(read_private_key(private)), **valid}
     # What an earlier key has signed still counts.
-    _write(public, yaml.safe_dump({**authority.model_dump(), "keys": [*keys, key]}, sort_keys=False))
+    _write_atomically(public, yaml.safe_dump({**authority.model_dump(), "keys": [*keys, key]}, sort_keys=False))
 
 
-def _create(private: Path) -> None:
+def _create_key_file(private: Path) -> None:
     unfinished = private.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     create_private_key(unfinished)
     unfinished.replace(private)
 
 
-def _write(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     """In one step: whoever is stopped halfway leaves nothing that looks whole."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)

@@ -49,10 +49,10 @@ class _Cluster:
 
 def start_postgres(home: Path) -> Postgres:
     """Make the cluster if there is none yet, start it, and wait until the database answers."""
-    cluster = _prepare(home)
-    password = _password(home, cluster)
+    cluster = _prepare_cluster(home)
+    password = _ensure_password(home, cluster)
     process, port = start_on_free_port(
-        lambda port: GuardedProcess(home, "postgres", _serve(cluster, port)),
+        lambda port: GuardedProcess(home, "postgres", _server_command(cluster, port)),
         lambda port: _answers(_url(password, port, "postgres")),
         _START_SECONDS,
     )
@@ -64,7 +64,7 @@ def _url(password: str, port: int, database: str) -> str:
     return f"postgresql://postgres:{password}@{LOOPBACK}:{port}/{database}"
 
 
-def _serve(cluster: _Cluster, port: int) -> Command:
+def _server_command(cluster: _Cluster, port: int) -> Command:
     settings = {
         "listen_addresses": LOOPBACK,
         "port": port,
@@ -87,7 +87,7 @@ def _serve(cluster: _Cluster, port: int) -> Command:
     )
 
 
-def _prepare(home: Path) -> _Cluster:
+def _prepare_cluster(home: Path) -> _Cluster:
     """The cluster in {home}/postgres. It is made aside and renamed, so a crash half-way leaves nothing half-made."""
     data, unfinished = home / "postgres", home / "postgres.unfinished"
     if not data.exists():
@@ -98,7 +98,7 @@ def _prepare(home: Path) -> _Cluster:
     server = _initialise(data)
     if server.system_user:
         home.chmod(0o711)  # the library opened it for reading; Postgres's user only has to pass through
-    _forget_reused_pid(data)
+    _remove_stale_pid_file(data)
     return _Cluster(data, server.bin_path, server.system_user)
 
 
@@ -117,7 +117,7 @@ def _initialise(data: Path) -> Any:
     return server
 
 
-def _forget_reused_pid(data: Path) -> None:
+def _remove_stale_pid_file(data: Path) -> None:
     """Postgres refuses to start if its former process id lives on in a stranger, as after a restarted container."""
     import psutil  # type: ignore[import-untyped]
 
@@ -128,7 +128,7 @@ def _forget_reused_pid(data: Path) -> None:
             pid_file.unlink()
 
 
-def _password(home: Path, cluster: _Cluster) -> str:
+def _ensure_password(home: Path, cluster: _Cluster) -> str:
     """The password of this home, made once. Set before it is written, so a crash between them only makes another."""
     file = home / "postgres.password"
     if file.exists():

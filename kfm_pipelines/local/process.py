@@ -19,7 +19,7 @@ from kfm_pipelines.local import guard
 from kfm_pipelines.local.ports import free_port
 
 GRACE_SECONDS = 10
-SUCCESSION_SECONDS = GRACE_SECONDS + 5  # how long the one before may take to be gone
+LOCK_WAIT_SECONDS = GRACE_SECONDS + 5  # how long the one before may take to be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class GuardedProcess:
 
     def __init__(self, home: Path, name: str, command: Command) -> None:
         self.name = name
-        lock = _sole_instance(home, name)
+        lock = _lock_instance(home, name)
         try:
-            self.log = _fresh_log(home, name)
+            self.log = _rotate_log(home, name)
             self._process = _spawn(command, self.log, lock)
         finally:
             os.close(lock)
@@ -121,13 +121,13 @@ def is_running(home: Path, name: str) -> bool:
     return False
 
 
-def _sole_instance(home: Path, name: str) -> int:
+def _lock_instance(home: Path, name: str) -> int:
     """A lock that the child and its children inherit, so it is free only when the last of them is gone.
 
     After a crash the former child may still be writing its data down; two at once on the same files would ruin them.
     """
     lock = os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + SUCCESSION_SECONDS
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,7 +140,7 @@ def _sole_instance(home: Path, name: str) -> int:
             return lock
 
 
-def _fresh_log(home: Path, name: str) -> Path:
+def _rotate_log(home: Path, name: str) -> Path:
     """An empty log only we may read; the one before it is kept beside it."""
     folder = home / "logs"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -99,10 +99,10 @@ def _claim_or_join(home: Path, missing: frozenset[Service]) -> Iterator[tuple[Ma
     try:
         running = _wait_for_lock_or_endpoints(home, lock)
         if running is None:
-            with _running(home, missing) as started:
+            with _run_services(home, missing) as started:
                 yield started, True
         else:
-            yield _restrict(home, running, missing), False
+            yield _select_missing(home, running, missing), False
     finally:
         os.close(lock)
 
@@ -126,7 +126,7 @@ def _wait_for_lock_or_endpoints(home: Path, lock: int) -> Mapping[Service, str] 
     )
 
 
-def _restrict(home: Path, endpoints: Mapping[Service, str], missing: frozenset[Service]) -> Mapping[Service, str]:
+def _select_missing(home: Path, endpoints: Mapping[Service, str], missing: frozenset[Service]) -> Mapping[Service, str]:
     absent = sorted(missing - endpoints.keys())
     if absent:
         raise SettingsInvalid(
@@ -136,7 +136,7 @@ def _restrict(home: Path, endpoints: Mapping[Service, str], missing: frozenset[S
 
 
 @contextlib.contextmanager
-def _running(home: Path, services: frozenset[Service]) -> Iterator[Mapping[Service, str]]:
+def _run_services(home: Path, services: frozenset[Service]) -> Iterator[Mapping[Service, str]]:
     """The services, started side by side; stopped side by side at the end."""
     file = home / "stack.json"
     file.unlink(missing_ok=True)

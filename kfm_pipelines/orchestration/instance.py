@@ -15,21 +15,21 @@ from sqlalchemy import event, exc
 
 from kfm_pipelines.state.database import may_have_died
 
-LONGEST_KEPT_SECONDS = 300
-MORE_AT_ONCE = 20  # connections beyond the kept one of each storage, closed after use
+POOL_RECYCLE_SECONDS = 300
+MAX_OVERFLOW = 20  # connections beyond the kept one of each storage, closed after use
 
 
 @contextmanager
-def opened_instance() -> Iterator[dg.DagsterInstance]:
+def open_instance() -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.get() as instance:
         instance.optimize_for_webserver(
-            statement_timeout=0, pool_recycle=LONGEST_KEPT_SECONDS, max_overflow=MORE_AT_ONCE
+            statement_timeout=0, pool_recycle=POOL_RECYCLE_SECONDS, max_overflow=MAX_OVERFLOW
         )
         for question in ("has_table", "_has_asset_key_col_on_connection"):
-            _remember_yes(instance.event_log_storage, question)
+            _cache_positive_answers(instance.event_log_storage, question)
         engines = _engines(instance)
         for engine in engines:
-            event.listen(engine, "checkout", _ask_whether_alive)
+            event.listen(engine, "checkout", _check_connection)
         try:
             yield instance
         finally:
@@ -37,7 +37,7 @@ def opened_instance() -> Iterator[dg.DagsterInstance]:
                 engine.dispose()
 
 
-def _remember_yes(storage: object, method: str) -> None:
+def _cache_positive_answers(storage: object, method: str) -> None:
     """What is there stays; what is not may come. The last argument is what is asked for."""
     ask = getattr(storage, method, None)
     if ask is None:
@@ -59,7 +59,7 @@ def _engines(instance: dg.DagsterInstance) -> list[sqlalchemy.Engine]:
     return [engine for engine in engines if engine is not None]
 
 
-def _ask_whether_alive(connection: Any, _record: object, _proxy: object) -> None:
+def _check_connection(connection: Any, _record: object, _proxy: object) -> None:
     """Postgres may have been restarted since; then SQLAlchemy opens another."""
     try:
         if may_have_died(connection.fileno()):

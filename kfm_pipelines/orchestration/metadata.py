@@ -12,7 +12,7 @@ def column_schema(table: Table) -> dg.TableSchema:
     return dg.TableSchema([_column(column, table) for column in table.columns])
 
 
-def place(store_url: str, path: str) -> dg.MetadataValue:
+def location_metadata(store_url: str, path: str) -> dg.MetadataValue:
     """A link where a browser can follow it; elsewhere what other programs open, with a button that copies it."""
     address = f"{store_url}/{path}"
     parts = urlsplit(address)
@@ -21,7 +21,7 @@ def place(store_url: str, path: str) -> dg.MetadataValue:
     return dg.MetadataValue.path(unquote(parts.path) if parts.scheme == "file" else address)
 
 
-def picture(png: bytes, caption: str) -> dg.MarkdownMetadataValue:
+def image_metadata(png: bytes, caption: str) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{caption}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.orchestration.tags import AT_MOST_TAG
+from kfm_pipelines.orchestration.tags import RUN_LIMIT_TAG_PREFIX
 
 STAGES = ("compute", "mask", "validate", "stage", "publish")
 
@@ -32,4 +32,4 @@ def pool_of(dataset: Dataset) -> str | None:
 def limit_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
     """The tag by which the run queue counts runs under a prefix; the number is in its name, for dagster.yaml."""
     limits = (dataset.concurrency.limit_of(key) for key in keys)
-    return next(({f"{AT_MOST_TAG}{limit.runs}": limit.prefix} for limit in limits if limit), {})
+    return next(({f"{RUN_LIMIT_TAG_PREFIX}{limit.runs}": limit.prefix} for limit in limits if limit), {})

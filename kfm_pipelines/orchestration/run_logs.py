@@ -23,11 +23,11 @@ from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.tags import DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.settings import load_log_settings
 from kfm_pipelines.telemetry.logs.configure import LogFile
-from kfm_pipelines.telemetry.logs.frames import FRAMES, frame_told
-from kfm_pipelines.telemetry.logs.lines import TOLD_ERROR
+from kfm_pipelines.telemetry.logs.frames import MAX_FRAMES, format_frame
+from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE
 
 # A run over many keys has thousands of others.
-TOLD_ALWAYS = frozenset(
+ALWAYS_LOGGED = frozenset(
     {
         DagsterEventType.RUN_START,
         DagsterEventType.RUN_SUCCESS,
@@ -48,15 +48,15 @@ class RunLogs(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._log = _log_of_environment()
+        self._log = _open_log()
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._log is None:
             return
         try:
-            told = told_of_run(record)
+            told = convert_record(record)
         except Exception:  # noqa: BLE001 - Dagster may come to tell things in another way; runs go on
-            told = _line(record.levelno, "a line of a run could not be told", {"job": None})
+            told = _build_record(record.levelno, "a line of a run could not be told", {"job": None})
         if told.levelno >= self._log.min_level:
             self._log.append(told)
 
@@ -66,22 +66,24 @@ class RunLogs(logging.Handler):
         super().close()
 
 
-def told_of_run(record: logging.LogRecord) -> logging.LogRecord:
+def convert_record(record: logging.LogRecord) -> logging.LogRecord:
     """A line of ours for one of Dagster's, without its text: that says what the error says, which may quote data."""
     meta: Mapping[str, Any] = record.dagster_meta  # type: ignore[attr-defined]
     event: DagsterEvent | None = meta["dagster_event"]
-    always = event is not None and event.event_type in TOLD_ALWAYS
+    always = event is not None and event.event_type in ALWAYS_LOGGED
     level = max(record.levelno, logging.INFO) if always else record.levelno
-    fields = {**_of_run(meta, level), **(_of_event(event) if event else {})}
-    return _line(level, meta["orig_message"], {**fields, "created": record.created, "exc_info": record.exc_info})
+    fields = {**_run_fields(meta, level), **(_event_fields(event) if event else {})}
+    return _build_record(
+        level, meta["orig_message"], {**fields, "created": record.created, "exc_info": record.exc_info}
+    )
 
 
-def _line(level: int, text: str, fields: Mapping[str, object]) -> logging.LogRecord:
+def _build_record(level: int, text: str, fields: Mapping[str, object]) -> logging.LogRecord:
     said = {"name": "dagster", "levelno": level, "levelname": logging.getLevelName(level), "msg": text}
     return logging.makeLogRecord({**{name: value for name, value in fields.items() if value is not None}, **said})
 
 
-def _of_run(meta: Mapping[str, Any], level: int) -> dict[str, object]:
+def _run_fields(meta: Mapping[str, Any], level: int) -> dict[str, object]:
     """The ends of a range are told with the run and with what is wrong; in between the run's id says enough."""
     tags: Mapping[str, str] = meta["job_tags"]
     step: str | None = meta["step_key"]
@@ -100,28 +102,28 @@ def _of_run(meta: Mapping[str, Any], level: int) -> dict[str, object]:
     }
 
 
-def _of_event(event: DagsterEvent) -> dict[str, object]:
+def _event_fields(event: DagsterEvent) -> dict[str, object]:
     error = getattr(event.event_specific_data, "error", None)
     told = {
         "dagster_event_type": event.event_type.name,
         "asset": event.asset_key.to_user_string() if event.asset_key else None,
         "partition": event.partition,
-        TOLD_ERROR: _error_told(error) if error else None,
+        ERROR_ATTRIBUTE: _error_fields(error) if error else None,
     }
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _error_told(error: SerializableErrorInfo) -> dict[str, object]:
+def _error_fields(error: SerializableErrorInfo) -> dict[str, object]:
     """As `log_lines.error_told`, from what Dagster keeps of an exception; the frames are those of the first cause."""
     chain = [error]
-    while (cause := chain[-1].cause or chain[-1].context) and len(chain) < FRAMES:
+    while (cause := chain[-1].cause or chain[-1].context) and len(chain) < MAX_FRAMES:
         chain.append(cause)
-    frames = [frame_told(*found.groups()) for line in chain[-1].stack if (found := _FRAME.match(line))]
-    told: dict[str, object] = {"class": error.cls_name, "frames": frames[-FRAMES:]}
+    frames = [format_frame(*found.groups()) for line in chain[-1].stack if (found := _FRAME.match(line))]
+    told: dict[str, object] = {"class": error.cls_name, "frames": frames[-MAX_FRAMES:]}
     return {**told, "causes": [one.cls_name for one in chain[1:]]} if chain[1:] else told
 
 
-def _log_of_environment() -> LogFile | None:
+def _open_log() -> LogFile | None:
     try:
         settings = load_log_settings()
     except SettingsInvalid:

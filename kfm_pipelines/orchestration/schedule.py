@@ -4,11 +4,11 @@ import dagster as dg
 from pydantic import Field
 
 
-class WhichDatasets(dg.Config):
+class DatasetSelection(dg.Config):
     dataset: str = Field(default="", description="Only this dataset; all of them when it is empty.")
 
 
-def schedule(name: str, job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinition:
+def build_schedule(name: str, job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinition:
     return dg.ScheduleDefinition(
         name=name,
         job=job,

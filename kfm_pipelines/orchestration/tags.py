@@ -5,4 +5,4 @@ REPLAY_TAG = "kfm/replay"
 # What Dagster puts on the runs of a backfill.
 BACKFILL_TAG = "dagster/backfill"
 DATASET_TAG = "kfm/dataset"
-AT_MOST_TAG = "kfm/at-most-"
+RUN_LIMIT_TAG_PREFIX = "kfm/at-most-"

@@ -24,24 +24,26 @@ COLUMNS = "kfm:columns"
 
 
 def file_metadata(table: "pa.Table", declared: Table) -> dict[str, bytes]:
-    metadata = {COLUMNS: rfc8785.dumps({column.name: _described(table, column.name) for column in declared.columns})}
-    if geo := _geo(table, declared):
+    metadata = {
+        COLUMNS: rfc8785.dumps({column.name: _column_metadata(table, column.name) for column in declared.columns})
+    }
+    if geo := _geo_metadata(table, declared):
         metadata[GEO] = rfc8785.dumps(geo)
     return metadata
 
 
-def _described(table: "pa.Table", name: str) -> dict[str, str]:
+def _column_metadata(table: "pa.Table", name: str) -> dict[str, str]:
     metadata = table.schema.field(name).metadata if name in table.column_names else None
     return {fact.decode(): value.decode() for fact, value in (metadata or {}).items()}
 
 
-def _geo(table: "pa.Table", declared: Table) -> dict[str, Any] | None:
+def _geo_metadata(table: "pa.Table", declared: Table) -> dict[str, Any] | None:
     """A column that names no reference system is in OGC:CRS84, as every geometry here is."""
     import pyarrow as pa
 
     names = [column.name for column in declared.columns if column.type == "geometry"]
     columns = {
-        name: _geometries(table.column(name))
+        name: _geometry_metadata(table.column(name))
         for name in names
         if name in table.column_names and table.schema.field(name).type == pa.binary()
     }
@@ -53,19 +55,19 @@ def _geo(table: "pa.Table", declared: Table) -> dict[str, Any] | None:
 
 def box_of(column: "pa.ChunkedArray") -> list[float] | None:
     """West, south, east and north of all geometries; None when there is no place among them."""
-    _, coordinates, _ = _read(column)
-    return _box(coordinates)
+    _, coordinates, _ = _read_geometries(column)
+    return _bounding_box(coordinates)
 
 
-def _geometries(column: "pa.ChunkedArray") -> Mapping[str, Any]:
+def _geometry_metadata(column: "pa.ChunkedArray") -> Mapping[str, Any]:
     """Which kinds there are and the box around them. With heights it would have six numbers, which hardly any reader
     expects; it may be left out."""
-    kinds, coordinates, high = _read(column)
-    box = None if high else _box(coordinates)
+    kinds, coordinates, high = _read_geometries(column)
+    box = None if high else _bounding_box(coordinates)
     return {"encoding": "WKB", "geometry_types": kinds, **({"bbox": box} if box else {})}
 
 
-def _read(column: "pa.ChunkedArray") -> "tuple[list[str], NDArray[np.float64], bool]":
+def _read_geometries(column: "pa.ChunkedArray") -> "tuple[list[str], NDArray[np.float64], bool]":
     """Kinds of geometry, coordinates of all corners, and whether any has a height. What cannot be read is the gate's to
     refuse."""
     import numpy as np
@@ -84,7 +86,7 @@ def _read(column: "pa.ChunkedArray") -> "tuple[list[str], NDArray[np.float64], b
     return sorted(kinds), shapely.get_coordinates(shapes), bool(high.any())
 
 
-def _box(coordinates: "NDArray[np.float64]") -> list[float] | None:
+def _bounding_box(coordinates: "NDArray[np.float64]") -> list[float] | None:
     import numpy as np
 
     if not len(coordinates):

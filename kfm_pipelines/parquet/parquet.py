@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 # A small file can unpack into more memory than the machine has.
 UNPACKED_LIMIT = 4 * 1024**3
 MAGIC = b"PAR1"
-ROWS_IN_A_GROUP = 128 * 1024
-FORM: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "version": "2.6"}
+ROW_GROUP_SIZE = 128 * 1024
+WRITE_OPTIONS: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "version": "2.6"}
 
 
 def read_parquet(data: bytes, name: str) -> "pa.Table":
@@ -26,9 +26,9 @@ def read_parquet(data: bytes, name: str) -> "pa.Table":
 
     try:
         file = pq.ParquetFile(io.BytesIO(data))
-        return pa.Table.from_batches(_batches(file, name), schema=file.schema_arrow)
+        return pa.Table.from_batches(_read_batches(file, name), schema=file.schema_arrow)
     except (pa.ArrowException, OSError, ValueError):
-        raise _unreadable(data, name) from None
+        raise _unreadable_error(data, name) from None
 
 
 def write_parquet(table: "pa.Table") -> bytes:
@@ -36,7 +36,7 @@ def write_parquet(table: "pa.Table") -> bytes:
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
-    pq.write_table(table.combine_chunks(), sink, row_group_size=ROWS_IN_A_GROUP, **FORM)
+    pq.write_table(table.combine_chunks(), sink, row_group_size=ROW_GROUP_SIZE, **WRITE_OPTIONS)
     return sink.getvalue()
 
 
@@ -54,28 +54,28 @@ def rewrite_parquet(data: bytes, name: str) -> bytes:
     sink = io.BytesIO()
     try:
         file = pq.ParquetFile(io.BytesIO(data))
-        with pq.ParquetWriter(sink, file.schema_arrow, **FORM) as writer:
-            for group in _groups(file, name):
-                writer.write_table(group.combine_chunks(), row_group_size=ROWS_IN_A_GROUP)
+        with pq.ParquetWriter(sink, file.schema_arrow, **WRITE_OPTIONS) as writer:
+            for group in _row_groups(file, name):
+                writer.write_table(group.combine_chunks(), row_group_size=ROW_GROUP_SIZE)
     except (pa.ArrowException, OSError, ValueError):
-        raise _unreadable(data, name) from None
+        raise _unreadable_error(data, name) from None
     return sink.getvalue()
 
 
-def _groups(file: "pq.ParquetFile", name: str) -> "Iterator[pa.Table]":
+def _row_groups(file: "pq.ParquetFile", name: str) -> "Iterator[pa.Table]":
     """As many rows as a group is written with, wherever the file itself cuts between rows."""
     import pyarrow as pa
 
     waiting = file.schema_arrow.empty_table()
-    for batch in _batches(file, name):
+    for batch in _read_batches(file, name):
         waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-        while waiting.num_rows > ROWS_IN_A_GROUP:
-            yield waiting.slice(0, ROWS_IN_A_GROUP)
-            waiting = waiting.slice(ROWS_IN_A_GROUP)
+        while waiting.num_rows > ROW_GROUP_SIZE:
+            yield waiting.slice(0, ROW_GROUP_SIZE)
+            waiting = waiting.slice(ROW_GROUP_SIZE)
     yield waiting
 
 
-def _batches(file: "pq.ParquetFile", name: str) -> "Iterator[pa.RecordBatch]":
+def _read_batches(file: "pq.ParquetFile", name: str) -> "Iterator[pa.RecordBatch]":
     """Counting: what the file says of its size means little, because a text it holds once can be the value of a million
     rows."""
     size = 0
@@ -86,7 +86,7 @@ def _batches(file: "pq.ParquetFile", name: str) -> "Iterator[pa.RecordBatch]":
         yield batch
 
 
-def _unreadable(data: bytes, name: str) -> InputUnreadable:
+def _unreadable_error(data: bytes, name: str) -> InputUnreadable:
     """Arrow's own words can quote what is in the file, and these are read by people who may not see that."""
     detail = "it is damaged or cut off" if data[:4] == MAGIC else f"it does not begin with {MAGIC.decode()}"
     return InputUnreadable(f"{name} is not a readable Parquet file: {detail}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 # Byte order, kind, x and y of a point in little-endian WKB, without anything between them.
 _POINT = [("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")]
 _LITTLE_ENDIAN = 1
-_KIND = 1
+_WKB_POINT = 1
 
 
 def points_of(longitudes: "pa.ChunkedArray", latitudes: "pa.ChunkedArray") -> "pa.Array":
@@ -20,7 +20,7 @@ def points_of(longitudes: "pa.ChunkedArray", latitudes: "pa.ChunkedArray") -> "p
     import pyarrow.compute as pc
 
     points = np.empty(len(longitudes), np.dtype(_POINT))
-    points["order"], points["kind"] = _LITTLE_ENDIAN, _KIND
+    points["order"], points["kind"] = _LITTLE_ENDIAN, _WKB_POINT
     points["x"], points["y"] = longitudes.to_numpy(), latitudes.to_numpy()
     ends = np.arange(len(points) + 1, dtype=np.int32) * points.itemsize
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(points.tobytes())]
@@ -41,6 +41,6 @@ def coordinates_of(values: "pa.Array") -> "NDArray[np.float64] | None":
     if (np.diff(ends) != point.itemsize).any():
         return None
     points: NDArray[Any] = np.frombuffer(data, point, len(values), int(ends[0]))
-    if (points["order"] != _LITTLE_ENDIAN).any() or (points["kind"] != _KIND).any():
+    if (points["order"] != _LITTLE_ENDIAN).any() or (points["kind"] != _WKB_POINT).any():
         return None
     return np.column_stack([points["x"], points["y"]])

@@ -10,20 +10,20 @@ from typing import Any
 import click
 
 from kfm_pipelines.console.output import console, json_option, print_json, progress
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import MessageRefused
-from kfm_pipelines.events import fold, normalise
+from kfm_pipelines.events import normalise, resolve_event
 from kfm_pipelines.events.notice import Priority
-from kfm_pipelines.producer.routes import ROADS, Road, Way, carrier, told
+from kfm_pipelines.producer.routes import ROUTES, MessageSender, Route, format_message, sender_for_route
 from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.producer.upload import upload
 from kfm_pipelines.services import Services
 from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
-from kfm_pipelines.telemetry.traces.spans import Value, context_of
+from kfm_pipelines.telemetry.traces.spans import SpanValue, context_of
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleRequest:
     """Which sample objects to upload, by which road to tell of them, and how often to repeat that."""
 
     dataset: str
@@ -31,7 +31,7 @@ class Samples:
     windows: int
     seed: int = 0
     copies: int = 0
-    route: Road = "s3"
+    route: Route = "s3"
     priority: Priority = "normal"
 
     @property
@@ -63,7 +63,7 @@ class Samples:
     "road",
     default="s3",
     show_default=True,
-    type=click.Choice(ROADS),
+    type=click.Choice(ROUTES),
     help="What tells of the objects: S3 alone, or also auto-update notices or FIFO envelopes.",
 )
 @click.option("--fifo", is_flag=True, help="The same as --as fifo.")
@@ -94,20 +94,22 @@ def emit(**given: Any) -> None:
     body, target, as_json, group = (given.pop(name) for name in ("body", "target", "as_json", "group"))
     if given.pop("fifo"):
         given["road"] = "fifo"
-    samples = Samples(**{**given, "start": given["start"].replace(tzinfo=UTC)})
-    with opened_services() as services:
-        way = carrier(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
+    samples = SampleRequest(**{**given, "start": given["start"].replace(tzinfo=UTC)})
+    with open_services() as services:
+        way = sender_for_route(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
         if body is not None:
-            _send_traced(services, way, _text(body))
-            _tell({"objects": 0, "messages": 1, "keys": []}, as_json)
+            _send_traced(services, way, _read_text(body))
+            _display_sent({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
         with progress("objects uploaded", samples.windows, quiet=as_json) as show:
             keys = emit_samples(services, samples, way, show)
         sent = samples.windows * samples.messages_per_object
-        _tell({"objects": samples.windows, "messages": sent, "keys": keys}, as_json)
+        _display_sent({"objects": samples.windows, "messages": sent, "keys": keys}, as_json)
 
 
-def emit_samples(services: Services, request: Samples, sender: Way, on_progress: Callable[[int], None]) -> list[str]:
+def emit_samples(
+    services: Services, request: SampleRequest, sender: MessageSender, on_progress: Callable[[int], None]
+) -> list[str]:
     """Upload the samples and tell of them; return the keys they belong to, in order."""
     dataset, sample = services.datasets[request.dataset], SAMPLES[request.dataset]
     keys: dict[str, None] = {}
@@ -115,11 +117,11 @@ def emit_samples(services: Services, request: Samples, sender: Way, on_progress:
         begun = datetime.now(UTC)
         object_key, data = sample.make(start, seed=request.seed)
         uploaded = upload(dataset, object_key, data, start)
-        [event] = [fold(said, services.datasets) for said in normalise(told(uploaded, "s3"))]
+        [event] = [resolve_event(said, services.datasets) for said in normalise(format_message(uploaded, "s3"))]
         trace = TraceContext.of_event(event.identity)  # S3's own notice leads to the same one
         for _ in range(request.messages_per_object):
-            sender.send(told(uploaded, request.route, request.priority), {TRACEPARENT: trace.traceparent})
-        attributes: dict[str, Value] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
+            sender.send(format_message(uploaded, request.route, request.priority), {TRACEPARENT: trace.traceparent})
+        attributes: dict[str, SpanValue] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
         attributes |= {"kfm.event_id": event.identity, "kfm.object": event.asset_uri}
         services.telemetry.spans.emit_root_span("publish_event", trace, begun, datetime.now(UTC), attributes)
         keys |= {event.key: None}
@@ -128,14 +130,14 @@ def emit_samples(services: Services, request: Samples, sender: Way, on_progress:
     return list(keys)
 
 
-def _send_traced(services: Services, sender: Way, body: str) -> None:
+def _send_traced(services: Services, sender: MessageSender, body: str) -> None:
     with services.telemetry.spans.span("publish_event", kind="producer") as span:
         here = context_of(span)
         sender.send(body, {TRACEPARENT: here.traceparent} if here else {})
     services.telemetry.flush()
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     try:
         return raw.decode()
@@ -143,7 +145,7 @@ def _text(path: Path) -> str:
         raise MessageRefused(f"{path.name} is not UTF-8 text, which is all that SNS and SQS carry") from None
 
 
-def _tell(sent: dict[str, object], as_json: bool) -> None:
+def _display_sent(sent: dict[str, object], as_json: bool) -> None:
     if as_json:
         print_json(sent)
     else:

@@ -57,7 +57,7 @@ def s3_envelope(
         "size": size,
         "event_time": write_timestamp(event_time),
     }
-    return _stated(message)
+    return _drop_nulls(message)
 
 
 def fifo_envelope(
@@ -75,10 +75,10 @@ def fifo_envelope(
         "dedupe_key": dedupe_key,
         "payload": payload,
     }
-    return _stated(message)
+    return _drop_nulls(message)
 
 
-def sns_wrapped(message: str, topic_arn: str, message_id: str, timestamp: datetime) -> dict[str, Any]:
+def wrap_in_sns(message: str, topic_arn: str, message_id: str, timestamp: datetime) -> dict[str, Any]:
     """The envelope SNS puts around a message for a queue without raw delivery."""
     return {
         "Type": "Notification",
@@ -109,7 +109,7 @@ def auto_update(
         "priority": priority,
         "schema_version": "1.0",
     }
-    return _stated(message)
+    return _drop_nulls(message)
 
 
 def _s3_message(
@@ -124,13 +124,13 @@ def _s3_message(
             "s3SchemaVersion": "1.0",
             "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
             # Form-encoded, as S3 does.
-            "object": {"key": quote_plus(object_key, safe="/")} | _stated(stored),
+            "object": {"key": quote_plus(object_key, safe="/")} | _drop_nulls(stored),
         },
     }
     return {"Records": [record]}
 
 
-def _stated(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_nulls(fields: dict[str, Any]) -> dict[str, Any]:
     """A sender leaves out what it does not know; it does not write null."""
     return {name: value for name, value in fields.items() if value is not None}
 

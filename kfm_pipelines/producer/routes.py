@@ -14,28 +14,28 @@ from kfm_pipelines.events.notice import ObjectNotice, Priority
 from kfm_pipelines.producer.envelope import object_envelope
 from kfm_pipelines.producer.messages import auto_update, routing_attributes, s3_notification
 from kfm_pipelines.producer.send import FifoProducer
-from kfm_pipelines.producer.upload import Topic, Uploaded
+from kfm_pipelines.producer.upload import Topic, UploadedObject
 from kfm_pipelines.services import Services
 
-Road = Literal["s3", "auto-update", "fifo"]
-ROADS: tuple[Road, ...] = ("s3", "auto-update", "fifo")
+Route = Literal["s3", "auto-update", "fifo"]
+ROUTES: tuple[Route, ...] = ("s3", "auto-update", "fifo")
 
 
-class Way(Protocol):
+class MessageSender(Protocol):
     """What takes a body and sees it on its way."""
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedNotices:
+class NoticeSender:
     """The notice topic, or past it the queue it leads to. The attributes are read off the body, so they agree."""
 
     services: Services
     bypass_topic: bool
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
-        dataset, priority = _said(body)
+        dataset, priority = _read_routing(body)
         settings = self.services.settings
         if self.bypass_topic:
             Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
@@ -46,7 +46,7 @@ class RoutedNotices:
 
 
 @dataclass(frozen=True, slots=True)
-class InOrder:
+class FifoSender:
     """The FIFO topic or queue, in one group."""
 
     producer: FifoProducer
@@ -56,20 +56,20 @@ class InOrder:
         self.producer.send_all([Outgoing(body, attributes or {}, self.group)])
 
 
-def carrier(services: Services, route: Road, target: str, group: str) -> Way:
+def sender_for_route(services: Services, route: Route, target: str, group: str) -> MessageSender:
     """What carries messages on this road, through its topic or past it to the queue."""
     settings = services.settings
     to_queue = target == "queue"
     if route == "auto-update":
-        return RoutedNotices(services, to_queue)
+        return NoticeSender(services, to_queue)
     if route == "fifo":
         end = Queue(settings.fifo_queue) if to_queue else Topic(settings.fifo_queue)
         hits = partial(services.telemetry.metrics.count, "sqs_fifo.dedupe_window_hits")
-        return InOrder(FifoProducer(end, on_window_hit=hits), group)
+        return FifoSender(FifoProducer(end, on_window_hit=hits), group)
     return services.queue if to_queue else Topic(settings.topic)
 
 
-def told(uploaded: Uploaded, route: Road, priority: Priority = "normal") -> str:
+def format_message(uploaded: UploadedObject, route: Route, priority: Priority = "normal") -> str:
     """The message about an uploaded object, as this road's senders write it."""
     if route == "auto-update":
         return json.dumps(_auto_update(uploaded, priority))
@@ -86,7 +86,7 @@ def told(uploaded: Uploaded, route: Road, priority: Priority = "normal") -> str:
     return json.dumps(s3_notification(**said))
 
 
-def _auto_update(uploaded: Uploaded, priority: Priority) -> dict[str, object]:
+def _auto_update(uploaded: UploadedObject, priority: Priority) -> dict[str, object]:
     return auto_update(
         dataset=uploaded.dataset.dataset,
         asset_uri=f"s3://{uploaded.bucket}/{uploaded.object_key}",
@@ -98,7 +98,7 @@ def _auto_update(uploaded: Uploaded, priority: Priority) -> dict[str, object]:
     )
 
 
-def _said(body: str) -> tuple[str, Priority]:
+def _read_routing(body: str) -> tuple[str, Priority]:
     match normalise(body):
         case (ObjectNotice(dataset=str(dataset), priority=priority),):
             return dataset, priority

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kfm_pipelines.aws.batches import Outgoing, Refused, entries, refusals, text_attributes
+from kfm_pipelines.aws.batches import Outgoing, RefusedMessage, batch_entries, parse_refusals, text_attributes
 from kfm_pipelines.aws.clients import s3_client, sns_client
-from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import SettingsInvalid
 
 
 @dataclass(frozen=True, slots=True)
-class Uploaded:
+class UploadedObject:
     """An object in a dataset's bucket, with all that a message about it may say."""
 
     dataset: Dataset
@@ -27,12 +27,14 @@ class Uploaded:
         return self.dataset.input.bucket
 
 
-def upload(dataset: Dataset, object_key: str, data: bytes, event_time: datetime) -> Uploaded:
+def upload(dataset: Dataset, object_key: str, data: bytes, event_time: datetime) -> UploadedObject:
     """Put an object into the dataset's bucket. S3 sends a notice of its own."""
     bucket = dataset.input.bucket
-    with translated(f"uploading {object_key} to {bucket}"):
+    with translate_aws_errors(f"uploading {object_key} to {bucket}"):
         answer = s3_client().put_object(Bucket=bucket, Key=object_key, Body=data)
-    return Uploaded(dataset, object_key, answer["ETag"].strip('"'), len(data), answer.get("VersionId"), event_time)
+    return UploadedObject(
+        dataset, object_key, answer["ETag"].strip('"'), len(data), answer.get("VersionId"), event_time
+    )
 
 
 class Topic:
@@ -45,25 +47,25 @@ class Topic:
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
         """Publish one message; subscriptions filter by its attributes."""
         said = text_attributes(attributes or {})
-        with translated(f"publishing to topic {self.name}"):
+        with translate_aws_errors(f"publishing to topic {self.name}"):
             sns_client().publish(TopicArn=self._arn, Message=body, MessageAttributes=said)
 
-    def send_batch(self, batch: Sequence[Outgoing]) -> list[Refused]:
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[RefusedMessage]:
         """Publish up to ten messages to a FIFO topic; return those that SNS did not take."""
-        with translated(f"publishing to topic {self.name}"):
+        with translate_aws_errors(f"publishing to topic {self.name}"):
             answer = sns_client().publish_batch(
-                TopicArn=self._arn, PublishBatchRequestEntries=entries(batch, "Message")
+                TopicArn=self._arn, PublishBatchRequestEntries=batch_entries(batch, "Message")
             )
-        return refusals(answer)
+        return parse_refusals(answer)
 
     @property
     def _arn(self) -> str:
         if self._cached_arn is None:
-            self._cached_arn = _arn_of(self.name)
+            self._cached_arn = _find_topic_arn(self.name)
         return self._cached_arn
 
 
-def _arn_of(name: str) -> str:
+def _find_topic_arn(name: str) -> str:
     for page in sns_client().get_paginator("list_topics").paginate():
         for topic in page["Topics"]:
             if topic["TopicArn"].rsplit(":", 1)[-1] == name:

@@ -11,8 +11,8 @@ from typing import Any
 
 from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.emit import enter_what_was_lost
-from kfm_pipelines.energy.metered_span import part
+from kfm_pipelines.energy.emit import record_lost_costs
+from kfm_pipelines.energy.metered_span import metered_span
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import TABLE_GATES, Verdict
@@ -21,23 +21,23 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages import reproduce
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.compute.table import compute
-from kfm_pipelines.stages.config.key_config import TermsOfKeys
+from kfm_pipelines.stages.config.key_config import KeyConfigs
 from kfm_pipelines.stages.config.policy_continuity import refuse_laxer_policy
-from kfm_pipelines.stages.failure import KeyWork
-from kfm_pipelines.stages.handoff import Handoff, HandoffStream, Judgement
-from kfm_pipelines.stages.mask.mask import asking_entry, masked, masking_entry
-from kfm_pipelines.stages.previews.previews import BatchShown, CareShown
+from kfm_pipelines.stages.failure import FailureHandler
+from kfm_pipelines.stages.handoff import Handoff, HandoffStream, KeyVerdict
+from kfm_pipelines.stages.mask.mask import mask_handoff, masking_audit_entry, review_audit_entry
+from kfm_pipelines.stages.previews.previews import BatchPreviews, CarePreview
 from kfm_pipelines.stages.publish import release
-from kfm_pipelines.stages.reproduce import declaration_of
-from kfm_pipelines.stages.telemetry.outcomes import OutcomesTold
-from kfm_pipelines.stages.telemetry.spans import WorkTold
-from kfm_pipelines.stages.trigger import EVENTS, Purpose, refused_keys, reproduces
-from kfm_pipelines.stages.validate.quarantine import keep_red
+from kfm_pipelines.stages.reproduce import declaration_digest
+from kfm_pipelines.stages.telemetry.outcomes import OutcomeTelemetry
+from kfm_pipelines.stages.telemetry.spans import StageTelemetry
+from kfm_pipelines.stages.trigger import EVENT_TRIGGER, RunTrigger, is_reproduction, refused_keys
+from kfm_pipelines.stages.validate.quarantine import quarantine_files
 from kfm_pipelines.stages.validate.release_gates import judge_release
 from kfm_pipelines.stages.validate.report import write_validation_report
 from kfm_pipelines.stages.validate.table_gates import judge_table, refusal_of
 from kfm_pipelines.state import kill_switch, transactions
-from kfm_pipelines.state.ingest_state import Fetches, count_fetches
+from kfm_pipelines.state.ingest_state import FetchCounts, count_fetches
 from kfm_pipelines.state.keys import Claim, Claims, keys_in_review
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
@@ -47,16 +47,16 @@ from kfm_pipelines.stores.layout import clear_work
 class Batch:
     """The keys of one run, which is the owner of their claims."""
 
-    def __init__(self, services: Services, dataset: Dataset, run_id: str, trigger: Purpose = EVENTS) -> None:
+    def __init__(self, services: Services, dataset: Dataset, run_id: str, trigger: RunTrigger = EVENT_TRIGGER) -> None:
         self._services = services
         self.database = services.database
         self._store = services.store
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
         self._trigger = trigger
-        self._is_reproduction = reproduces(services.database, dataset.dataset, trigger)
-        declaration = cache(partial(declaration_of, services.database)) if self._is_reproduction else None
-        self._configs = TermsOfKeys(services, dataset, declaration)
+        self._is_reproduction = is_reproduction(services.database, dataset.dataset, trigger)
+        declaration = cache(partial(declaration_digest, services.database)) if self._is_reproduction else None
+        self._configs = KeyConfigs(services, dataset, declaration)
         self.claims = Claims(
             services.database,
             run_id,
@@ -65,15 +65,15 @@ class Batch:
             dataset=dataset.dataset,
             skip_in_review=self._is_reproduction,
         )
-        self._stage_telemetry = WorkTold(services, dataset, run_id, trigger, held_keys=self.claims.held)
-        self._outcomes = OutcomesTold(services, dataset, run_id, trigger.replay, self._stage_telemetry)
-        self._failures = KeyWork(services, self._layout, self._stage_telemetry, self._outcomes)
+        self._stage_telemetry = StageTelemetry(services, dataset, run_id, trigger, held_keys=self.claims.held)
+        self._outcomes = OutcomeTelemetry(services, dataset, run_id, trigger.replay, self._stage_telemetry)
+        self._failures = FailureHandler(services, self._layout, self._stage_telemetry, self._outcomes)
         self.notes = self._failures.notes  # why a key dropped out in this stage
         self.awaiting_review: set[str] = set()  # keys whose release somebody has to see first
 
     def compute(self, keys: Sequence[str]) -> HandoffStream:
         """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
-        fetches = Fetches()
+        fetches = FetchCounts()
         with self._stage_scope():
             self._stage_telemetry.load_origins(keys)
             self._stage_telemetry.begin_traces(keys)
@@ -82,16 +82,16 @@ class Batch:
                 if claim is None:
                     continue
                 with self._failures.guard(claim, "compute"):
-                    with part(self._services, "extract"):
+                    with metered_span(self._services, "extract"):
                         prepared = self._prepare_inputs(claim)
                     fetches += prepared.fetches
-                    if isinstance(prepared, inputs.Settled):
+                    if isinstance(prepared, inputs.SkippedKey):
                         self.notes[key] = prepared.note
                         self._stage_telemetry.mark_no_output()
                         self._outcomes.emit_skipped(claim)
                         continue
                     terms = self._configs.for_key(key)
-                    with part(self._services, "transform"):
+                    with metered_span(self._services, "transform"):
                         made = write_parquet(compute(terms.dataset, prepared.objects))
                     yield Handoff.from_bytes(claim, made)
                     detail = {**prepared.as_detail(), **terms.as_detail(key)}
@@ -106,7 +106,7 @@ class Batch:
                 with self._failures.guard(handoff.claim, "mask"):
                     dataset = self._configs.for_key(handoff.claim.key).dataset
                     rules = self._configs.for_key(handoff.claim.key).rules(handoff.claim.key)
-                    outcome = masked(self._services, dataset, rules, handoff)
+                    outcome = mask_handoff(self._services, dataset, rules, handoff)
                     data = write_published(outcome.table, rules.published_table(dataset))
                     result = Handoff.from_bytes(handoff.claim, data)
                     yield result
@@ -117,13 +117,13 @@ class Batch:
                         "measures": dict(outcome.measures),
                         "content_hash": result.content_hash,
                     }
-                    audited = masking_entry(dataset, handoff.claim, rules, result.content_hash, outcome)
+                    audited = masking_audit_entry(dataset, handoff.claim, rules, result.content_hash, outcome)
                     transactions.advance(self.database, handoff.claim, Step.MASK, detail, audit_entry=audited)
 
-    def validate(self, handoffs: Iterable[Handoff]) -> list[Judgement]:
+    def validate(self, handoffs: Iterable[Handoff]) -> list[KeyVerdict]:
         """Let every gate judge every key's table. With a red one among them the green ones are handed back, because
         the run will be stopped by its blocking check; they come again without the red one."""
-        judgements: list[Judgement] = []
+        judgements: list[KeyVerdict] = []
         with self._stage_scope():
             for handoff in handoffs:
                 with self._failures.guard(handoff.claim, "validate"):
@@ -136,16 +136,16 @@ class Batch:
             self._hand_back_if_red(judgements, "validate")
         return judgements
 
-    def stage(self, keys: Iterable[str]) -> list[Judgement]:
+    def stage(self, keys: Iterable[str]) -> list[KeyVerdict]:
         """Write each green key's revision, complete, to where no reader looks, and let the release gates judge it."""
-        judgements: list[Judgement] = []
+        judgements: list[KeyVerdict] = []
         with self._stage_scope():
             for claim in self._load_held_claims(keys):
                 with self._failures.guard(claim, "stage"):
                     terms = self._configs.for_key(claim.key)
                     if self._is_reproduction:
-                        reproduce.refuse_other_data(self.database, claim)
-                    with part(self._services, "stac_write"):
+                        reproduce.refuse_different_data(self.database, claim)
+                    with metered_span(self._services, "stac_write"):
                         staged = release.stage_candidate(self._services, terms.dataset, claim, terms.governance)
                     transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
                     rules = terms.rules(claim.key)
@@ -173,15 +173,15 @@ class Batch:
                     self._outcomes.emit_applied(claim, published[claim.key])
         return published
 
-    def care_previews(self, keys: Iterable[str]) -> dict[str, CareShown]:
+    def care_previews(self, keys: Iterable[str]) -> dict[str, CarePreview]:
         """Drawing takes a while, so the leases are kept alive."""
         with self._stage_scope():
             return self.previews.care(self.held_claims(keys))
 
     @cached_property
-    def previews(self) -> BatchShown:
+    def previews(self) -> BatchPreviews:
         """What people may see of its keys."""
-        return BatchShown(self._services, self._dataset, self._configs)
+        return BatchPreviews(self._services, self._dataset, self._configs)
 
     def trace_of(self, key: str) -> str:
         """The trace that all of this is told in."""
@@ -218,7 +218,7 @@ class Batch:
             return None
         with self._failures.guard(claim, "compute", "wal_replay"):
             if claim.epoch > 1:  # somebody has had it before
-                enter_what_was_lost(self._services, self._dataset.dataset, key)
+                record_lost_costs(self._services, self._dataset.dataset, key)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
                 self._services, self._dataset, claim, intent, lambda: self._configs.for_key(key).governance
@@ -230,9 +230,9 @@ class Batch:
             return claim
         return None
 
-    def _prepare_inputs(self, claim: Claim) -> inputs.Prepared | inputs.Settled:
+    def _prepare_inputs(self, claim: Claim) -> inputs.PreparedInputs | inputs.SkippedKey:
         if self._is_reproduction:
-            return reproduce.prepare_again(self._services, claim, self._configs)
+            return reproduce.prepare_reproduction(self._services, claim, self._configs)
         terms = self._configs.for_key(claim.key)
         source = inputs.source_of_key(self.database, claim.key)
         if source is not None:
@@ -243,7 +243,7 @@ class Batch:
     def _skip_if_reproduced(self, claim: Claim) -> bool:
         """Whether what was made again is what readers find; then nothing is published."""
         staged = release.staged_release(self.database, claim)
-        if not reproduce.is_there(self._services, self._dataset, staged):
+        if not reproduce.is_still_published(self._services, self._dataset, staged):
             return False
         self.notes[claim.key] = reproduce.REPRODUCED
         self._failures.clear(claim)
@@ -259,20 +259,20 @@ class Batch:
         governance = self._configs.for_key(claim.key).governance
         if is_approved(governance.oversight, claim.key, staged.digest):
             return False
-        entry = asking_entry(self._dataset, claim, governance.policy, staged.digest)
+        entry = review_audit_entry(self._dataset, claim, governance.policy, staged.digest)
         transactions.await_review(self.database, claim, staged.digest, entry)
         self.notes[claim.key] = "awaiting review"
         self._stage_telemetry.mark_no_output()
         self._outcomes.emit_awaiting_review(claim)
         return True
 
-    def _collect_verdicts(self, claim: Claim, verdicts: Iterable[Verdict], key_verdicts: list[Judgement]) -> None:
+    def _collect_verdicts(self, claim: Claim, verdicts: Iterable[Verdict], key_verdicts: list[KeyVerdict]) -> None:
         """Keep what the gates say. What a red one refused is set aside for a while, for people to look at."""
         for verdict in verdicts:
-            key_verdicts.append(Judgement(claim.key, verdict))
+            key_verdicts.append(KeyVerdict(claim.key, verdict))
             if not verdict.passed:
                 write_validation_report(self._services, self._dataset, claim)
-                keep_red(self._services, self._dataset, claim)
+                quarantine_files(self._services, self._dataset, claim)
                 raise refusal_of(claim.key, verdict)
 
     @contextmanager
@@ -286,7 +286,7 @@ class Batch:
             self._outcomes.end_stage()
             self._services.telemetry.flush()
 
-    def _hand_back_if_red(self, key_verdicts: Sequence[Judgement], stage: str) -> None:
+    def _hand_back_if_red(self, key_verdicts: Sequence[KeyVerdict], stage: str) -> None:
         if all(judgement.verdict.passed for judgement in key_verdicts):
             return
         reason = "another key of the run is red"

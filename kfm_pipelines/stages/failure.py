@@ -18,20 +18,22 @@ from kfm_pipelines.errors import (
     Terminal,
 )
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.telemetry.outcomes import OutcomesTold
-from kfm_pipelines.stages.telemetry.spans import WorkTold
+from kfm_pipelines.stages.telemetry.outcomes import OutcomeTelemetry
+from kfm_pipelines.stages.telemetry.spans import StageTelemetry
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs.frames import trace_of
+from kfm_pipelines.telemetry.logs.frames import format_traceback
 
 log = logging.getLogger(__name__)
 
 
-class KeyWork:
+class FailureHandler:
     """The keys that one stage of a run works on, one after the other."""
 
-    def __init__(self, services: Services, layout: Layout, telemetry: WorkTold, outcomes: OutcomesTold) -> None:
+    def __init__(
+        self, services: Services, layout: Layout, telemetry: StageTelemetry, outcomes: OutcomeTelemetry
+    ) -> None:
         self._services = services
         self._layout = layout
         self._telemetry = telemetry
@@ -57,7 +59,7 @@ class KeyWork:
     def clear(self, claim: Claim) -> None:
         """Remove what this claim wrote, unless it has to be kept to finish a publication. Done before the key is let
         go: afterwards perhaps nobody looks at it again."""
-        if not transactions.publish_intent(self._services.database, claim.key):
+        if not transactions.has_publish_intent(self._services.database, claim.key):
             for folder in self._layout.work_folders(claim.key):
                 self._services.store.remove(f"{folder}/{claim.epoch}")
 
@@ -80,7 +82,13 @@ class KeyWork:
             self._retry(claim, stage, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure
             # Where it came from, not what it says: an exception may quote the data it was about.
-            log.error("unexpected failure of %s in %s: %s\n%s", claim.key, stage, type(error).__name__, trace_of(error))
+            log.error(
+                "unexpected failure of %s in %s: %s\n%s",
+                claim.key,
+                stage,
+                type(error).__name__,
+                format_traceback(error),
+            )
             unnamed = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
             self._retry(claim, stage, unnamed.with_traceback(error.__traceback__))
 
@@ -90,7 +98,7 @@ class KeyWork:
             self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
             return
         delay = self._services.retries.delay(claim.attempts, self._services.random)
-        left = claim.replay and not transactions.publish_intent(self._services.database, claim.key)
+        left = claim.replay and not transactions.has_publish_intent(self._services.database, claim.key)
         when = "its replay asks again" if left else f"comes again in {delay:.0f} s"
         self._telemetry.mark_work_failed(error)
         self.notes[claim.key] = f"{when}: {error}"
@@ -111,7 +119,7 @@ class KeyWork:
         self.clear(claim)
         again_in = self._services.retries.cap_seconds
         for_good = transactions.fail(
-            self._services.database, claim, stage, error, retry_in=again_in, trace=trace_of(error)
+            self._services.database, claim, stage, error, retry_in=again_in, trace=format_traceback(error)
         )
         if for_good:
             self._outcomes.emit_failed(claim, stage, error)

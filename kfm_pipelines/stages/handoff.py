@@ -34,6 +34,6 @@ HandoffStream = Generator[Handoff, None, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class KeyVerdict:
     key: str
     verdict: Verdict

@@ -13,10 +13,10 @@ from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing
 from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.inbox.archive import archive_events
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.fetch import Fetched
-from kfm_pipelines.stages.compute.inputs import Prepared, fetched_object, prepared_from
-from kfm_pipelines.stages.config.changes import UNKEPT, UNPUBLISHED, configuration_changes
-from kfm_pipelines.stages.config.key_config import TermsOfKeys
+from kfm_pipelines.stages.compute.fetch import FetchedObject
+from kfm_pipelines.stages.compute.inputs import PreparedInputs, build_inputs, fetch_object
+from kfm_pipelines.stages.config.changes import NO_SNAPSHOT, UNPUBLISHED, configuration_changes
+from kfm_pipelines.stages.config.key_config import KeyConfigs
 from kfm_pipelines.stages.config.snapshot import DECLARATION
 from kfm_pipelines.stages.publish.release import detail_of
 from kfm_pipelines.stages.publish.stage import Release
@@ -24,17 +24,17 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.last_transaction import Making, making_of
+from kfm_pipelines.state.last_transaction import AppliedTransaction, applied_transaction
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout, Store
 
 REPRODUCED = "reproduced byte for byte"
 
 
-def what_changed(services: Services, key: str) -> list[str]:
+def changes_since_publication(services: Services, key: str) -> list[str]:
     """What is not as it was when what is published of the key was made, one phrase each. Whether its objects still have
     the same content shows when they are fetched."""
-    making = making_of(services.database, key)
+    making = applied_transaction(services.database, key)
     if making is None:
         return [UNPUBLISHED]
     [row] = services.database.fetch("SELECT dataset FROM kfm.keys WHERE key = %(key)s", {"key": key})
@@ -44,56 +44,58 @@ def what_changed(services: Services, key: str) -> list[str]:
     return [*configured, *_changed_events(making, newest_per_object(known))]
 
 
-def declaration_of(database: Database, key: str) -> str:
+def declaration_digest(database: Database, key: str) -> str:
     """Digest of the declaration that made what is published of the key."""
-    return str(_made(database, key).computed["frozen"][DECLARATION])
+    return str(_require_applied(database, key).computed["frozen"][DECLARATION])
 
 
-def prepare_again(services: Services, claim: Claim, configs: TermsOfKeys) -> Prepared:
+def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs) -> PreparedInputs:
     """Begin over the very inputs of what is published, and fetch them; ReplayRefused when anything has changed. Events
     that wait are not taken: what they ask for is something else."""
-    making = making_of(services.database, claim.key)
+    making = applied_transaction(services.database, claim.key)
     intent = {"follows": making.revision, "inputs": making.inputs} if making else {"follows": 0, "inputs": []}
     known = transactions.begin(services.database, claim, lambda _: intent, take_events=False)
     archive_events(services, claim.key, recheck_store=True)
-    _refuse(claim.key, what_changed(services, claim.key))
-    making, of_then = _made(services.database, claim.key), configs.for_key(claim.key)
-    events = _events_of_then(making, known)
-    fetched = _fetched(services, making, events, of_then.dataset)
-    prepared = prepared_from(of_then.governance.config_digest(claim.key), events, fetched)
+    _refuse_if_changed(claim.key, changes_since_publication(services, claim.key))
+    making, of_then = _require_applied(services.database, claim.key), configs.for_key(claim.key)
+    events = _original_events(making, known)
+    fetched = _fetch_inputs(services, making, events, of_then.dataset)
+    prepared = build_inputs(of_then.governance.config_digest(claim.key), events, fetched)
     if prepared.inputs_hash != making.computed["inputs_hash"]:
-        _refuse(claim.key, ["its inputs come out as others, though nothing that is kept of them has changed"])
+        _refuse_if_changed(
+            claim.key, ["its inputs come out as others, though nothing that is kept of them has changed"]
+        )
     return replace(prepared, fingerprint=making.computed["fingerprint"])
 
 
-def refuse_other_data(database: Database, claim: Claim) -> None:
+def refuse_different_data(database: Database, claim: Claim) -> None:
     """Before anything is staged."""
-    now, then = detail_of(database, claim, Step.MASK)["content_hash"], _made(database, claim.key).published
+    now, then = detail_of(database, claim, Step.MASK)["content_hash"], _require_applied(database, claim.key).published
     if now != then["content_hash"]:
         was = then["content_hash"][:12]
-        _refuse(claim.key, [f"its data comes out as {now[:12]} and was {was}, under the same configuration"])
+        _refuse_if_changed(claim.key, [f"its data comes out as {now[:12]} and was {was}, under the same configuration"])
 
 
-def is_there(services: Services, dataset: Dataset, release: Release) -> bool:
+def is_still_published(services: Services, dataset: Dataset, release: Release) -> bool:
     """Whether readers find all of the release that was made again. ReplayRefused when it is not the one published."""
-    then = Release.from_detail(dict(_made(services.database, release.key).published))
-    _refuse(release.key, [f"its {part} comes out otherwise" for part in _differing(then, release)])
-    return _is_whole(services.store, Layout(dataset.pipeline), release)
+    then = Release.from_detail(dict(_require_applied(services.database, release.key).published))
+    _refuse_if_changed(release.key, [f"its {part} comes out otherwise" for part in _differing_parts(then, release)])
+    return _is_complete(services.store, Layout(dataset.pipeline), release)
 
 
-def _made(database: Database, key: str) -> Making:
-    making = making_of(database, key)
+def _require_applied(database: Database, key: str) -> AppliedTransaction:
+    making = applied_transaction(database, key)
     if making is None or "frozen" not in making.computed:
-        raise ReplayRefused(f"{key}: {UNPUBLISHED if making is None else UNKEPT}")
+        raise ReplayRefused(f"{key}: {UNPUBLISHED if making is None else NO_SNAPSHOT}")
     return making
 
 
-def _refuse(key: str, changes: Sequence[str]) -> None:
+def _refuse_if_changed(key: str, changes: Sequence[str]) -> None:
     if changes:
         raise ReplayRefused(f"{key}: cannot be reproduced: {'; '.join(changes)}")
 
 
-def _changed_events(applied: Making, now: Sequence[IngestEvent]) -> Iterator[str]:
+def _changed_events(applied: AppliedTransaction, now: Sequence[IngestEvent]) -> Iterator[str]:
     """Objects that came, went or were written again since. An event that promises no content says nothing of it."""
     then = {str(one["uri"]): one for one in applied.inputs}
     for uri in sorted(then.keys() - {event.asset_uri for event in now}):
@@ -110,7 +112,7 @@ def _changed_events(applied: Making, now: Sequence[IngestEvent]) -> Iterator[str
             yield f"{event.asset_uri} is {'late' if event.late else 'not late any more'}"
 
 
-def _events_of_then(applied: Making, known: Sequence[IngestEvent]) -> list[IngestEvent]:
+def _original_events(applied: AppliedTransaction, known: Sequence[IngestEvent]) -> list[IngestEvent]:
     """The inputs as events that promise exactly what was found then."""
     by_identity = {event.identity: event for event in known}
     by_object = {event.asset_uri: event for event in known}
@@ -127,22 +129,24 @@ def _events_of_then(applied: Making, known: Sequence[IngestEvent]) -> list[Inges
     ]
 
 
-def _fetched(services: Services, applied: Making, events: Sequence[IngestEvent], dataset: Dataset) -> dict[str, Fetched]:
+def _fetch_inputs(
+    services: Services, applied: AppliedTransaction, events: Sequence[IngestEvent], dataset: Dataset
+) -> dict[str, FetchedObject]:
     fetched, changes = {}, []
     for event in events:
         try:
-            fetched[event.asset_uri] = fetched_object(services, event, dataset.input.max_bytes)
+            fetched[event.asset_uri] = fetch_object(services, event, dataset.input.max_bytes)
         except (IntegrityBroken, ObjectMissing, ObjectForbidden) as error:
             changes.append(str(error))
             continue
         then, now = applied.computed["sha256"][event.asset_uri], fetched[event.asset_uri].sha256
         if now != then:
             changes.append(f"{event.asset_uri} had SHA-256 {then[:12]} and has {now[:12]}")
-    _refuse(applied.key, changes)
+    _refuse_if_changed(applied.key, changes)
     return fetched
 
 
-def _differing(then: Release, now: Release) -> Iterator[str]:
+def _differing_parts(then: Release, now: Release) -> Iterator[str]:
     if now.content_hash != then.content_hash:
         yield "data"
     if now.item_hash != then.item_hash:
@@ -151,7 +155,7 @@ def _differing(then: Release, now: Release) -> Iterator[str]:
     yield from sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
-def _is_whole(store: Store, layout: Layout, release: Release) -> bool:
+def _is_complete(store: Store, layout: Layout, release: Release) -> bool:
     digests = {
         layout.item(release.key): release.item_hash,
         layout.processed_data(release.key): release.content_hash,

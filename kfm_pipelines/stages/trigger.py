@@ -14,17 +14,17 @@ from kfm_pipelines.errors import AboveWatermark, ReplayRefused
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG, REPLAY_TAG
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.keys import due_or_held, keys_of_others
-from kfm_pipelines.watermarks.checkpoints import closed_until, ends_beyond
+from kfm_pipelines.state.keys import due_or_held_keys, keys_of_other_datasets
+from kfm_pipelines.watermarks.checkpoints import read_watermark, window_ends_after
 
 # What it puts on a run that somebody starts again; all other tags of the first one are copied.
-AGAIN_TAG = "dagster/parent_run_id"
+RERUN_TAG = "dagster/parent_run_id"
 # On every run that is asked for because keys are due.
-ASKED_BY_EVENTS = {"kfm/asked-by": "events"}
+EVENT_RUN_TAGS = {"kfm/asked-by": "events"}
 
 
 @dataclass(frozen=True, slots=True)
-class Purpose:
+class RunTrigger:
     """What a run is for."""
 
     replay: str | None = None
@@ -32,9 +32,9 @@ class Purpose:
     manual: bool = False  # somebody started it in some other way
 
     @classmethod
-    def from_tags(cls, tags: Mapping[str, str]) -> "Purpose":
+    def from_tags(cls, tags: Mapping[str, str]) -> "RunTrigger":
         replay, backfill = tags.get(REPLAY_TAG), BACKFILL_TAG in tags
-        asked = ASKED_BY_EVENTS.items() <= tags.items() and AGAIN_TAG not in tags
+        asked = EVENT_RUN_TAGS.items() <= tags.items() and RERUN_TAG not in tags
         return cls(replay, backfill, manual=not (asked or backfill or replay))
 
     @property
@@ -43,21 +43,21 @@ class Purpose:
         return self.backfill or self.manual or self.replay is not None
 
 
-EVENTS = Purpose()
+EVENT_TRIGGER = RunTrigger()
 
 
 def refused_keys(
-    database: Database, dataset: str, trigger: Purpose, keys: Sequence[str], run_id: str
+    database: Database, dataset: str, trigger: RunTrigger, keys: Sequence[str], run_id: str
 ) -> dict[str, str]:
     """Why some of the keys are not for this run: they are another dataset's, or their windows are not closed yet, so
     they may still change."""
     above = _above_watermark(database, dataset, keys) if trigger.is_bounded else {}
-    allowed = due_or_held(database, list(above), run_id) if trigger.manual else set()
-    strangers = keys_of_others(database, dataset, keys)
+    allowed = due_or_held_keys(database, list(above), run_id) if trigger.manual else set()
+    strangers = keys_of_other_datasets(database, dataset, keys)
     return {key: reason for key, reason in above.items() if key not in allowed} | strangers
 
 
-def reproduces(database: Database, dataset: str, trigger: Purpose) -> bool:
+def is_reproduction(database: Database, dataset: str, trigger: RunTrigger) -> bool:
     """Whether the run has to give the very bytes that are published. ReplayRefused when it belongs to no replay of the
     dataset, though it says so."""
     if trigger.replay is None:
@@ -69,13 +69,15 @@ def reproduces(database: Database, dataset: str, trigger: Purpose) -> bool:
 
 
 def _above_watermark(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
-    until = closed_until(database, dataset)
-    stands = f"the watermark of {dataset} stands at {_told(until)}" if until else f"{dataset} has no watermark yet"
+    until = read_watermark(database, dataset)
+    stands = (
+        f"the watermark of {dataset} stands at {_format_time(until)}" if until else f"{dataset} has no watermark yet"
+    )
     return {
-        key: str(AboveWatermark(f"{key}: its window ends at {_told(end)} and is not closed: {stands}"))
-        for key, end in ends_beyond(database, keys, until).items()
+        key: str(AboveWatermark(f"{key}: its window ends at {_format_time(end)} and is not closed: {stands}"))
+        for key, end in window_ends_after(database, keys, until).items()
     }
 
 
-def _told(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

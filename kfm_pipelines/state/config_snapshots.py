@@ -10,7 +10,7 @@ from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Database, jsonb
 
 
-def freeze(database: Database, kind: str, document: Mapping[str, Any]) -> str:
+def save_snapshot(database: Database, kind: str, document: Mapping[str, Any]) -> str:
     """Keep the document; its digest, which is the same for the same document."""
     digest = digest_of(document)
     database.execute(
@@ -21,7 +21,7 @@ def freeze(database: Database, kind: str, document: Mapping[str, Any]) -> str:
     return digest
 
 
-def thawed(database: Database, digest: str) -> Mapping[str, Any]:
+def load_snapshot(database: Database, digest: str) -> Mapping[str, Any]:
     """The document of that digest; IntegrityBroken when it is not there, or not any more what it was."""
     rows = database.fetch("SELECT document FROM kfm.frozen WHERE digest = %(digest)s", {"digest": digest})
     if not rows:

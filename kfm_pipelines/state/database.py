@@ -60,7 +60,7 @@ class Database:
         except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
             raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
         except psycopg.Error as error:
-            raise _translated(error) from error
+            raise _translate_error(error) from error
 
     def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         with self.transaction() as connection:
@@ -146,7 +146,7 @@ def is_current(database: Database) -> bool:
     return database.fetch("SELECT version_num FROM kfm.alembic_version") == [{"version_num": HEAD}]
 
 
-def _translated(error: "psycopg.Error") -> KfmError:
+def _translate_error(error: "psycopg.Error") -> KfmError:
     match error.sqlstate:
         case "KF001":
             return Fenced(_first_line(error))

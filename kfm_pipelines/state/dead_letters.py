@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.state.database import Connection, jsonb
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
 REASON_LIMIT = 1000
 
@@ -60,7 +60,7 @@ def record_key(connection: Connection, claim: Claim, txn: int, stage: str, error
             "stage": stage,
             "triage": error.triage,
             "error": type(error).__name__,
-            "reason": one_line(str(error), REASON_LIMIT),
+            "reason": truncate_line(str(error), REASON_LIMIT),
             "attempts": claim.attempts,
             "run_id": claim.owner,
             "trace": trace,
@@ -68,7 +68,7 @@ def record_key(connection: Connection, claim: Claim, txn: int, stage: str, error
     ).fetchone()
     if row:
         detail = {"stage": stage, "error": type(error).__name__, "run": claim.owner}
-        note(connection, [row["id"]], "opened" if row["fresh"] else "failed again", detail)
+        record_move(connection, [row["id"]], "opened" if row["fresh"] else "failed again", detail)
 
 
 def record_messages(connection: Connection, queue: str, refusals: Sequence[Refusal]) -> None:
@@ -104,7 +104,7 @@ def _record_message(connection: Connection, queue: str, refusal: Refusal, times:
             "key": refusal.key,
             "triage": error.triage,
             "error": type(error).__name__,
-            "reason": one_line(str(error), REASON_LIMIT),
+            "reason": truncate_line(str(error), REASON_LIMIT),
             "queue": queue,
             "body": refusal.body,
             "attributes": jsonb(dict(refusal.attributes)),
@@ -116,7 +116,7 @@ def _record_message(connection: Connection, queue: str, refusal: Refusal, times:
     ).fetchone()
     if row and row["before"] not in ("open", "quarantined"):
         what = "opened" if row["before"] is None else "failed again"
-        note(connection, [row["id"]], what, {"stage": "receive", "error": type(error).__name__})
+        record_move(connection, [row["id"]], what, {"stage": "receive", "error": type(error).__name__})
 
 
 def close_key(connection: Connection, key: str, detail: Mapping[str, object]) -> None:
@@ -129,7 +129,7 @@ def close_key(connection: Connection, key: str, detail: Mapping[str, object]) ->
         """,
         {"key": key},
     ).fetchall()
-    note(connection, [row["id"] for row in rows], "closed", detail)
+    record_move(connection, [row["id"] for row in rows], "closed", detail)
 
 
 def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> None:
@@ -142,10 +142,10 @@ def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> 
         {"letter": letter},
     )
     if closed.rowcount:
-        note(connection, [letter], "closed", detail)
+        record_move(connection, [letter], "closed", detail)
 
 
-def note(connection: Connection, letters: Sequence[int], what: str, detail: Mapping[str, object]) -> None:
+def record_move(connection: Connection, letters: Sequence[int], what: str, detail: Mapping[str, object]) -> None:
     """Write into the letters' history."""
     if letters:
         connection.execute(

@@ -17,14 +17,14 @@ class ProcessedObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetches:
+class FetchCounts:
     """Objects that were known to be unchanged, and objects that had to be fetched."""
 
     hits: int = 0
     misses: int = 0
 
-    def __add__(self, other: "Fetches") -> "Fetches":
-        return Fetches(self.hits + other.hits, self.misses + other.misses)
+    def __add__(self, other: "FetchCounts") -> "FetchCounts":
+        return FetchCounts(self.hits + other.hits, self.misses + other.misses)
 
 
 def processed_objects(database: Database, key: str) -> dict[str, ProcessedObject]:
@@ -60,8 +60,8 @@ def record_processed(connection: Connection, dataset: str, key: str, inputs: Seq
     )
 
 
-def count_fetches(database: Database, dataset: str, fetches: Fetches) -> None:
-    if fetches != Fetches():
+def count_fetches(database: Database, dataset: str, fetches: FetchCounts) -> None:
+    if fetches != FetchCounts():
         database.execute(
             """
             INSERT INTO kfm.fetch_totals AS t (dataset, hits, misses) VALUES (%(dataset)s, %(hits)s, %(misses)s)

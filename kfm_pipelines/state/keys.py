@@ -23,11 +23,11 @@ PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 LOCK_HELD = "SELECT FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE"
 LOCK_NAMED = "SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE"
 # With those that take their inputs from one of them: what changes here changes there.
-LOCK_TAKING = """
+LOCK_WITH_DEPENDENTS = """
     SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE
 """
 # For work that can wait: those that nobody has locked. A publication may hold its key for as long as its upload takes.
-LOCK_FREE = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE SKIP LOCKED"
+LOCK_AVAILABLE = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE SKIP LOCKED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Claims:
         if not rows:
             raise KeyInvalid(f"{key}: no event has named this key, so there is nothing to compute it from")
         if self._dataset is not None:
-            for reason in keys_of_others(self._database, self._dataset, [key]).values():
+            for reason in keys_of_other_datasets(self._database, self._dataset, [key]).values():
                 raise KeyInvalid(reason)
         if self._skip_in_review:
             for reason in keys_in_review(self._database, [key]).values():
@@ -144,13 +144,13 @@ class Claims:
         raise KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
 
 
-def keys_of_others(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
+def keys_of_other_datasets(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
     """Why some of the keys are not for whoever works for the dataset: anybody can name any key to a run."""
     rows = database.fetch(
         "SELECT key, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) AND dataset <> %(dataset)s",
         {"keys": list(keys), "dataset": dataset},
     )
-    return {row["key"]: not_of(row["key"], row["dataset"], dataset) for row in rows}
+    return {row["key"]: wrong_dataset_reason(row["key"], row["dataset"], dataset) for row in rows}
 
 
 def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
@@ -162,15 +162,15 @@ def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
     return {row["key"]: f"{row['key']}: a release of it awaits review; that comes first" for row in rows}
 
 
-def not_of(key: str, dataset: str, expected: str) -> str:
+def wrong_dataset_reason(key: str, dataset: str, expected: str) -> str:
     return f"{key}: is a key of {dataset}, not of {expected}"
 
 
-def fenced(claim: Claim) -> Fenced:
+def fenced_error(claim: Claim) -> Fenced:
     return Fenced(f"{claim.key}: another worker took over after epoch {claim.epoch}")
 
 
-def due_or_held(database: Database, keys: Sequence[str], owner: str) -> set[str]:
+def due_or_held_keys(database: Database, keys: Sequence[str], owner: str) -> set[str]:
     """Those of the keys that somebody has to work on now, or that this owner already does."""
     rows = database.fetch(
         """

@@ -16,7 +16,7 @@ LONGEST_WAIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KilledDataset:
     """A dataset that is killed: by whom, why and since when."""
 
     dataset: str
@@ -32,7 +32,7 @@ class Killed:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class KillMove:
     """One move of the switch."""
 
     dataset: str
@@ -49,40 +49,40 @@ def kill(
 
     StillPublishing when some are not over in time: the switch is set nevertheless, and stays set."""
     with database.transaction() as connection:
-        _take_seat(connection, dataset)
-        _record(connection, dataset, actor, reason, killed=True)
+        _lock_switch(connection, dataset)
+        _record_move(connection, dataset, actor, reason, killed=True)
     _await_publications(database, dataset, wait_seconds)
 
 
 def unkill(database: Database, dataset: str, actor: str, reason: str) -> bool:
     """Release the switch; False, and nothing recorded, when the dataset was not killed."""
     with database.transaction() as connection:
-        _take_seat(connection, dataset)
-        if killed_one(connection, dataset) is None:
+        _lock_switch(connection, dataset)
+        if find_killed(connection, dataset) is None:
             return False
-        _record(connection, dataset, actor, reason, killed=False)
+        _record_move(connection, dataset, actor, reason, killed=False)
         return True
 
 
-def killed(database: Database) -> dict[str, Killed]:
+def killed_datasets(database: Database) -> dict[str, KilledDataset]:
     rows = database.fetch("SELECT dataset, actor, reason, at FROM kfm.killed ORDER BY dataset")
-    return {row["dataset"]: Killed(**row) for row in rows}
+    return {row["dataset"]: KilledDataset(**row) for row in rows}
 
 
-def killed_one(connection: Connection, dataset: str) -> Killed | None:
+def find_killed(connection: Connection, dataset: str) -> KilledDataset | None:
     row = connection.execute(
         "SELECT dataset, actor, reason, at FROM kfm.killed WHERE dataset = %(dataset)s", {"dataset": dataset}
     ).fetchone()
-    return Killed(**row) if row else None
+    return KilledDataset(**row) if row else None
 
 
-def history(database: Database, dataset: str) -> list[Move]:
+def history(database: Database, dataset: str) -> list[KillMove]:
     """Every move of the dataset's switch, the first one first."""
     rows = database.fetch(
         "SELECT dataset, killed, actor, reason, at FROM kfm.kill_moves WHERE dataset = %(dataset)s ORDER BY id",
         {"dataset": dataset},
     )
-    return [Move(**row) for row in rows]
+    return [KillMove(**row) for row in rows]
 
 
 def was_killed_within(database: Database, dataset: str, seconds: float) -> bool:
@@ -99,7 +99,7 @@ def was_killed_within(database: Database, dataset: str, seconds: float) -> bool:
     return bool(rows)
 
 
-def waiting(database: Database) -> list[tuple[Killed, int]]:
+def killed_with_due_keys(database: Database) -> list[tuple[KilledDataset, int]]:
     """Every dataset that is killed, and how many of its keys are due and wait for that to end."""
     rows = database.fetch(
         """
@@ -108,10 +108,10 @@ def waiting(database: Database) -> list[tuple[Killed, int]]:
         FROM kfm.killed d ORDER BY d.dataset
         """
     )
-    return [(Killed(row["dataset"], row["actor"], row["reason"], row["at"]), row["keys"]) for row in rows]
+    return [(KilledDataset(row["dataset"], row["actor"], row["reason"], row["at"]), row["keys"]) for row in rows]
 
 
-def interrupted(database: Database, limit: int) -> list[tuple[str, str]]:
+def interrupted_publications(database: Database, limit: int) -> list[tuple[str, str]]:
     """Dataset and key of publications of killed datasets that were intended and that nobody is at any more."""
     rows = database.fetch(
         """
@@ -139,7 +139,7 @@ def is_known(database: Database, dataset: str) -> bool:
 
 
 def refuse_if_killed(connection: Connection, dataset: str) -> None:
-    found = killed_one(connection, dataset)
+    found = find_killed(connection, dataset)
     if found is not None:
         raise DatasetKilled(str(found))
 
@@ -159,14 +159,14 @@ def _barrier(dataset: str) -> dict[str, str]:
     return {"barrier": f"kfm kill {dataset}"}
 
 
-def _take_seat(connection: Connection, dataset: str) -> None:
+def _lock_switch(connection: Connection, dataset: str) -> None:
     """One move at a time, so that the one with the highest number is the one that was committed last."""
     connection.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", {"seat": f"kfm kill move {dataset}"}
     )
 
 
-def _record(connection: Connection, dataset: str, actor: str, reason: str, *, killed: bool) -> None:
+def _record_move(connection: Connection, dataset: str, actor: str, reason: str, *, killed: bool) -> None:
     connection.execute(
         """
         INSERT INTO kfm.kill_moves (dataset, killed, actor, reason)
@@ -180,14 +180,14 @@ def _await_publications(database: Database, dataset: str, wait_seconds: float) -
     with database.transaction() as connection:
         if advisory_lock(connection, _barrier(dataset)["barrier"], wait_seconds):
             return
-        under_way = _publications(connection, dataset)
+        under_way = _count_publications(connection, dataset)
     raise StillPublishing(
         f"{dataset} is killed and stays so, but {under_way} publications that had begun before were not over after "
         f"{wait_seconds:.0f} s; kill it again to wait for them"
     )
 
 
-def _publications(connection: Connection, dataset: str) -> int:
+def _count_publications(connection: Connection, dataset: str) -> int:
     """How many hold the barrier. Postgres shows its number in two halves."""
     row = connection.execute(
         """

@@ -8,7 +8,7 @@ from kfm_pipelines.state.database import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class AppliedTransaction:
     """What the log says of the steps by which a key's current revision was made. A revision that was restored was made
     by whoever restored it last."""
 
@@ -27,7 +27,7 @@ class Making:
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class AppliedConfig:
     """Under which configuration that was. Nothing is kept of what was published before configurations were."""
 
     key: str
@@ -46,7 +46,7 @@ _APPLIED = """
 """
 
 
-def making_of(database: Database, key: str) -> Making | None:
+def applied_transaction(database: Database, key: str) -> AppliedTransaction | None:
     """None when nothing of the key is published."""
     rows = database.fetch(
         f"""
@@ -55,10 +55,10 @@ def making_of(database: Database, key: str) -> Making | None:
         """,
         {"keys": [key]},
     )
-    return Making(**rows[0]) if rows else None
+    return AppliedTransaction(**rows[0]) if rows else None
 
 
-def configured_of(database: Database, keys: Sequence[str]) -> dict[str, Configured]:
+def applied_configs(database: Database, keys: Sequence[str]) -> dict[str, AppliedConfig]:
     """Of those of the keys of which something is published; thousands at once."""
     rows = database.fetch(
         f"""
@@ -67,10 +67,10 @@ def configured_of(database: Database, keys: Sequence[str]) -> dict[str, Configur
         """,
         {"keys": list(keys)},
     )
-    return {row["key"]: Configured(**row) for row in rows}
+    return {row["key"]: AppliedConfig(**row) for row in rows}
 
 
-def masked_by(database: Database, keys: Sequence[str]) -> dict[str, str]:
+def masking_policies(database: Database, keys: Sequence[str]) -> dict[str, str]:
     """Of those of the keys that ever went through a policy with a secret, which only one that masks needs: the last
     such policy, without its version. Published or not: what was read was found to be sensitive."""
     rows = database.fetch(

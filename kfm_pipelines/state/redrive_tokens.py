@@ -37,25 +37,25 @@ def first_arrivals(connection: Connection, deliveries: "Sequence[Delivery]") -> 
         if delivery.token is None or delivery.token not in ours:
             counted.append(delivery)
         elif delivery.token not in arrived:
-            counted.append(_at_first_place(delivery, ours[delivery.token]))
+            counted.append(_with_original_sequence(delivery, ours[delivery.token]))
             arrived.add(delivery.token)
     return counted
 
 
-def _at_first_place(delivery: "Delivery", sequence: Decimal | None) -> "Delivery":
+def _with_original_sequence(delivery: "Delivery", sequence: Decimal | None) -> "Delivery":
     if sequence is None:
         return delivery
     events = tuple(replace(event, group_sequence=int(sequence)) for event in delivery.events)
     return replace(delivery, events=events)
 
 
-def note_arrivals(connection: Connection, deliveries: "Sequence[Delivery]") -> None:
+def record_arrivals(connection: Connection, deliveries: "Sequence[Delivery]") -> None:
     """What became of redriven messages: refused again, or work for these keys."""
     for delivery in sorted((one for one in deliveries if one.token), key=lambda one: one.token or ""):
-        _note_arrival(connection, delivery)
+        _record_arrival(connection, delivery)
 
 
-def _note_arrival(connection: Connection, delivery: "Delivery") -> None:
+def _record_arrival(connection: Connection, delivery: "Delivery") -> None:
     refused = str(delivery.refusal.error) if delivery.refusal else ""
     row = connection.execute(
         """
@@ -68,4 +68,4 @@ def _note_arrival(connection: Connection, delivery: "Delivery") -> None:
     ).fetchone()
     if row and not refused:
         detail = {"redrive": row["redrive"], "events": [event.identity for event in delivery.events]}
-        dead_letters.note(connection, [row["letter"]], "recorded", detail)
+        dead_letters.record_move(connection, [row["letter"]], "recorded", detail)

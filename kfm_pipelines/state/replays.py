@@ -13,11 +13,11 @@ from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.state.database import Connection, Database, jsonb
 
 Mode = Literal["reproduce", "upgrade"]
-OVER = ("stopped", "cancelled", "done")
+FINAL_STATES = ("stopped", "cancelled", "done")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ReplayTerms:
     """How a replay is carried out: chosen when it is started, and kept when it is resumed, but for `here`."""
 
     canary: int = 3  # keys that are tried first
@@ -53,12 +53,12 @@ class Replay(PlannedReplay):
     ended_at: datetime | None
 
     @property
-    def terms(self) -> Terms:
-        return Terms(**self.plan.get("terms", {}))
+    def terms(self) -> ReplayTerms:
+        return ReplayTerms(**self.plan.get("terms", {}))
 
     @property
     def is_over(self) -> bool:
-        return self.state in OVER
+        return self.state in FINAL_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def create(database: Database, new: PlannedReplay, keys: Sequence[PlannedKey], a
         )
         left_out = sum(one.left_out for one in keys)
         planned = {"keys": len(keys) - left_out, "left_out": left_out, "config": new.config_digest}
-        note_move(connection, new.id, "planned", actor, planned)
+        record_move(connection, new.id, "planned", actor, planned)
 
 
 def read(database: Database, replay: str) -> Replay:
@@ -114,7 +114,7 @@ def latest(database: Database, limit: int) -> list[Replay]:
     return [_replay(row) for row in rows]
 
 
-def under_way(database: Database) -> list[Replay]:
+def active_replays(database: Database) -> list[Replay]:
     """Those that Dagster's daemon carries out now, and those that are not carried on but have a batch that is not over.
     Nobody but its person goes on with one that is carried out elsewhere."""
     rows = database.fetch(
@@ -137,7 +137,7 @@ def move(
     to: str,
     only_from: Sequence[str],
     note: str = "",
-    terms: Terms | None = None,
+    terms: ReplayTerms | None = None,
 ) -> bool:
     """Move a replay on, if it is still where it was; in the log, with whoever did it. False when it is not."""
     with database.transaction() as connection:
@@ -154,18 +154,18 @@ def move(
                 "id": replay,
                 "to": to,
                 "note": note,
-                "over": list(OVER),
+                "over": list(FINAL_STATES),
                 "only_from": list(only_from),
                 "terms": jsonb({"terms": asdict(terms)}) if terms else None,
             },
         ).rowcount
         if moved:
             detail = {"note": note} if note else {}
-            note_move(connection, replay, what, actor, {**detail, **(asdict(terms) if terms else {})})
+            record_move(connection, replay, what, actor, {**detail, **(asdict(terms) if terms else {})})
     return moved == 1
 
 
-def note_move(connection: Connection, replay: str, what: str, actor: str, detail: Mapping[str, object]) -> None:
+def record_move(connection: Connection, replay: str, what: str, actor: str, detail: Mapping[str, object]) -> None:
     connection.execute(
         """
         INSERT INTO kfm.replay_moves (replay, what, actor, detail)
@@ -194,7 +194,7 @@ def seconds_since_start(database: Database, replay: str) -> float:
 
 
 @contextmanager
-def driving(database: Database, replay: str) -> Iterator[bool]:
+def lock_replay(database: Database, replay: str) -> Iterator[bool]:
     """Whether this process may carry the replay on: one does at a time. Dies with the process, however that ends."""
     name = {"name": f"kfm replay {replay}"}
     with database.transaction() as connection:

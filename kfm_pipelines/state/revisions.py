@@ -136,7 +136,7 @@ def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Rev
     return [_revision(row) for row in rows]
 
 
-def settled_revision(connection: Connection, key: str) -> Revision | None:
+def lock_current_revision(connection: Connection, key: str) -> Revision | None:
     """The current one, once a publication that is under way has ended; none begins until the transaction ends."""
     connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
     row = connection.execute(
@@ -145,7 +145,7 @@ def settled_revision(connection: Connection, key: str) -> Revision | None:
     return _revision(row) if row else None
 
 
-def count_change(connection: Connection, dataset: str) -> None:
+def mark_collection_changed(connection: Connection, dataset: str) -> None:
     """Say that the dataset's collection has to be written anew."""
     connection.execute(
         """
@@ -197,14 +197,14 @@ def _revision(row: Mapping[str, Any]) -> Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordDigests:
     """Digests of what tells how a revision came about; None of what was staged before there was such a record."""
 
     manifest_hash: str | None
     attestation_hash: str | None
 
 
-def enter(connection: Connection, dataset: str, revision: Revision, records: Records) -> None:
+def record_in_ledger(connection: Connection, dataset: str, revision: Revision, records: RecordDigests) -> None:
     """Once for a transaction: whoever rolls it forward commits it, so it is entered by the commit and nowhere else."""
     connection.execute(
         """

@@ -12,7 +12,7 @@ from kfm_pipelines.state import audit, dead_letters, wal
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import events_of
-from kfm_pipelines.state.keys import PRIORITIES, Claim, fenced
+from kfm_pipelines.state.keys import PRIORITIES, Claim, fenced_error
 from kfm_pipelines.state.wal import Entry, Step
 
 
@@ -54,7 +54,7 @@ def await_review(database: Database, claim: Claim, release_digest: str, audit_en
             {"digest": release_digest, "key": claim.key, "epoch": claim.epoch},
         )
         audit.record(connection, audit_entry)
-        _let_go(connection, claim)
+        _free_key(connection, claim)
 
 
 def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None:
@@ -81,7 +81,7 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, retry
             wal.append(connection, claim, Step.FAIL, detail, txn=txn)
             _move_started(connection, claim.key, "failed")
         dead_letters.record_key(connection, claim, txn, stage, error, trace)
-        _let_go(connection, claim, due_in=retry_in if intended else None)
+        _free_key(connection, claim, due_in=retry_in if intended else None)
     return not intended
 
 
@@ -107,7 +107,7 @@ def hand_back(
         if last and last.outcome is None and not intended:
             wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
             _move_started(connection, claim.key, "received")
-        _let_go(connection, claim, due_in=due_in, attempts=claim.attempts if count_attempt else claim.attempts - 1)
+        _free_key(connection, claim, due_in=due_in, attempts=claim.attempts if count_attempt else claim.attempts - 1)
 
 
 def close_abandoned(database: Database, claim: Claim) -> Entry | None:
@@ -129,7 +129,7 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
         return None
 
 
-def give_up_intent(database: Database, claim: Claim, intent: Entry, reason: str) -> None:
+def abandon_intent(database: Database, claim: Claim, intent: Entry, reason: str) -> None:
     """End a predecessor's publication of which nothing can be seen and nothing can be completed."""
     with database.transaction() as connection:
         wal.append(
@@ -138,7 +138,7 @@ def give_up_intent(database: Database, claim: Claim, intent: Entry, reason: str)
         _move_started(connection, claim.key, "received")
 
 
-def publish_intent(database: Database, key: str) -> bool:
+def has_publish_intent(database: Database, key: str) -> bool:
     """Whether a publication of this key is intended and not yet committed."""
     with database.transaction() as connection:
         last = wal.last_entry(connection, key)
@@ -152,7 +152,7 @@ def settle(connection: Connection, claim: Claim, outcome: Mapping[str, object]) 
         "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL", {"key": claim.key}
     )
     dead_letters.close_key(connection, claim.key, {**outcome, "run": claim.owner})
-    _let_go(connection, claim)
+    _free_key(connection, claim)
 
 
 def _open(
@@ -172,7 +172,7 @@ def _open(
     )
 
 
-def _let_go(connection: Connection, claim: Claim, *, due_in: float | None = None, attempts: int = 0) -> None:
+def _free_key(connection: Connection, claim: Claim, *, due_in: float | None = None, attempts: int = 0) -> None:
     """Free the key, due in so many seconds, or when an event wants it that came and that this transaction did not see.
     A key that is settled has had what its events asked for: it is as urgent from now on as those that wait, or not at
     all. What is held in the late lane does not wait for anything."""
@@ -201,7 +201,7 @@ def _let_go(connection: Connection, claim: Claim, *, due_in: float | None = None
         },
     )
     if freed.rowcount == 0:
-        raise fenced(claim)
+        raise fenced_error(claim)
 
 
 def _move_started(connection: Connection, key: str, state: str) -> None:

@@ -29,7 +29,7 @@ class RecordedFinding:
     sample: str
 
 
-def record(
+def record_findings(
     connection: Connection,
     run_id: str,
     dataset: str,
@@ -79,7 +79,7 @@ def latest_findings(
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class GateVerdict:
     """What one gate said of the bytes with this digest."""
 
     gate: str
@@ -90,7 +90,7 @@ class Judged:
     report: Mapping[str, Any] | None = None  # what a suite of Great Expectations said, in full
 
 
-def record_verdict(database: Database, claim: Claim, dataset: str, verdict: Judged) -> None:
+def record_verdict(database: Database, claim: Claim, dataset: str, verdict: GateVerdict) -> None:
     """The verdict, and each of its findings as a row of its own."""
     with database.transaction() as connection:
         connection.execute(
@@ -110,10 +110,10 @@ def record_verdict(database: Database, claim: Claim, dataset: str, verdict: Judg
                 "run_id": claim.owner,
             },
         )
-        record(connection, claim.owner, dataset, claim.key, claim.epoch, verdict.gate, verdict.findings)
+        record_findings(connection, claim.owner, dataset, claim.key, claim.epoch, verdict.gate, verdict.findings)
 
 
-def verdicts_of(database: Database, key: str, txn: int) -> list[Judged]:
+def verdicts_of(database: Database, key: str, txn: int) -> list[GateVerdict]:
     """Everything the gates said in this transaction, in the order they said it."""
     rows = database.fetch(
         """
@@ -123,12 +123,12 @@ def verdicts_of(database: Database, key: str, txn: int) -> list[Judged]:
         {"key": key, "txn": txn},
     )
     return [
-        Judged(r["gate"], r["content_hash"], r["passed"], tuple(r["findings"]), tuple(r["rules"]), r["report"])
+        GateVerdict(r["gate"], r["content_hash"], r["passed"], tuple(r["findings"]), tuple(r["rules"]), r["report"])
         for r in rows
     ]
 
 
-def passed_of_keys(database: Database, txns: Mapping[str, int]) -> dict[str, dict[str, bool]]:
+def passed_gates(database: Database, txns: Mapping[str, int]) -> dict[str, dict[str, bool]]:
     """For each key and transaction what each gate came to, in the order they were asked."""
     rows = database.fetch(
         """

@@ -47,7 +47,7 @@ class FileStore:
         return self._resolve(path).is_file()
 
     def write(self, path: str, data: bytes) -> None:
-        with _explained(path):
+        with _translate_os_errors(path):
             target = self._ensure_folder(path)
             partial = target.with_name(target.name + ".part")
             with partial.open("wb") as file:
@@ -60,7 +60,7 @@ class FileStore:
             _sync_folder(target.parent)
 
     def copy_once(self, source: str, target: str) -> None:
-        with _explained(target):
+        with _translate_os_errors(target):
             # Read-only, because the name people know will be another link to the same bytes.
             self._require_file(source).chmod(0o444)
             try:
@@ -72,7 +72,7 @@ class FileStore:
 
     def replace(self, source: str, target: str) -> None:
         # A second name for the same bytes, moved over the target in one step.
-        with _explained(target):
+        with _translate_os_errors(target):
             second = self._resolve(source + ".link")
             second.unlink(missing_ok=True)
             os.link(self._require_file(source), second)
@@ -81,7 +81,7 @@ class FileStore:
 
     def swap(self, source: str, target: str, expected: str | None) -> None:
         self._require_file(source)
-        with _locked(self._ensure_folder(target).parent):
+        with _lock_folder(self._ensure_folder(target).parent):
             present = self.digest(target)
             if present == self.digest(source):
                 return
@@ -90,7 +90,7 @@ class FileStore:
             self.replace(source, target)
 
     def remove(self, prefix: str) -> None:
-        shutil.rmtree(self._resolve(prefix), onerror=_unless_gone)
+        shutil.rmtree(self._resolve(prefix), onerror=_ignore_missing)
 
     def discard(self, path: str) -> None:
         self._resolve(path).unlink(missing_ok=True)
@@ -129,14 +129,14 @@ class FileStore:
         return target
 
 
-def _unless_gone(_function: object, _path: str, raised: tuple[Any, BaseException, Any]) -> None:
+def _ignore_missing(_function: object, _path: str, raised: tuple[Any, BaseException, Any]) -> None:
     """Somebody else may be removing the same; that must not keep us from the rest."""
     if not isinstance(raised[1], FileNotFoundError):
         raise raised[1]
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _translate_os_errors(path: str) -> Iterator[None]:
     """A full or failing disk may be mended; until then the work waits."""
     try:
         yield
@@ -145,7 +145,7 @@ def _explained(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

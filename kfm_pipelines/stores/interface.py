@@ -58,7 +58,7 @@ def open_store(url: str) -> Store:
     return FileStore(unquote(parts.path))
 
 
-def read_if_there(store: Store, path: str) -> bytes | None:
+def read_if_exists(store: Store, path: str) -> bytes | None:
     """None when there are no bytes at `path`, or none any longer."""
     try:
         return store.read(path)

@@ -9,7 +9,7 @@ RESTRICTED = "work/restricted"
 MASKED = "work/masked"
 STAGED = "work/staged"
 TIERS = (RESTRICTED, MASKED, STAGED)
-RED = f"{RESTRICTED}/red"  # not a pipeline: their names have a dash in them
+REFUSED = f"{RESTRICTED}/red"  # not a pipeline: their names have a dash in them
 SHADOW = f"{RESTRICTED}/shadow"  # no pipeline is called that: each has a dash in its name
 
 
@@ -54,7 +54,7 @@ class Layout:
 
     def refused_folder(self, key: str, txn: int) -> str:
         """The folder with what a gate refused, for as long as somebody may want to look at it: restricted."""
-        return f"{RED}/{self.pipeline}/{key}/{txn}"
+        return f"{REFUSED}/{self.pipeline}/{key}/{txn}"
 
     def validation_report(self, key: str, txn: int) -> str:
         """What every gate said in one transaction."""
@@ -121,7 +121,7 @@ PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as on
 KEYS = "catalog/keys"  # no pipeline is called that: each has a dash in its name
 
 
-def beside_root(name: str) -> str:
+def catalog_document(name: str) -> str:
     """A document about the catalog as a whole."""
     return f"catalog/{name}"
 
@@ -149,7 +149,7 @@ def dead_letter(pipeline: str, day: date, name: str) -> str:
     return f"dlq/{pipeline}/{day.isoformat()}/{name}.json"
 
 
-def quarantined(pipeline: str, day: date, name: str) -> str:
+def quarantine_record(pipeline: str, day: date, name: str) -> str:
     return f"quarantine/{pipeline}/{day.isoformat()}/{name}.json"
 
 
@@ -166,7 +166,7 @@ def is_item(path: str) -> bool:
     return False
 
 
-def tells_of_key(path: str) -> bool:
+def is_key_document(path: str) -> bool:
     """Whether this is where an Item is, or what tells of a key's older ones."""
     parts = path.split("/")
     return len(parts) > 3 and parts[0] == CATALOG and parts[2] in ("items", "history")

@@ -13,24 +13,24 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.aws.errors import code_of, translated
+from kfm_pipelines.aws.errors import error_code, translate_aws_errors
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_GONE = frozenset({"NoSuchKey", "404", "NotFound"})
+_NOT_FOUND = frozenset({"NoSuchKey", "404", "NotFound"})
 # The condition does not hold: something else is there, or nothing where something was.
-_DIFFERENT = frozenset({"PreconditionFailed", "412"}) | _GONE
+_PRECONDITION_FAILED = frozenset({"PreconditionFailed", "412"}) | _NOT_FOUND
 # Another conditional write of the same name is under way. Which of the two wins is not decided.
-_UNDER_WAY = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
+_CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 
 # A write that meets another one is over in a fraction of a second. Longer waits are the retry clock's.
 TRIES = 6
 SHORTEST_PAUSE_SECONDS = 0.05
 _random = SystemRandom()
 
-_KINDS = {".html": "text/html", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
+_CONTENT_TYPES = {".html": "text/html", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
 
 
 class S3Store:
@@ -57,17 +57,17 @@ class S3Store:
     def exists(self, path: str) -> bool:
         from botocore.exceptions import ClientError
 
-        with translated(f"looking for {path}"):
+        with translate_aws_errors(f"looking for {path}"):
             try:
                 self._client.head_object(Bucket=self._bucket, Key=self._name(path))
             except ClientError as error:
-                if code_of(error) in _GONE:
+                if error_code(error) in _NOT_FOUND:
                     return False
                 raise
         return True
 
     def write(self, path: str, data: bytes) -> None:
-        with translated(f"writing {path}"):
+        with translate_aws_errors(f"writing {path}"):
             self._client.put_object(
                 Bucket=self._bucket,
                 Key=self._name(path),
@@ -88,7 +88,7 @@ class S3Store:
                 raise IntegrityBroken(f"{target} holds other bytes than its name says")
 
     def replace(self, source: str, target: str) -> None:
-        with translated(f"copying {source} to {target}"):
+        with translate_aws_errors(f"copying {source} to {target}"):
             self._client.copy_object(
                 Bucket=self._bucket,
                 Key=self._name(target),
@@ -109,15 +109,15 @@ class S3Store:
     def remove(self, prefix: str) -> None:
         # One by one: a prefix here is one key's work folder, a handful of objects.
         for path in self.paths(prefix):
-            with translated(f"removing {path}"):
+            with translate_aws_errors(f"removing {path}"):
                 self._client.delete_object(Bucket=self._bucket, Key=self._name(path))
 
     def discard(self, path: str) -> None:
-        with translated(f"removing {path}"):
+        with translate_aws_errors(f"removing {path}"):
             self._client.delete_object(Bucket=self._bucket, Key=self._name(path))
 
     def paths(self, prefix: str) -> list[str]:
-        with translated(f"listing {prefix}"):
+        with translate_aws_errors(f"listing {prefix}"):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._name(prefix.rstrip("/") + "/")
             )
@@ -133,7 +133,7 @@ class S3Store:
 
         client, bucket, name = self._client, self._bucket, self._name(path)
         kind, summed = content_type(path), checksum(data)
-        with translated(f"writing {path}"):
+        with translate_aws_errors(f"writing {path}"):
             try:
                 if etag is None:
                     client.put_object(
@@ -144,7 +144,7 @@ class S3Store:
                         Bucket=bucket, Key=name, Body=data, ContentType=kind, ChecksumSHA256=summed, IfMatch=etag
                     )
             except ClientError as error:
-                if code_of(error) in _DIFFERENT | _UNDER_WAY:
+                if error_code(error) in _PRECONDITION_FAILED | _CONFLICT:
                     return False
                 raise
         return True
@@ -159,12 +159,12 @@ class S3Store:
     def _get(self, path: str) -> tuple[bytes, str]:
         from botocore.exceptions import ClientError
 
-        with translated(f"reading {path}"):
+        with translate_aws_errors(f"reading {path}"):
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._name(path))
                 return answer["Body"].read(), answer["ETag"]
             except ClientError as error:
-                if code_of(error) in _GONE:
+                if error_code(error) in _NOT_FOUND:
                     raise ObjectMissing(f"{path} is not in the store {self.url}") from None
                 raise
 
@@ -178,7 +178,7 @@ class S3Store:
 
 def content_type(path: str) -> str:
     """So that a browser shows a page instead of saving it."""
-    return _KINDS.get(PurePosixPath(path).suffix, "application/octet-stream")
+    return _CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
 
 
 def checksum(data: bytes) -> str:

@@ -4,16 +4,16 @@ import errno
 import os
 from pathlib import Path
 
-LARGEST_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 
 
-class AppendOnly:
+class AppendOnlyFile:
     """A text stream for one line at a time, for our eyes only. A file that has grown large makes room for a new one and
     is kept beside it; the one that was kept before goes."""
 
     closed = False
 
-    def __init__(self, path: Path, max_bytes: int = LARGEST_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
         self._max_bytes = max_bytes
         self._descriptor: int | None = None
@@ -41,10 +41,10 @@ class AppendOnly:
             self._descriptor = None
 
     def _open(self) -> int:
-        if self._descriptor is not None and (_is_gone(self._descriptor) or self._rotate_if_full(self._descriptor)):
+        if self._descriptor is not None and (_is_deleted(self._descriptor) or self._rotate_if_full(self._descriptor)):
             self.close()
         if self._descriptor is None:
-            _make(self.path.parent)
+            _make_folders(self.path.parent)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return self._descriptor
 
@@ -54,23 +54,23 @@ class AppendOnly:
             return False
         try:
             if os.path.samestat(self.path.stat(), os.fstat(descriptor)):
-                self.path.replace(previous(self.path))
+                self.path.replace(previous_path(self.path))
         except FileNotFoundError:
             pass
         return True
 
 
-def _is_gone(descriptor: int) -> bool:
+def _is_deleted(descriptor: int) -> bool:
     """Whether somebody removed the file, or the whole folder, while we had it open."""
     return os.fstat(descriptor).st_nlink == 0
 
 
-def _make(folder: Path) -> None:
+def _make_folders(folder: Path) -> None:
     """Every folder that is missing on the way, for our eyes only; Path.mkdir would do that for the last one alone."""
     if not folder.is_dir():
-        _make(folder.parent)
+        _make_folders(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def previous(path: Path) -> Path:
+def previous_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")

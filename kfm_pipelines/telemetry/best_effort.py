@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.telemetry.logs.configure import of_error
+from kfm_pipelines.telemetry.logs.configure import error_fields
 
 if TYPE_CHECKING:
     from kfm_pipelines.telemetry.process import Telemetry
@@ -14,17 +14,17 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def excused(telemetry: "Telemetry", what: str, signal: str = "record") -> Iterator[None]:
+def best_effort(telemetry: "Telemetry", what: str, signal: str = "record") -> Iterator[None]:
     """Around what is only told. `what` could not be told then, and `signal` is what it is counted under."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the work it is about is done, or has to be done
-        log.warning("%s could not be told", what, extra=of_error(error))
+        log.warning("%s could not be told", what, extra=error_fields(error))
         with suppress(Exception):
             telemetry.metrics.count("telemetry_dropped_total", signal=signal)
 
 
-class Complaint:
+class OneTimeWarning:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._logged = False

@@ -19,30 +19,30 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
-from kfm_pipelines.telemetry.best_effort import Complaint
-from kfm_pipelines.telemetry.files import Dropped
+from kfm_pipelines.telemetry.best_effort import OneTimeWarning
+from kfm_pipelines.telemetry.files import CountDropped
 
-PATIENCE_SECONDS = 2.0
+CLOSE_TIMEOUT_SECONDS = 2.0
 # A batch of many keys ends its spans faster than they are sent; the oldest go when there are more.
-MOST_SPANS_WAITING = 4096
+MAX_QUEUED_SPANS = 4096
 
 log = logging.getLogger(__name__)
-_waited_in_vain: set[str] = set()  # for these addresses, in this process
+_unresponsive: set[str] = set()  # for these addresses, in this process
 
 
 class Collector:
     """Where spans and metrics are sent; either address may be missing."""
 
-    def __init__(self, spans: str | None, metrics: str | None, count_dropped: Dropped) -> None:
-        complaint = Complaint(log)
+    def __init__(self, spans: str | None, metrics: str | None, count_dropped: CountDropped) -> None:
+        complaint = OneTimeWarning(log)
         self._addresses = {address for address in (spans, metrics) if address}
-        self.spans = SpansSent(spans, count_dropped, complaint) if spans else None
-        self.metrics = MetricsSent(metrics, count_dropped, complaint) if metrics else None
+        self.spans = SpanSender(spans, count_dropped, complaint) if spans else None
+        self.metrics = MetricSender(metrics, count_dropped, complaint) if metrics else None
 
     def close(self) -> None:
         """Send what is left, both side by side, for as long as there is patience; count what then is not sent. A
         process may have several to close; it waits for the same address in vain only once."""
-        deadline = time.monotonic() + (0.0 if self._addresses & _waited_in_vain else PATIENCE_SECONDS)
+        deadline = time.monotonic() + (0.0 if self._addresses & _unresponsive else CLOSE_TIMEOUT_SECONDS)
         if self.spans:
             self.spans.begin_shutdown()
         if self.metrics:
@@ -50,13 +50,13 @@ class Collector:
         if self.spans:
             self.spans.finish_shutdown(deadline)
         if time.monotonic() >= deadline:
-            _waited_in_vain.update(self._addresses)
+            _unresponsive.update(self._addresses)
 
 
-class Arrivals:
+class DeliveryCounter:
     """Counts what was handed over and did not arrive, for one exporter, which hands over one batch at a time."""
 
-    def __init__(self, signal: str, address: str, count_dropped: Dropped, warning: Complaint) -> None:
+    def __init__(self, signal: str, address: str, count_dropped: CountDropped, warning: OneTimeWarning) -> None:
         self._signal, self._count_dropped, self._warning = signal, count_dropped, warning
         place = urlsplit(address)
         self._host = f"{place.hostname}:{place.port}" if place.port else place.hostname  # and no password
@@ -88,14 +88,14 @@ class Arrivals:
             self._count_dropped(self._signal, number)
 
 
-class SpansSent(BatchSpanProcessor):
+class SpanSender(BatchSpanProcessor):
     """Spans on their way to a collector. Every one that ends is sent or counted as dropped."""
 
-    def __init__(self, address: str, count_dropped: Dropped, warning: Complaint) -> None:
-        self._deliveries = Arrivals("span", address, count_dropped, warning)
+    def __init__(self, address: str, count_dropped: CountDropped, warning: OneTimeWarning) -> None:
+        self._deliveries = DeliveryCounter("span", address, count_dropped, warning)
         self._lock = Lock()
         self._queued = 0  # to the queue, without those that it pushed out
-        super().__init__(_SpanExporter(address, self._deliveries), max_queue_size=MOST_SPANS_WAITING)
+        super().__init__(_SpanExporter(address, self._deliveries), max_queue_size=MAX_QUEUED_SPANS)
         # Begun now: an interpreter that is ending starts no threads.
         self._shutdown_requested = Event()
         self._shutdown_thread = Thread(target=self._run_shutdown, name="kfm-last-spans", daemon=True)
@@ -103,7 +103,7 @@ class SpansSent(BatchSpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         with self._lock:
-            full = self._queued - self._deliveries.attempted >= MOST_SPANS_WAITING
+            full = self._queued - self._deliveries.attempted >= MAX_QUEUED_SPANS
             self._queued += not full
             super().on_end(span)
         if full:
@@ -122,11 +122,11 @@ class SpansSent(BatchSpanProcessor):
         self.shutdown()  # type: ignore[no-untyped-call]
 
 
-class MetricsSent:
+class MetricSender:
     """Metrics on their way to a collector, every minute or as often as the variables say, and at the end."""
 
-    def __init__(self, address: str, count_dropped: Dropped, warning: Complaint) -> None:
-        self._deliveries = Arrivals("metric", address, count_dropped, warning)
+    def __init__(self, address: str, count_dropped: CountDropped, warning: OneTimeWarning) -> None:
+        self._deliveries = DeliveryCounter("metric", address, count_dropped, warning)
         self.reader = PeriodicExportingMetricReader(_MetricExporter(address, self._deliveries))
 
     def shutdown(self, deadline: float) -> None:
@@ -135,7 +135,7 @@ class MetricsSent:
 
 
 class _SpanExporter(OTLPSpanExporter):
-    def __init__(self, address: str, deliveries: Arrivals) -> None:
+    def __init__(self, address: str, deliveries: DeliveryCounter) -> None:
         super().__init__(endpoint=address)
         self._deliveries = deliveries
 
@@ -149,7 +149,7 @@ class _SpanExporter(OTLPSpanExporter):
 class _MetricExporter(OTLPMetricExporter):
     """A forked child has one of its own: there this one sends nothing, or everything would be told twice."""
 
-    def __init__(self, address: str, deliveries: Arrivals) -> None:
+    def __init__(self, address: str, deliveries: DeliveryCounter) -> None:
         super().__init__(endpoint=address)
         self._deliveries = deliveries
         self._process_id = os.getpid()
@@ -159,12 +159,12 @@ class _MetricExporter(OTLPMetricExporter):
     ) -> MetricExportResult:
         if os.getpid() != self._process_id:
             return MetricExportResult.SUCCESS
-        self._deliveries.start_batch(_points(metrics_data))
+        self._deliveries.start_batch(_count_points(metrics_data))
         result = super().export(metrics_data, timeout_millis, **kwargs)
         self._deliveries.finish_batch(succeeded=result is MetricExportResult.SUCCESS)
         return result
 
 
-def _points(data: MetricsData) -> int:
+def _count_points(data: MetricsData) -> int:
     scopes = (scope for resource in data.resource_metrics for scope in resource.scope_metrics)
     return sum(len(metric.data.data_points) for scope in scopes for metric in scope.metrics)

@@ -18,16 +18,16 @@ from opentelemetry.sdk.metrics._internal.instrument import Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from kfm_pipelines.telemetry.append_only import AppendOnly
-from kfm_pipelines.telemetry.best_effort import Complaint
+from kfm_pipelines.telemetry.append_only import AppendOnlyFile
+from kfm_pipelines.telemetry.best_effort import OneTimeWarning
 from kfm_pipelines.telemetry.metrics.reader import METRICS_FILE
-from kfm_pipelines.telemetry.traces.encode import line_of
+from kfm_pipelines.telemetry.traces.encode import encode_line
 from kfm_pipelines.telemetry.traces.reader import SPANS_FILE
 
-SPANS_AT_ONCE = 200
-LINES_KEPT = 50
+SPAN_BATCH_SIZE = 200
+MAX_PENDING_LINES = 50
 
-Dropped = Callable[[str, int], None]  # of which signal, how many
+CountDropped = Callable[[str, int], None]  # of which signal, how many
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 class MetricsFile:
     """What the process counted since the last flush, as one line; nothing when that is nothing."""
 
-    def __init__(self, folder: Path, count_dropped: Dropped) -> None:
+    def __init__(self, folder: Path, count_dropped: CountDropped) -> None:
         # What happened since the last line: lines of any number of processes, long gone ones too, then add up.
         delta: dict[type, AggregationTemporality] = {}
         delta |= dict.fromkeys((Counter, Histogram, Gauge), AggregationTemporality.DELTA)
-        self._writer = KeptLines(AppendOnly(folder / METRICS_FILE), count_dropped)
+        self._writer = RetryingLineWriter(AppendOnlyFile(folder / METRICS_FILE), count_dropped)
         exporter = FileMetricExporter(stream=cast(IO[str], self._writer), preferred_temporality=delta)
         # No clock: it is written when a stage or a tick has ended.
         self.reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
@@ -52,16 +52,16 @@ class MetricsFile:
         self._writer.close()
 
 
-class KeptLines:
+class RetryingLineWriter:
     """A text stream that keeps lines it could not write and writes them first the next time: what they count would be
     missing for ever. When there are too many the oldest are dropped."""
 
     closed = False
 
-    def __init__(self, file: AppendOnly, count_dropped: Dropped) -> None:
+    def __init__(self, file: AppendOnlyFile, count_dropped: CountDropped) -> None:
         self._file = file
         self._count_dropped = count_dropped
-        self._warning = Complaint(log)
+        self._warning = OneTimeWarning(log)
         self._pending: deque[str] = deque()
         self._lock = Lock()
 
@@ -69,7 +69,7 @@ class KeptLines:
         with self._lock:
             self._pending.append(line)
             self._write_pending()
-            lost = [self._pending.popleft() for _ in range(len(self._pending) - LINES_KEPT)]
+            lost = [self._pending.popleft() for _ in range(len(self._pending) - MAX_PENDING_LINES)]
         if lost:
             self._count_dropped("metric", sum(line.count('"timeUnixNano"') for line in lost))
         return len(line)
@@ -96,17 +96,17 @@ class KeptLines:
 class SpansFile(SpanProcessor):
     """Spans, some at a time: one line each would be a write each."""
 
-    def __init__(self, folder: Path, count_dropped: Dropped) -> None:
-        self._file = AppendOnly(folder / SPANS_FILE)
+    def __init__(self, folder: Path, count_dropped: CountDropped) -> None:
+        self._file = AppendOnlyFile(folder / SPANS_FILE)
         self._count_dropped = count_dropped
-        self._warning = Complaint(log)
+        self._warning = OneTimeWarning(log)
         self._pending: list[ReadableSpan] = []
         self._lock = Lock()
 
     def on_end(self, span: ReadableSpan) -> None:
         with self._lock:
             self._pending.append(span)
-            many = len(self._pending) >= SPANS_AT_ONCE
+            many = len(self._pending) >= SPAN_BATCH_SIZE
         if many:
             self.flush()
 
@@ -116,7 +116,7 @@ class SpansFile(SpanProcessor):
         if not ended:
             return
         try:
-            self._file.write(line_of(ended))
+            self._file.write(encode_line(ended))
         except Exception as error:  # noqa: BLE001 - whoever ends a span is at work on something else
             why = getattr(error, "strerror", None) or type(error).__name__
             self._warning.log("spans could not be written: %s", why)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.telemetry.metrics.instruments import Instruments
-from kfm_pipelines.telemetry.records import Records
-from kfm_pipelines.telemetry.traces.spans import GivenIds, Spans
+from kfm_pipelines.telemetry.records import RecordWriter
+from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, Spans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
     from kfm_pipelines.telemetry.collector import Collector
-    from kfm_pipelines.telemetry.files import Dropped
+    from kfm_pipelines.telemetry.files import CountDropped
 
 RECORDS_FOLDER = "records"
 SCOPE = "kfm_pipelines"
@@ -27,7 +27,7 @@ SCOPE = "kfm_pipelines"
 log = logging.getLogger(__name__)
 
 
-class Part(Protocol):
+class TelemetrySink(Protocol):
     """Something that keeps what it was told until it is flushed."""
 
     def flush(self) -> None: ...
@@ -39,8 +39,8 @@ class Part(Protocol):
 class Telemetry:
     metrics: Instruments
     spans: Spans
-    records: Records
-    sinks: tuple[Part, ...] = field(default=(), repr=False)
+    records: RecordWriter
+    sinks: tuple[TelemetrySink, ...] = field(default=(), repr=False)
     collector: "Collector | None" = field(default=None, repr=False)
 
     def flush(self) -> None:
@@ -54,7 +54,7 @@ class Telemetry:
 
     def close(self) -> None:
         """Flush, and send to a collector what it has not got yet. Safe to call twice."""
-        _open.pop(self, None)
+        _active.pop(self, None)
         self.flush()
         collector, self.collector = self.collector, None
         if collector is not None:
@@ -65,33 +65,35 @@ class Telemetry:
         self.records.close()
 
 
-_open: dict[Telemetry, Settings] = {}
+_active: dict[Telemetry, Settings] = {}
 
 
-def silent(settings: Settings) -> Telemetry:
+def disabled_telemetry(settings: Settings) -> Telemetry:
     """Telemetry that tells nobody anything."""
-    return Telemetry(Instruments(None), Spans(None), Records(None, settings.resources, lambda: None))
+    return Telemetry(Instruments(None), Spans(None), RecordWriter(None, settings.resources, lambda: None))
 
 
 def open_telemetry(settings: Settings) -> Telemetry:
     if not settings.telemetry:
-        return silent(settings)
+        return disabled_telemetry(settings)
     # What the library thinks of a full disk or a collector that is away comes with tracebacks, every time. We say it.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     metrics = Instruments(None)
     folder = settings.telemetry_folder / RECORDS_FOLDER
-    records = Records(folder, settings.resources, lambda: metrics.count("telemetry_dropped_total", signal="record"))
+    records = RecordWriter(
+        folder, settings.resources, lambda: metrics.count("telemetry_dropped_total", signal="record")
+    )
     telemetry = Telemetry(metrics, Spans(None), records)
     try:
-        _begin(telemetry, settings)
+        _start(telemetry, settings)
     except Exception as error:  # noqa: BLE001 - a variable that OpenTelemetry cannot use stops no work
         log.warning("no metrics and spans are told: %s", error)
-        return silent(settings)
-    _open[telemetry] = settings
+        return disabled_telemetry(settings)
+    _active[telemetry] = settings
     return telemetry
 
 
-def _begin(telemetry: Telemetry, settings: Settings) -> None:
+def _start(telemetry: Telemetry, settings: Settings) -> None:
     """With nothing told yet."""
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
@@ -105,7 +107,7 @@ def _begin(telemetry: Telemetry, settings: Settings) -> None:
     metrics_file = MetricsFile(settings.telemetry_folder, dropped)
     spans_file = SpansFile(settings.telemetry_folder, dropped)
     collector = _collector(settings, dropped)
-    tracers = TracerProvider(resource=resource, id_generator=GivenIds(), shutdown_on_exit=False)
+    tracers = TracerProvider(resource=resource, id_generator=PresetIdGenerator(), shutdown_on_exit=False)
     tracers.add_span_processor(spans_file)
     if collector and collector.spans:
         tracers.add_span_processor(collector.spans)
@@ -117,7 +119,7 @@ def _begin(telemetry: Telemetry, settings: Settings) -> None:
     telemetry.collector = collector
 
 
-def _collector(settings: Settings, count_dropped: "Dropped") -> "Collector | None":
+def _collector(settings: Settings, count_dropped: "CountDropped") -> "Collector | None":
     if not settings.span_collector and not settings.metric_collector:
         return None
     from kfm_pipelines.telemetry.collector import Collector
@@ -137,17 +139,17 @@ def _resource() -> "Resource":
     return Resource.create({"service.name": "kfm-pipelines", "service.version": version("kfm-pipelines")})
 
 
-def _begin_in_child() -> None:
+def _restart_in_child() -> None:
     """What the parent has not written yet is for it to write, and locks that its threads held stay locked here."""
-    for telemetry, settings in _open.items():
-        _begin(telemetry, settings)
+    for telemetry, settings in _active.items():
+        _start(telemetry, settings)
 
 
 def _close_all() -> None:
     """A run of Dagster ends without saying so."""
-    for telemetry in list(_open):
+    for telemetry in list(_active):
         telemetry.close()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=_restart_in_child)
 atexit.register(_close_all)

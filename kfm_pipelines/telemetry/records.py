@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.telemetry.append_only import AppendOnly
-from kfm_pipelines.telemetry.best_effort import Complaint
+from kfm_pipelines.telemetry.append_only import AppendOnlyFile
+from kfm_pipelines.telemetry.best_effort import OneTimeWarning
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -26,15 +26,15 @@ SCHEMAS = (
 log = logging.getLogger(__name__)
 
 
-class Records:
+class RecordWriter:
     """Writes records into one file for each schema; without a folder it writes none."""
 
     def __init__(self, folder: Path | None, resources: Path, on_refused: Callable[[], None]) -> None:
         self._folder = folder
         self._resources = resources
         self._on_refused = on_refused
-        self._warning = Complaint(log)
-        self._files: dict[str, AppendOnly] = {}
+        self._warning = OneTimeWarning(log)
+        self._files: dict[str, AppendOnlyFile] = {}
 
     def write(self, schema: str, record: Mapping[str, Any]) -> bool:
         """Whether it was written. One that breaks its schema is a defect of ours: it is counted, logged by the place
@@ -42,7 +42,7 @@ class Records:
         if self._folder is None:
             return False
         try:
-            wrong = problem_with(self._resources, schema, record)
+            wrong = schema_violation(self._resources, schema, record)
             if wrong is None:
                 self._file_of(self._folder, schema).write(json.dumps(record, separators=(",", ":")) + "\n")
                 return True
@@ -52,9 +52,9 @@ class Records:
         self._on_refused()
         return False
 
-    def _file_of(self, folder: Path, schema: str) -> AppendOnly:
+    def _file_of(self, folder: Path, schema: str) -> AppendOnlyFile:
         if schema not in self._files:
-            self._files[schema] = AppendOnly(folder / f"{schema}.jsonl")
+            self._files[schema] = AppendOnlyFile(folder / f"{schema}.jsonl")
         return self._files[schema]
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Records:
             file.close()
 
 
-def problem_with(resources: Path, schema: str, record: Mapping[str, Any]) -> str | None:
+def schema_violation(resources: Path, schema: str, record: Mapping[str, Any]) -> str | None:
     """Where a record breaks its schema, without the value that does; None when it does not."""
     validator = _validator(resources, schema)
     if validator.is_valid(record):

@@ -6,19 +6,19 @@ from datetime import datetime
 from kfm_pipelines.state.database import Database
 
 # The dataset as a whole, among its partitions; no partition has this name.
-WHOLE = "*"
+WHOLE_DATASET = "*"
 
 
-def closed_until(database: Database, dataset: str) -> datetime | None:
+def read_watermark(database: Database, dataset: str) -> datetime | None:
     """Every window that ends by then is closed. None when nothing is."""
     rows = database.fetch(
         "SELECT watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s AND partition = %(whole)s",
-        {"dataset": dataset, "whole": WHOLE},
+        {"dataset": dataset, "whole": WHOLE_DATASET},
     )
     return rows[0]["watermark"] if rows else None
 
 
-def ends_beyond(database: Database, keys: Sequence[str], until: datetime | None) -> dict[str, datetime]:
+def window_ends_after(database: Database, keys: Sequence[str], until: datetime | None) -> dict[str, datetime]:
     """Those of the keys whose windows end later, and when."""
     rows = database.fetch(
         """

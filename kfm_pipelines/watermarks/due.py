@@ -11,10 +11,10 @@ from datetime import datetime
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.state.keys import LOCK_FREE, PRIORITIES
-from kfm_pipelines.watermarks.checkpoints import WHOLE
+from kfm_pipelines.state.keys import LOCK_AVAILABLE, PRIORITIES
+from kfm_pipelines.watermarks.checkpoints import WHOLE_DATASET
 
-KEYS_AT_ONCE = 1000
+KEY_BATCH_SIZE = 1000
 
 
 def make_due(
@@ -26,10 +26,10 @@ def make_due(
 ) -> None:
     """Make the keys of new events due when their declaration says so, and those of known events that moved at once;
     unless the event is held, or waits already."""
-    unready = _unready(connection, [*fresh, *moved])
+    unready = _find_unready_events(connection, [*fresh, *moved])
     wanted = [event for event in fresh if event.identity not in unready]
     changed = [event for event in moved if event.identity not in unready]
-    waiting = _let_wait(connection, datasets, wanted, now)
+    waiting = _defer_events(connection, datasets, wanted, now)
     urgency: dict[str, int] = {}
     for event in [*wanted, *changed]:
         urgency[event.key] = max(urgency.get(event.key, 0), PRIORITIES[event.priority])
@@ -67,11 +67,13 @@ def make_keys_due(connection: Connection, keys: Sequence[str]) -> None:
 def close_windows(database: Database, datasets: Datasets) -> int:
     """Make the keys due that wait for a watermark which has passed the end of their window; how many. One that somebody
     has locked is due another time."""
-    return sum(_close(database, dataset) for dataset in datasets.values() if dataset.due.when == "on_close")
+    return sum(
+        _close_windows_of_dataset(database, dataset) for dataset in datasets.values() if dataset.due.when == "on_close"
+    )
 
 
-def _close(database: Database, dataset: Dataset) -> int:
-    parameters = {"dataset": dataset.dataset, "whole": WHOLE, "limit": KEYS_AT_ONCE}
+def _close_windows_of_dataset(database: Database, dataset: Dataset) -> int:
+    parameters = {"dataset": dataset.dataset, "whole": WHOLE_DATASET, "limit": KEY_BATCH_SIZE}
     count = 0
     while True:
         with database.transaction() as connection:
@@ -87,8 +89,8 @@ def _close(database: Database, dataset: Dataset) -> int:
                 parameters,
             ).fetchall()
             closed = [row["key"] for row in rows]
-            keys = [row["key"] for row in connection.execute(LOCK_FREE, {"keys": closed})]
-            _ready_now(connection, keys)
+            keys = [row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": closed})]
+            _mark_ready(connection, keys)
             connection.execute(
                 """
                 UPDATE kfm.keys k SET due_at = least(due_at, clock_timestamp()) WHERE key = ANY(%(keys)s) AND EXISTS (
@@ -97,11 +99,11 @@ def _close(database: Database, dataset: Dataset) -> int:
                 {"keys": keys},
             )
         count += len(keys)
-        if len(closed) < KEYS_AT_ONCE or not keys:
+        if len(closed) < KEY_BATCH_SIZE or not keys:
             return count
 
 
-def _unready(connection: Connection, events: Sequence[IngestEvent]) -> set[str]:
+def _find_unready_events(connection: Connection, events: Sequence[IngestEvent]) -> set[str]:
     rows = connection.execute(
         "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
         {"identities": [event.identity for event in events]},
@@ -109,7 +111,7 @@ def _unready(connection: Connection, events: Sequence[IngestEvent]) -> set[str]:
     return {row["identity"] for row in rows}
 
 
-def _let_wait(
+def _defer_events(
     connection: Connection, datasets: Datasets, fresh: Sequence[IngestEvent], now: datetime | None
 ) -> set[str]:
     """Say of new events how long they wait; identities of those that do, or whose key does."""
@@ -119,13 +121,15 @@ def _let_wait(
         if due.wait is not None and (due.when == "on_close" or event.priority != "high"):
             patient[event.dataset].append(event)
     for dataset, events in patient.items():
-        _wait_until(connection, datasets[dataset], events, now)
+        _set_ready_at(connection, datasets[dataset], events, now)
         if datasets[dataset].due.when == "eager":
-            _ready_now(connection, _with_enough(connection, datasets[dataset], events))
+            _mark_ready(connection, _keys_with_enough_events(connection, datasets[dataset], events))
     return {event.identity for events in patient.values() for event in events}
 
 
-def _wait_until(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None) -> None:
+def _set_ready_at(
+    connection: Connection, dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None
+) -> None:
     """The longest wait, unless it is for a window that has closed already."""
     connection.execute(
         """
@@ -140,12 +144,12 @@ def _wait_until(connection: Connection, dataset: Dataset, events: Sequence[Inges
             "now": now,
             "wait": dataset.due.wait,
             "on_close": dataset.due.when == "on_close",
-            "whole": WHOLE,
+            "whole": WHOLE_DATASET,
         },
     )
 
 
-def _with_enough(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent]) -> list[str]:
+def _keys_with_enough_events(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent]) -> list[str]:
     rows = connection.execute(
         """
         SELECT key FROM kfm.inbox
@@ -157,7 +161,7 @@ def _with_enough(connection: Connection, dataset: Dataset, events: Sequence[Inge
     return [row["key"] for row in rows]
 
 
-def _ready_now(connection: Connection, keys: Sequence[str]) -> None:
+def _mark_ready(connection: Connection, keys: Sequence[str]) -> None:
     """What waits for these keys waits no longer, except what is held."""
     connection.execute(
         """

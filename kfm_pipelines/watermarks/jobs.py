@@ -3,8 +3,8 @@
 import dagster as dg
 
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.orchestration.schedule import schedule
-from kfm_pipelines.watermarks.late_lane_release import NIGHT_WATCH, release_by_rule
+from kfm_pipelines.orchestration.schedule import build_schedule
+from kfm_pipelines.watermarks.late_lane_release import LATE_LANE_JOB_NAME, release_by_rule
 
 
 @dg.op(
@@ -17,11 +17,11 @@ def release_late_events(context: dg.OpExecutionContext, services: ServicesResour
 
 
 @dg.job(
-    name=NIGHT_WATCH,
+    name=LATE_LANE_JOB_NAME,
     description="Releases what came late and waits for the night. What is in quarantine stays: kfm late release.",
 )
 def late_lane_job() -> None:
     release_late_events()
 
 
-late_lane_schedule = schedule(f"{NIGHT_WATCH}_nightly", late_lane_job, "15 2 * * *")
+late_lane_schedule = build_schedule(f"{LATE_LANE_JOB_NAME}_nightly", late_lane_job, "15 2 * * *")

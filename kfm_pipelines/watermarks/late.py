@@ -12,17 +12,17 @@ from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.state.audit import Action
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import LISTING
-from kfm_pipelines.state.keys import LOCK_FREE
+from kfm_pipelines.state.keys import LOCK_AVAILABLE
 from kfm_pipelines.watermarks.due import make_keys_due
-from kfm_pipelines.watermarks.streams import hold_streams
+from kfm_pipelines.watermarks.streams import lock_streams
 
-KEYS_AT_ONCE = 1000
+KEY_BATCH_SIZE = 1000
 # Each round judges as many keys as it could lock; with that many, a stream in which events keep changing places is left
 # to the next tick.
-ROUNDS_AT_ONCE = 20
+MAX_ROUNDS = 20
 
 # Events for which the record of lateness is not what the steps say.
-_MISJUDGED = f"""
+_LATENESS_CHANGED = f"""
     SELECT i.identity, i.key, i.dataset, coalesce(s.late, false) AS late,
            i.queue = '{LISTING}' AND i.state = 'received' AS unasked
     FROM kfm.inbox i
@@ -34,8 +34,8 @@ _MISJUDGED = f"""
     ) AS s ON true
     WHERE {{which}} AND coalesce(l.is_late, false) <> coalesce(s.late, false)
 """  # noqa: S608 nothing in it is anybody's input
-_MISJUDGED_NAMED = _MISJUDGED.format(which="i.identity = ANY(%(identities)s)")
-_MISJUDGED_SINCE = _MISJUDGED.format(
+_LATENESS_CHANGED_BY_IDENTITY = _LATENESS_CHANGED.format(which="i.identity = ANY(%(identities)s)")
+_LATENESS_CHANGED_IN_PERIOD = _LATENESS_CHANGED.format(
     which="""
     i.dataset = %(dataset)s AND i.made_at > %(since)s AND i.made_at <= coalesce(%(until)s::timestamptz, 'infinity')
 """
@@ -43,7 +43,7 @@ _MISJUDGED_SINCE = _MISJUDGED.format(
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LatenessChange:
     """An event that is late and was not, or the other way round."""
 
     identity: str
@@ -53,15 +53,15 @@ class Judgement:
     unasked: bool  # only found in a bucket: nobody has asked for its key yet
 
 
-def judge(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> list[Judgement]:
+def evaluate_lateness(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> list[LatenessChange]:
     """Record which of these events are late. Their keys and their streams are held by whoever asks."""
-    rows = connection.execute(_MISJUDGED_NAMED.encode(), {"identities": list(identities)})
-    found = [Judgement(**row) for row in rows]
-    _record(connection, datasets, found)
+    rows = connection.execute(_LATENESS_CHANGED_BY_IDENTITY.encode(), {"identities": list(identities)})
+    found = [LatenessChange(**row) for row in rows]
+    _record_lateness(connection, datasets, found)
     return found
 
 
-def review_lateness(database: Database, datasets: Datasets) -> int:
+def reevaluate_lateness(database: Database, datasets: Datasets) -> int:
     """Judge again what was made after an event that was delivered late; how many events changed sides. Their keys are
     due: what goes into them, or what is said of it, is not the same any more. A key that somebody has locked is judged
     another time."""
@@ -69,8 +69,8 @@ def review_lateness(database: Database, datasets: Datasets) -> int:
     for mark in database.fetch("SELECT dataset FROM kfm.late_again ORDER BY dataset"):
         if mark["dataset"] not in datasets:
             continue
-        for _ in range(ROUNDS_AT_ONCE):
-            review = _review(database, datasets, mark["dataset"])
+        for _ in range(MAX_ROUNDS):
+            review = _reevaluate_batch(database, datasets, mark["dataset"])
             changed += review.changed
             if review.done or not review.changed:
                 break
@@ -78,43 +78,43 @@ def review_lateness(database: Database, datasets: Datasets) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Review:
+class _Reevaluation:
     changed: int
     done: bool
 
 
-def _review(database: Database, datasets: Datasets, dataset: str) -> _Review:
+def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> _Reevaluation:
     with database.transaction() as connection:
         mark = connection.execute(
             "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
         ).fetchone()
         if mark is None:
-            return _Review(0, done=True)
+            return _Reevaluation(0, done=True)
         parameters = {"dataset": dataset, **mark}
-        seen = connection.execute(_MISJUDGED_SINCE.encode(), parameters).fetchall()
-        some = sorted({row["key"] for row in seen})[:KEYS_AT_ONCE]
-        keys = _locked(connection, some)
-        hold_streams(connection, [dataset])
+        seen = connection.execute(_LATENESS_CHANGED_IN_PERIOD.encode(), parameters).fetchall()
+        some = sorted({row["key"] for row in seen})[:KEY_BATCH_SIZE]
+        keys = _lock_free_keys(connection, some)
+        lock_streams(connection, [dataset])
         # What is seen now stays so until the end of this transaction; what came meanwhile has to wait for the next.
-        now = [Judgement(**row) for row in connection.execute(_MISJUDGED_SINCE.encode(), parameters)]
+        now = [LatenessChange(**row) for row in connection.execute(_LATENESS_CHANGED_IN_PERIOD.encode(), parameters)]
         ours = [one for one in now if one.key in keys]
-        _record(connection, datasets, ours)
+        _record_lateness(connection, datasets, ours)
         make_keys_due(connection, [one.key for one in ours if not one.unasked])
-        done = len(ours) == len(now) and _unmark(connection, parameters)
-        return _Review(len(ours), done)
+        done = len(ours) == len(now) and _delete_mark(connection, parameters)
+        return _Reevaluation(len(ours), done)
 
 
-def _locked(connection: Connection, keys: Sequence[str]) -> set[str]:
+def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
     """Those that nobody else has locked, nor any key that takes its inputs from them."""
     rows = connection.execute(
         "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
     ).fetchall()
     wanted = sorted({*keys, *(row["key"] for row in rows)})
-    locked = {row["key"] for row in connection.execute(LOCK_FREE, {"keys": wanted})}
+    locked = {row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": wanted})}
     return (locked & set(keys)) - {row["inputs_from"] for row in rows if row["key"] not in locked}
 
 
-def _unmark(connection: Connection, mark: Mapping[str, object]) -> bool:
+def _delete_mark(connection: Connection, mark: Mapping[str, object]) -> bool:
     """Unless a wider mark was left meanwhile."""
     statement = """
         DELETE FROM kfm.late_again
@@ -123,7 +123,7 @@ def _unmark(connection: Connection, mark: Mapping[str, object]) -> bool:
     return connection.execute(statement, mark).rowcount == 1
 
 
-def _record(connection: Connection, datasets: Datasets, changes: Sequence[Judgement]) -> None:
+def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequence[LatenessChange]) -> None:
     """What somebody decided about an event stays, whether it is late by what is known now or not: it may be again."""
     if not changes:
         return
@@ -149,11 +149,11 @@ def _record(connection: Connection, datasets: Datasets, changes: Sequence[Judgem
     in_time = {"identities": [one.identity for one in changes if not one.late]}
     connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s) AND state <> 'released'", in_time)
     connection.execute("UPDATE kfm.late SET is_late = false WHERE identity = ANY(%(identities)s)", in_time)
-    _hold(connection, [one.identity for one in changes])
-    _write_down(connection, datasets, [one.identity for one in late])
+    _apply_holds(connection, [one.identity for one in changes])
+    _record_audit(connection, datasets, [one.identity for one in late])
 
 
-def _hold(connection: Connection, identities: Sequence[str]) -> None:
+def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
     """What is held wants nothing, and what is held no more wants its key worked on. What was only found in a bucket is
     never held, and goes on waiting for whoever asks for it."""
     connection.execute(
@@ -167,7 +167,7 @@ def _hold(connection: Connection, identities: Sequence[str]) -> None:
     )
 
 
-def _write_down(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> None:
+def _record_audit(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> None:
     """A line in the audit for each key with events that were released before they were known to be late."""
     connection.execute(
         """

@@ -13,10 +13,10 @@ from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.state.keys import LOCK_TAKING, PRIORITIES
+from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
 from kfm_pipelines.watermarks.due import make_keys_due
 
-KEYS_AT_ONCE = 500
+KEY_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class LateEvent:
     reason: str
 
 
-_CHOSEN = """
+_MATCHING_LATE_EVENTS = """
     FROM kfm.late l JOIN kfm.inbox i ON i.identity = l.identity JOIN kfm.keys k ON k.key = l.key
     LEFT JOIN LATERAL (
         SELECT w.watermark FROM kfm.watermark_steps w
@@ -61,31 +61,31 @@ _CHOSEN = """
 """
 
 
-def late_events(database: Database, criteria: LateFilter, *, limit: int | None = None) -> list[LateEvent]:
+def find_late_events(database: Database, criteria: LateFilter, *, limit: int | None = None) -> list[LateEvent]:
     """The chosen ones, in the order of their keys."""
     rows = database.fetch(
         f"""
         SELECT l.identity, l.dataset, l.key, i.asset_uri, i.made_at, k.window_end,
                s.watermark, l.rule, l.state, l.noticed_at, l.changed_at, l.changed_by, l.reason
-        {_CHOSEN} ORDER BY l.dataset, l.key, l.identity LIMIT %(limit)s
+        {_MATCHING_LATE_EVENTS} ORDER BY l.dataset, l.key, l.identity LIMIT %(limit)s
         """,
         {**_parameters(criteria), "limit": limit},
     )
     return [LateEvent(**row) for row in rows]
 
 
-def count_late(database: Database, criteria: LateFilter) -> int:
-    rows = database.fetch(f"SELECT count(*) AS n {_CHOSEN}", _parameters(criteria))
+def count_late_events(database: Database, criteria: LateFilter) -> int:
+    rows = database.fetch(f"SELECT count(*) AS n {_MATCHING_LATE_EVENTS}", _parameters(criteria))
     return int(rows[0]["n"])
 
 
-def held_late(database: Database) -> dict[str, int]:
+def count_held_by_dataset(database: Database) -> dict[str, int]:
     """How many events each dataset holds."""
     rows = database.fetch("SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset")
     return {row["dataset"]: row["n"] for row in rows}
 
 
-def held_of_key(database: Database, key: str) -> dict[str, str]:
+def find_held_objects(database: Database, key: str) -> dict[str, str]:
     """The objects that held events of the key are about, each with the identity of one."""
     rows = database.fetch(
         """
@@ -99,7 +99,7 @@ def held_of_key(database: Database, key: str) -> dict[str, str]:
     return {row["asset_uri"]: row["identity"] for row in rows}
 
 
-def may_be_held(connection: Connection, datasets: Datasets, key: str) -> set[str]:
+def find_holdable_events(connection: Connection, datasets: Datasets, key: str) -> set[str]:
     """Events of a key that are not held, and would be if they turned out to be late."""
     patched = [dataset.dataset for dataset in datasets.values() if dataset.late == "patch"]
     rows = connection.execute(
@@ -113,7 +113,7 @@ def may_be_held(connection: Connection, datasets: Datasets, key: str) -> set[str
     return {row["identity"] for row in rows}
 
 
-def keys_taking(database: Database, keys: Sequence[str]) -> dict[str, str]:
+def find_dependent_keys(database: Database, keys: Sequence[str]) -> dict[str, str]:
     """Keys of other versions that take their inputs from these, each with the one it takes them from."""
     rows = database.fetch(
         "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
@@ -131,12 +131,12 @@ def release(
     """Let these events into their keys, which are due at once; identities of those that were still held."""
     released: list[str] = []
     by_key = [list(of_key) for _, of_key in groupby(sorted(events, key=_key_of), key=_key_of)]
-    for start in range(0, len(by_key), KEYS_AT_ONCE):
-        some = [event for of_key in by_key[start : start + KEYS_AT_ONCE] for event in of_key]
+    for start in range(0, len(by_key), KEY_BATCH_SIZE):
+        some = [event for of_key in by_key[start : start + KEY_BATCH_SIZE] for event in of_key]
         with database.transaction() as connection:
-            connection.execute(LOCK_TAKING, {"keys": sorted({event.key for event in some})})
-            gone = _let_go(connection, [event.identity for event in some], actor, reason)
-            _write_down(connection, datasets, [event for event in some if event.identity in gone], actor, reason)
+            connection.execute(LOCK_WITH_DEPENDENTS, {"keys": sorted({event.key for event in some})})
+            gone = _release_held(connection, [event.identity for event in some], actor, reason)
+            _record_audit(connection, datasets, [event for event in some if event.identity in gone], actor, reason)
         released += gone
     return released
 
@@ -155,7 +155,7 @@ def _parameters(criteria: LateFilter) -> dict[str, object]:
     }
 
 
-def _let_go(connection: Connection, identities: Sequence[str], actor: str, reason: str) -> list[str]:
+def _release_held(connection: Connection, identities: Sequence[str], actor: str, reason: str) -> list[str]:
     rows = connection.execute(
         """
         UPDATE kfm.late SET state = 'released', changed_at = clock_timestamp(), changed_by = %(actor)s,
@@ -182,7 +182,7 @@ def _let_go(connection: Connection, identities: Sequence[str], actor: str, reaso
     return gone
 
 
-def _write_down(
+def _record_audit(
     connection: Connection,
     datasets: Datasets,
     events: Sequence[LateEvent],

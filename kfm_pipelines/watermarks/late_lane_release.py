@@ -8,24 +8,24 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.watermarks import late_lane
 from kfm_pipelines.watermarks.late_lane import LateEvent, LateFilter
 
-NIGHT_WATCH = "kfm_late_lane"
+LATE_LANE_JOB_NAME = "kfm_late_lane"
 
 
-def held(services: Services, criteria: LateFilter) -> list[LateEvent]:
+def find_held_events(services: Services, criteria: LateFilter) -> list[LateEvent]:
     """What would be released; LateRefused or KeyInvalid when something was named that is not held or not known."""
     if criteria.key is not None and not late_lane.is_known_key(services.database, criteria.key):
         raise KeyInvalid(f"{criteria.key[:200]}: no event has named this key; see kfm late list")
-    found = late_lane.late_events(services.database, criteria)
+    found = late_lane.find_late_events(services.database, criteria)
     for digits in criteria.identities:
-        _refuse_unless_one(services, digits, [event for event in found if event.identity.startswith(digits)])
+        _require_single_match(services, digits, [event for event in found if event.identity.startswith(digits)])
     return found
 
 
-def left_behind(services: Services, events: Sequence[LateEvent]) -> list[str]:
+def find_outdated_keys(services: Services, events: Sequence[LateEvent]) -> list[str]:
     """Keys of these events that cannot take them: they are of a version that is not declared any more, and no key of
     the declared one takes its inputs from them."""
     outdated = {event.key: event.dataset for event in events if not _is_declared(services, event.dataset, event.key)}
-    taking = late_lane.keys_taking(services.database, list(outdated))
+    taking = late_lane.find_dependent_keys(services.database, list(outdated))
     taken = {source for key, source in taking.items() if _is_declared(services, outdated[source], key)}
     return sorted(outdated.keys() - taken)
 
@@ -39,8 +39,8 @@ def release(services: Services, events: Sequence[LateEvent], *, actor: str, reas
 
 def release_by_rule(services: Services) -> list[str]:
     """What rule `replay` holds, as every night."""
-    events = late_lane.late_events(services.database, LateFilter(rule="replay"))
-    return release(services, events, actor=NIGHT_WATCH, reason="held until the night by rule replay")
+    events = late_lane.find_late_events(services.database, LateFilter(rule="replay"))
+    return release(services, events, actor=LATE_LANE_JOB_NAME, reason="held until the night by rule replay")
 
 
 def _is_declared(services: Services, dataset: str, key: str) -> bool:
@@ -48,12 +48,12 @@ def _is_declared(services: Services, dataset: str, key: str) -> bool:
     return declared is not None and declared.key.transform_version == CanonicalKey.parse(key).transform_version
 
 
-def _refuse_unless_one(services: Services, digits: str, found: Sequence[LateEvent]) -> None:
+def _require_single_match(services: Services, digits: str, found: Sequence[LateEvent]) -> None:
     if len(found) > 1:
         raise LateRefused(f"{digits}: {len(found)} held events begin with that; give more of the identity")
     if found:
         return
-    known = late_lane.late_events(services.database, LateFilter(identities=(digits,), state=None), limit=1)
+    known = late_lane.find_late_events(services.database, LateFilter(identities=(digits,), state=None), limit=1)
     if known:
         one = known[0]
         if one.state == "held":

@@ -27,7 +27,7 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WatermarkStep:
     """From this time on the watermark is that."""
 
     at: datetime
@@ -59,7 +59,7 @@ def sweep(
     watermark: datetime | None,
     advances: Iterable[tuple[str, Advance]],
     rule: Watermark,
-) -> list[Step]:
+) -> list[WatermarkStep]:
     """The steps that follow from what each stream had reached, the watermark of then, and every later advance; to the
     end, which is when all streams have been idle."""
     whole = Sweep(before, watermark, rule)
@@ -84,9 +84,9 @@ class Sweep:
     def last_advance(self, partition: str) -> Advance:
         return self._streams.last[partition]
 
-    def process(self, advances: Iterable[tuple[str, Advance]]) -> list[Step]:
+    def process(self, advances: Iterable[tuple[str, Advance]]) -> list[WatermarkStep]:
         """Up to the last of them; all are later than those before."""
-        steps: list[Step] = []
+        steps: list[WatermarkStep] = []
         ordered = sorted(advances, key=lambda one: (one[1].at, one[0]))
         for at, moved in groupby(ordered, key=lambda one: one[1].at):
             for idle_at in self._streams.idle_times(at):
@@ -96,17 +96,17 @@ class Sweep:
             steps += self._steps_at(at)
         return steps
 
-    def finish(self) -> list[Step]:
+    def finish(self) -> list[WatermarkStep]:
         return [step for idle_at in self._streams.idle_times(None) for step in self._steps_at(idle_at)]
 
-    def _steps_at(self, at: datetime) -> Iterator[Step]:
+    def _steps_at(self, at: datetime) -> Iterator[WatermarkStep]:
         reached = self._streams.reached_by_all(at)
         if reached is None:
             return
         mark = reached - self._rule.out_of_order
         if self.watermark is None or mark > self.watermark:
             self.watermark = mark
-            yield Step(at, mark)
+            yield WatermarkStep(at, mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,9 @@ class Period:
     until: datetime | None
 
 
-def disagreement(before: datetime | None, old_steps: Iterable[Step], new_steps: Iterable[Step]) -> Period | None:
+def find_disagreement(
+    before: datetime | None, old_steps: Iterable[WatermarkStep], new_steps: Iterable[WatermarkStep]
+) -> Period | None:
     """When the watermark is not the same by the one steps and by the others, which both follow on what was before."""
     marks = [{step.at: step.watermark for step in steps} for steps in (old_steps, new_steps)]
     one = other = before

@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.watermarks.checkpoints import WHOLE
+from kfm_pipelines.watermarks.checkpoints import WHOLE_DATASET
 from kfm_pipelines.watermarks.progress import Advance, is_active
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamStatus:
     """One partition of a dataset; an idle one holds back no other."""
 
     partition: str
@@ -22,13 +22,13 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WatermarkStatus:
     """How far a dataset is complete, by now."""
 
     dataset: str
     watermark: datetime | None
     lag: timedelta | None
-    streams: tuple[Stream, ...]
+    streams: tuple[StreamStatus, ...]
 
     @property
     def held_back_by(self) -> str | None:
@@ -37,22 +37,23 @@ class Standing:
         return min(active, key=lambda stream: (stream.reached, stream.partition)).partition if active else None
 
 
-def checkpoints(database: Database) -> dict[str, datetime]:
+def read_watermarks(database: Database) -> dict[str, datetime]:
     """The watermark of each dataset that has one."""
     rows = database.fetch(
-        "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset", {"whole": WHOLE}
+        "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset",
+        {"whole": WHOLE_DATASET},
     )
     return {row["dataset"]: row["watermark"] for row in rows}
 
 
-def standing(database: Database, dataset: Dataset, now: datetime | None = None) -> Standing:
+def read_watermark_status(database: Database, dataset: Dataset, now: datetime | None = None) -> WatermarkStatus:
     named = {"dataset": dataset.dataset, "now": now}
     rows = database.fetch("SELECT partition, watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s", named)
     [clock] = database.fetch("SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now", named)
     marks = {row["partition"]: row["watermark"] for row in rows}
     reached = database.fetch(REACHED_BY_NOW, {**named, "now": clock["now"]})
     streams = tuple(
-        Stream(
+        StreamStatus(
             row["partition"],
             marks.get(row["partition"]),
             row["reached"],
@@ -61,5 +62,5 @@ def standing(database: Database, dataset: Dataset, now: datetime | None = None) 
         )
         for row in reached
     )
-    whole = marks.get(WHOLE)
-    return Standing(dataset.dataset, whole, clock["now"] - whole if whole else None, streams)
+    whole = marks.get(WHOLE_DATASET)
+    return WatermarkStatus(dataset.dataset, whole, clock["now"] - whole if whole else None, streams)

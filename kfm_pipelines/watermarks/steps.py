@@ -11,12 +11,12 @@ from typing import Literal
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.state.database import Connection
-from kfm_pipelines.watermarks.progress import FIRST_YEAR, Advance, Period, Step, Sweep, disagreement
+from kfm_pipelines.watermarks.progress import FIRST_YEAR, Advance, Period, Sweep, WatermarkStep, find_disagreement
 
-ADVANCES_AT_ONCE = 1000
-FIRST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
+ADVANCE_PAGE_SIZE = 1000
+EARLIEST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
 # Every stream of a dataset, found without looking at all of its advances.
-STREAMS_OF = """
+STREAMS_CTE = """
     RECURSIVE streams AS (
         (SELECT partition FROM kfm.advances WHERE dataset = %(dataset)s ORDER BY partition LIMIT 1)
         UNION ALL
@@ -27,7 +27,7 @@ STREAMS_OF = """
 """
 # Each stream's last advance before some time.
 _REACHED = f"""
-    WITH {STREAMS_OF}
+    WITH {STREAMS_CTE}
     SELECT s.partition, last.at, last.reached
     FROM streams s CROSS JOIN LATERAL (
         SELECT a.at, a.reached FROM kfm.advances a
@@ -40,7 +40,7 @@ _REACHED_BEFORE = _REACHED.format(comparison="<", time="%(since)s")
 REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timestamptz, clock_timestamp())")
 
 
-def sweep_again(
+def recompute_steps(
     connection: Connection,
     dataset: Dataset,
     new: Sequence[tuple[str, Advance]],
@@ -55,36 +55,38 @@ def sweep_again(
         row["partition"]: Advance(row["at"], row["reached"])
         for row in connection.execute(_REACHED_BEFORE.encode(), parameters)
     }
-    last = _mark_at(connection, dataset.dataset, since, "<")
+    last = _watermark_at(connection, dataset.dataset, since, "<")
     sweep = Sweep(before, last, dataset.watermark)
     changes = _Changes(frozenset(new), max(one.at for _, one in (*new, *superseded)), dataset.watermark.idle_after)
-    steps: set[Step] = set()
+    steps: set[WatermarkStep] = set()
     upto: datetime | None = None
-    for page in _pages(connection, dataset.dataset, since):
+    for page in _read_pages(connection, dataset.dataset, since):
         steps.update(sweep.process(page))
         end = page[-1][1].at
-        if changes.are_past(sweep, end) and sweep.watermark == _mark_at(connection, dataset.dataset, end, "<="):
+        if changes.are_past(sweep, end) and sweep.watermark == _watermark_at(connection, dataset.dataset, end, "<="):
             upto = end
             break
     else:
         steps.update(sweep.finish())
-    known = _steps(connection, dataset.dataset, since, upto)
+    known = _read_steps(connection, dataset.dataset, since, upto)
     _replace_steps(connection, dataset.dataset, known - steps, steps - known)
-    other = disagreement(last, known, steps)
+    other = find_disagreement(last, known, steps)
     if other:
-        _judge_again(connection, dataset.dataset, Period(other.since, other.until or upto), evaluated_by_caller)
+        _mark_for_reevaluation(
+            connection, dataset.dataset, Period(other.since, other.until or upto), evaluated_by_caller
+        )
 
 
-def sweep_all(connection: Connection, dataset: Dataset) -> None:
+def recompute_all_steps(connection: Connection, dataset: Dataset) -> None:
     """All steps anew, because the rule is another."""
     sweep = Sweep({}, None, dataset.watermark)
-    pages = _pages(connection, dataset.dataset, None)
+    pages = _read_pages(connection, dataset.dataset, None)
     steps = {step for page in pages for step in sweep.process(page)} | set(sweep.finish())
-    known = _steps(connection, dataset.dataset, None, None)
+    known = _read_steps(connection, dataset.dataset, None, None)
     _replace_steps(connection, dataset.dataset, known - steps, steps - known)
-    other = disagreement(None, known, steps)
+    other = find_disagreement(None, known, steps)
     if other:
-        _judge_again(connection, dataset.dataset, other, [])
+        _mark_for_reevaluation(connection, dataset.dataset, other, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,9 @@ class _Changes:
         return at >= self.last_at + self.idle_after and sweep.furthest is not None and furthest < sweep.furthest
 
 
-def _pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[list[tuple[str, Advance]]]:
+def _read_pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[list[tuple[str, Advance]]]:
     """The advances since then, in the order of time; those of one instant are never parted."""
-    parameters = {"dataset": dataset, "from": since or FIRST, "limit": ADVANCES_AT_ONCE}
+    parameters = {"dataset": dataset, "from": since or EARLIEST, "limit": ADVANCE_PAGE_SIZE}
     statement = """
         SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s AND at {comparison} %(from)s
         ORDER BY at FETCH FIRST %(limit)s ROWS WITH TIES
@@ -119,12 +121,14 @@ def _pages(connection: Connection, dataset: str, since: datetime | None) -> Iter
         rows = connection.execute(statement.format(comparison=comparison).encode(), parameters).fetchall()
         if rows:
             yield [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
-        if len(rows) < ADVANCES_AT_ONCE:
+        if len(rows) < ADVANCE_PAGE_SIZE:
             return
         parameters["from"], comparison = rows[-1]["at"], ">"
 
 
-def _mark_at(connection: Connection, dataset: str, at: datetime, comparison: Literal["<", "<="]) -> datetime | None:
+def _watermark_at(
+    connection: Connection, dataset: str, at: datetime, comparison: Literal["<", "<="]
+) -> datetime | None:
     row = connection.execute(
         f"""
         SELECT watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at {comparison} %(at)s
@@ -135,7 +139,9 @@ def _mark_at(connection: Connection, dataset: str, at: datetime, comparison: Lit
     return row["watermark"] if row else None
 
 
-def _steps(connection: Connection, dataset: str, since: datetime | None, upto: datetime | None) -> set[Step]:
+def _read_steps(
+    connection: Connection, dataset: str, since: datetime | None, upto: datetime | None
+) -> set[WatermarkStep]:
     rows = connection.execute(
         """
         SELECT at, watermark FROM kfm.watermark_steps
@@ -144,10 +150,12 @@ def _steps(connection: Connection, dataset: str, since: datetime | None, upto: d
         """,
         {"dataset": dataset, "since": since, "upto": upto},
     )
-    return {Step(row["at"], row["watermark"]) for row in rows}
+    return {WatermarkStep(row["at"], row["watermark"]) for row in rows}
 
 
-def _replace_steps(connection: Connection, dataset: str, removed: Iterable[Step], inserted: Iterable[Step]) -> None:
+def _replace_steps(
+    connection: Connection, dataset: str, removed: Iterable[WatermarkStep], inserted: Iterable[WatermarkStep]
+) -> None:
     connection.execute(
         "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
         {"dataset": dataset, "ats": [step.at for step in removed]},
@@ -162,7 +170,9 @@ def _replace_steps(connection: Connection, dataset: str, removed: Iterable[Step]
     )
 
 
-def _judge_again(connection: Connection, dataset: str, period: Period, evaluated_by_caller: Sequence[str]) -> None:
+def _mark_for_reevaluation(
+    connection: Connection, dataset: str, period: Period, evaluated_by_caller: Sequence[str]
+) -> None:
     """Leave a mark if other events made then are known. Their keys cannot be locked from here: that is done later."""
     connection.execute(
         """

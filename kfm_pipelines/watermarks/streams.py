@@ -16,19 +16,19 @@ from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.watermarks.checkpoints import WHOLE
+from kfm_pipelines.watermarks.checkpoints import WHOLE_DATASET
 from kfm_pipelines.watermarks.progress import Advance, envelope, is_progress
-from kfm_pipelines.watermarks.steps import REACHED_BY_NOW, STREAMS_OF, sweep_again, sweep_all
+from kfm_pipelines.watermarks.steps import REACHED_BY_NOW, STREAMS_CTE, recompute_all_steps, recompute_steps
 
 # A dataset with more streams than that has a pattern that names something else; what it costs to follow them grows with
 # their number.
-MOST_STREAMS = 20_000
+MAX_STREAMS = 20_000
 
 # What the checkpoints should be by now and are not.
-_BEHIND = f"""
+_OUTDATED_CHECKPOINTS = f"""
     SELECT due.partition, due.watermark
     FROM (
-        (SELECT '{WHOLE}' AS partition, watermark FROM kfm.watermark_steps
+        (SELECT '{WHOLE_DATASET}' AS partition, watermark FROM kfm.watermark_steps
          WHERE dataset = %(dataset)s AND at <= coalesce(%(now)s::timestamptz, clock_timestamp())
          ORDER BY at DESC LIMIT 1)
         UNION ALL
@@ -39,7 +39,7 @@ _BEHIND = f"""
 """  # noqa: S608 nothing in it is anybody's input
 
 
-def hold_streams(connection: Connection, datasets: Iterable[str]) -> None:
+def lock_streams(connection: Connection, datasets: Iterable[str]) -> None:
     """Let nobody else change how far these datasets have come before this transaction ends. Whoever holds a stream must
     not lock a key any more: keys are locked first."""
     for dataset in sorted(set(datasets)):
@@ -48,7 +48,7 @@ def hold_streams(connection: Connection, datasets: Iterable[str]) -> None:
         )
 
 
-def advance(
+def advance_streams(
     connection: Connection,
     datasets: Datasets,
     events: Sequence[IngestEvent],
@@ -60,21 +60,21 @@ def advance(
     what is known besides them may have to be judged again."""
     for dataset in sorted({event.dataset for event in events}):
         declared = datasets[dataset]
-        _obey(connection, declared)
-        signs = _signs((event for event in events if event.dataset == dataset), declared.watermark)
-        new = _followed(connection, dataset, _not_surpassed(connection, dataset, signs))
+        _apply_rule(connection, declared)
+        signs = _extract_advances((event for event in events if event.dataset == dataset), declared.watermark)
+        new = _drop_excess_streams(connection, dataset, _select_new_advances(connection, dataset, signs))
         if new:
             surpassed = _insert_advances(connection, dataset, new)
-            sweep_again(connection, declared, new, surpassed, evaluated_by_caller)
+            recompute_steps(connection, declared, new, surpassed, evaluated_by_caller)
             _advance_checkpoints(connection, declared, now)
 
 
-def brings_progress(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent]) -> set[str]:
+def datasets_with_progress(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent]) -> set[str]:
     """The datasets that would advance. What is no progress now never will be: streams only come further."""
     found = set()
     for dataset in {event.dataset for event in events}:
-        signs = _signs((event for event in events if event.dataset == dataset), datasets[dataset].watermark)
-        if _not_surpassed(connection, dataset, signs):
+        signs = _extract_advances((event for event in events if event.dataset == dataset), datasets[dataset].watermark)
+        if _select_new_advances(connection, dataset, signs):
             found.add(dataset)
     return found
 
@@ -84,30 +84,30 @@ def advance_watermarks(database: Database, datasets: Datasets, now: datetime | N
     moved = []
     for dataset in datasets.values():
         with database.transaction() as connection:
-            other_rule = _rule_of(connection, dataset.dataset) not in (None, _written(dataset.watermark))
-            if other_rule or _behind(connection, dataset, now):
-                hold_streams(connection, [dataset.dataset])
-                _obey(connection, dataset)
+            other_rule = _read_rule(connection, dataset.dataset) not in (None, _format_rule(dataset.watermark))
+            if other_rule or _find_outdated_checkpoints(connection, dataset, now):
+                lock_streams(connection, [dataset.dataset])
+                _apply_rule(connection, dataset)
                 _advance_checkpoints(connection, dataset, now)
                 moved.append(dataset.dataset)
     return moved
 
 
-def _written(rule: Watermark) -> str:
+def _format_rule(rule: Watermark) -> str:
     """What steps depend on. An event keeps the partition that it had when it came."""
     return f"out_of_order {rule.out_of_order}, idle_after {rule.idle_after}, skew {rule.skew}"
 
 
-def _rule_of(connection: Connection, dataset: str) -> str | None:
+def _read_rule(connection: Connection, dataset: str) -> str | None:
     row = connection.execute(
         "SELECT rule FROM kfm.stream_rules WHERE dataset = %(dataset)s", {"dataset": dataset}
     ).fetchone()
     return row["rule"] if row else None
 
 
-def _obey(connection: Connection, dataset: Dataset) -> None:
+def _apply_rule(connection: Connection, dataset: Dataset) -> None:
     """Reckon everything again once, if another rule is declared than it was reckoned by."""
-    known, declared = _rule_of(connection, dataset.dataset), _written(dataset.watermark)
+    known, declared = _read_rule(connection, dataset.dataset), _format_rule(dataset.watermark)
     if known == declared:
         return
     connection.execute(
@@ -118,11 +118,11 @@ def _obey(connection: Connection, dataset: Dataset) -> None:
         {"dataset": dataset.dataset, "rule": declared},
     )
     if known is not None:
-        _advance_anew(connection, dataset)
-        sweep_all(connection, dataset)
+        _rebuild_advances(connection, dataset)
+        recompute_all_steps(connection, dataset)
 
 
-def _advance_anew(connection: Connection, dataset: Dataset) -> None:
+def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
     """What is progress depends on the rule. Events may be purged, so what they were a sign of counts as well."""
     rows = connection.execute(
         """
@@ -142,7 +142,9 @@ def _advance_anew(connection: Connection, dataset: Dataset) -> None:
     _insert_advances(connection, dataset.dataset, signs)
 
 
-def _followed(connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]) -> list[tuple[str, Advance]]:
+def _drop_excess_streams(
+    connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
+) -> list[tuple[str, Advance]]:
     """Without those of streams that are too many."""
     rows = connection.execute(
         """
@@ -154,15 +156,15 @@ def _followed(connection: Connection, dataset: str, new: Sequence[tuple[str, Adv
     if not rows:
         return list(new)
     [count] = connection.execute(
-        f"WITH {STREAMS_OF} SELECT count(partition) AS n FROM streams".encode(),  # noqa: S608
+        f"WITH {STREAMS_CTE} SELECT count(partition) AS n FROM streams".encode(),  # noqa: S608
         {"dataset": dataset},
     ).fetchall()
-    room = max(0, MOST_STREAMS - count["n"])
+    room = max(0, MAX_STREAMS - count["n"])
     too_many = set(sorted(row["partition"] for row in rows)[room:])
     return [(partition, one) for partition, one in new if partition not in too_many]
 
 
-def _signs(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Advance]]:
+def _extract_advances(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Advance]]:
     """Of each stream the events that got further than all made before them."""
     points: defaultdict[str, list[Advance]] = defaultdict(list)
     for event in events:
@@ -171,7 +173,7 @@ def _signs(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Ad
     return [(partition, one) for partition in sorted(points) for one in envelope(points[partition])]
 
 
-_UNNESTED = """
+_UNNESTED_ADVANCES = """
     unnest(%(partitions)s::text[], %(ats)s::timestamptz[], %(reached)s::timestamptz[]) AS n (partition, at, reached)
 """
 
@@ -185,14 +187,14 @@ def _parameters(dataset: str, advances: Sequence[tuple[str, Advance]]) -> dict[s
     }
 
 
-def _not_surpassed(
+def _select_new_advances(
     connection: Connection, dataset: str, advances: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
     if not advances:
         return []
     rows = connection.execute(
         f"""
-        SELECT n.partition, n.at, n.reached FROM {_UNNESTED}
+        SELECT n.partition, n.at, n.reached FROM {_UNNESTED_ADVANCES}
         WHERE n.reached > coalesce((
             SELECT a.reached FROM kfm.advances a
             WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at <= n.at ORDER BY a.at DESC LIMIT 1
@@ -210,7 +212,7 @@ def _insert_advances(
     parameters = _parameters(dataset, new)
     rows = connection.execute(
         f"""
-        DELETE FROM kfm.advances a USING {_UNNESTED}
+        DELETE FROM kfm.advances a USING {_UNNESTED_ADVANCES}
         WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at >= n.at AND a.at < coalesce((
             SELECT b.at FROM kfm.advances b
             WHERE b.dataset = %(dataset)s AND b.partition = n.partition AND b.at >= n.at AND b.reached > n.reached
@@ -221,19 +223,21 @@ def _insert_advances(
         parameters,
     ).fetchall()
     connection.execute(
-        f"INSERT INTO kfm.advances (dataset, partition, at, reached) SELECT %(dataset)s, n.* FROM {_UNNESTED}",  # noqa: S608
+        f"INSERT INTO kfm.advances (dataset, partition, at, reached) SELECT %(dataset)s, n.* FROM {_UNNESTED_ADVANCES}",  # noqa: S608
         parameters,
     )
     return [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
 
 
-def _behind(connection: Connection, dataset: Dataset, now: datetime | None) -> Sequence[Mapping[str, Any]]:
+def _find_outdated_checkpoints(
+    connection: Connection, dataset: Dataset, now: datetime | None
+) -> Sequence[Mapping[str, Any]]:
     parameters = {"dataset": dataset.dataset, "now": now, "out_of_order": dataset.watermark.out_of_order}
-    return connection.execute(_BEHIND.encode(), parameters).fetchall()
+    return connection.execute(_OUTDATED_CHECKPOINTS.encode(), parameters).fetchall()
 
 
 def _advance_checkpoints(connection: Connection, dataset: Dataset, now: datetime | None) -> None:
-    behind = _behind(connection, dataset, now)
+    behind = _find_outdated_checkpoints(connection, dataset, now)
     if not behind:
         return
     connection.execute(

@@ -8,22 +8,22 @@ from datetime import datetime
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.watermarks.due import close_windows
-from kfm_pipelines.watermarks.late import review_lateness
-from kfm_pipelines.watermarks.late_lane import held_late
-from kfm_pipelines.watermarks.queries import checkpoints
+from kfm_pipelines.watermarks.late import reevaluate_lateness
+from kfm_pipelines.watermarks.late_lane import count_held_by_dataset
+from kfm_pipelines.watermarks.queries import read_watermarks
 from kfm_pipelines.watermarks.streams import advance_watermarks
 
 
-def keep_time(database: Database, datasets: Datasets, *, now: datetime | None = None) -> None:
+def tick_watermarks(database: Database, datasets: Datasets, *, now: datetime | None = None) -> None:
     """To be done after events were recorded, and now and then when none come."""
     advance_watermarks(database, datasets, now)
-    review_lateness(database, datasets)
+    reevaluate_lateness(database, datasets)
     close_windows(database, datasets)
 
 
-def time_told(database: Database) -> list[str]:
+def format_watermarks(database: Database) -> list[str]:
     """How far each dataset is complete and what is held late, in a few words; of datasets with anything to say."""
-    marks, held = checkpoints(database), held_late(database)
+    marks, held = read_watermarks(database), count_held_by_dataset(database)
     return [
         ", ".join(
             [

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 )
 
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.aws.errors import named_by_status, translated
+from kfm_pipelines.aws.errors import error_class_for_status, translate_aws_errors
 from kfm_pipelines.errors import KfmError, ObjectForbidden, ObjectMissing, ServiceUnavailable, Terminal
 from kfm_pipelines.local.ports import LOOPBACK, free_port
 from kfm_pipelines.local.stack import Stack
@@ -96,7 +96,7 @@ def test_an_answer_becomes_the_error_that_says_what_to_do(status: int, code: str
     with (
         service_that_answers(status, error(code) if code else b"") as client,
         pytest.raises(named, match=r"^reading one: ") as raised,
-        translated("reading one"),
+        translate_aws_errors("reading one"),
     ):
         client.get_object(Bucket="bucket", Key="one")
     assert type(raised.value) is named
@@ -108,7 +108,7 @@ def test_an_answer_without_a_body_is_known_by_its_status(status: int, named: typ
     with (
         service_that_answers(status, b"") as client,
         pytest.raises(named, match=f"^looking: .*{status}"),
-        translated("looking"),
+        translate_aws_errors("looking"),
     ):
         client.head_object(Bucket="bucket", Key="one")
 
@@ -123,7 +123,7 @@ def test_an_answer_without_a_body_is_known_by_its_status(status: int, named: typ
     ],
 )
 def test_every_status_has_one_meaning(statuses: list[int], named: type[KfmError]) -> None:
-    assert [named_by_status(status) for status in statuses] == [named] * len(statuses)
+    assert [error_class_for_status(status) for status in statuses] == [named] * len(statuses)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,18 @@ def test_every_status_has_one_meaning(statuses: list[int], named: type[KfmError]
     [(401, ObjectForbidden), (403, ObjectForbidden), (404, ObjectMissing), (410, ObjectMissing)],
 )
 def test_a_code_nobody_knows_is_judged_by_its_status(status: int, named: type[KfmError]) -> None:
-    with service_that_answers(status, error("Novelty")) as client, pytest.raises(named), translated("reading one"):
+    with (
+        service_that_answers(status, error("Novelty")) as client,
+        pytest.raises(named),
+        translate_aws_errors("reading one"),
+    ):
         client.get_object(Bucket="bucket", Key="one")
 
 
 def test_arguments_that_boto_itself_refuses_are_not_tried_again() -> None:
     with (
         pytest.raises(Terminal, match=r"^reading one: Parameter validation failed: .*Bucket") as raised,
-        translated("reading one"),
+        translate_aws_errors("reading one"),
     ):
         impatient_client(free_port()).get_object(Key="one")  # type: ignore[call-arg]
     assert type(raised.value) is Terminal
@@ -148,7 +152,7 @@ def test_an_answer_nobody_foresaw_is_not_tried_again() -> None:
     with (
         service_that_answers(400, error("InvalidArgument")) as client,
         pytest.raises(Terminal, match=r"^reading one: InvalidArgument$"),
-        translated("reading one"),
+        translate_aws_errors("reading one"),
     ):
         client.get_object(Bucket="bucket", Key="one")
 
@@ -157,7 +161,7 @@ def test_a_body_that_ends_too_early_may_be_whole_next_time() -> None:
     with (
         service_that_answers(200, b"half", promised=8) as client,
         pytest.raises(ServiceUnavailable, match=r"^reading one: "),
-        translated("reading one"),
+        translate_aws_errors("reading one"),
     ):
         client.get_object(Bucket="bucket", Key="one")["Body"].read()
 
@@ -165,7 +169,7 @@ def test_a_body_that_ends_too_early_may_be_whole_next_time() -> None:
 def test_a_refused_connection_may_be_taken_later() -> None:
     with (
         pytest.raises(ServiceUnavailable, match=r"^reading one: the service cannot be reached$"),
-        translated("reading one"),
+        translate_aws_errors("reading one"),
     ):
         impatient_client(free_port()).get_object(Bucket="bucket", Key="one")
 
@@ -181,20 +185,20 @@ def test_a_refused_connection_may_be_taken_later() -> None:
     ],
 )
 def test_what_the_client_meets_before_any_answer(raised: Exception, named: type[KfmError]) -> None:
-    with pytest.raises(named, match=r"^asking: ") as found, translated("asking"):
+    with pytest.raises(named, match=r"^asking: ") as found, translate_aws_errors("asking"):
         raise raised
     assert found.value.__cause__ is raised
 
 
 def test_the_emulator_says_what_aws_says(stack: Stack) -> None:
-    with pytest.raises(ObjectMissing, match="NoSuchBucket"), translated("reading"):
+    with pytest.raises(ObjectMissing, match="NoSuchBucket"), translate_aws_errors("reading"):
         s3_client().get_object(Bucket="no-such-bucket-at-all", Key="one")
-    with pytest.raises(ObjectMissing, match="404"), translated("looking"):
+    with pytest.raises(ObjectMissing, match="404"), translate_aws_errors("looking"):
         s3_client().head_bucket(Bucket="no-such-bucket-at-all")
 
 
 def test_what_is_no_error_of_aws_passes_through() -> None:
-    with pytest.raises(KeyError), translated("asking"):
+    with pytest.raises(KeyError), translate_aws_errors("asking"):
         raise KeyError
-    with translated("asking"):
+    with translate_aws_errors("asking"):
         pass

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.aws.policies import allow, open_statements, with_statement
+from kfm_pipelines.aws.policies import allow_statement, open_statements, with_statement
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:q"
 TOPIC = "arn:aws:sns:us-east-1:123456789012:t"
-OURS = allow("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", QUEUE, [TOPIC])
+OURS = allow_statement("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", QUEUE, [TOPIC])
 
 
 def policy(*statements: object) -> str:
@@ -18,7 +18,7 @@ def policy(*statements: object) -> str:
 
 def test_a_statement_joins_what_is_there_and_replaces_its_older_self() -> None:
     theirs = {"Sid": "theirs", "Effect": "Allow"}
-    old = allow("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", QUEUE, [TOPIC + "-old"])
+    old = allow_statement("kfm-topic", "sns.amazonaws.com", "sqs:SendMessage", QUEUE, [TOPIC + "-old"])
     changed = with_statement(policy(theirs, old), OURS) or ""
     assert json.loads(changed)["Statement"] == [theirs, OURS]
     assert with_statement(changed, OURS) is None

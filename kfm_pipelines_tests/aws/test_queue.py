@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from kfm_pipelines.aws.clients import sqs_client
-from kfm_pipelines.aws.queue import Depth, Message, Queue
+from kfm_pipelines.aws.queue import Message, Queue, QueueDepth
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.local.stack import Stack
 
@@ -30,20 +30,20 @@ def test_a_body_comes_out_as_it_went_in(queue: Queue, body: str) -> None:
 
 def test_an_empty_queue_gives_nothing(queue: Queue) -> None:
     assert queue.receive() == []
-    assert queue.depth() == Depth(waiting=0, in_flight=0)
+    assert queue.depth() == QueueDepth(waiting=0, in_flight=0)
 
 
 def test_what_is_received_is_hidden_and_counted_until_it_is_deleted(queue: Queue) -> None:
     queue.send("one")
     queue.send("two")
-    assert queue.depth() == Depth(waiting=2, in_flight=0)
+    assert queue.depth() == QueueDepth(waiting=2, in_flight=0)
 
     messages = receive_all(queue)
     assert queue.receive() == []
-    assert queue.depth() == Depth(waiting=0, in_flight=2)
+    assert queue.depth() == QueueDepth(waiting=0, in_flight=2)
 
     assert queue.delete(messages) == 2
-    assert queue.depth() == Depth(waiting=0, in_flight=0)
+    assert queue.depth() == QueueDepth(waiting=0, in_flight=0)
 
 
 def test_more_than_sqs_takes_at_once_is_received_and_deleted_in_batches(queue: Queue) -> None:
@@ -56,7 +56,7 @@ def test_more_than_sqs_takes_at_once_is_received_and_deleted_in_batches(queue: Q
 
     assert {message.body for message in messages} == {str(number) for number in range(23)}
     assert queue.delete(messages) == 23
-    assert queue.depth() == Depth(waiting=0, in_flight=0)
+    assert queue.depth() == QueueDepth(waiting=0, in_flight=0)
 
 
 def test_deleting_nothing_asks_nobody() -> None:
@@ -69,7 +69,7 @@ def test_deleting_again_does_no_harm(queue: Queue) -> None:
     one, two = receive_all(queue)
     queue.delete([one])
     queue.delete([one])
-    assert queue.depth() == Depth(waiting=0, in_flight=1)
+    assert queue.depth() == QueueDepth(waiting=0, in_flight=1)
     queue.delete([two])
 
 

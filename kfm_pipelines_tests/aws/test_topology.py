@@ -1,19 +1,19 @@
 """What is wanted, before anybody asks AWS: filters within SNS's limits, ARNs of the right place."""
 
-from kfm_pipelines.aws.topology import Place, QueueWanted, TopicWanted, filter_policy, same_filter
+from kfm_pipelines.aws.topology import AwsAccount, QueueSpec, TopicSpec, filter_policy, same_filter
 from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_datasets
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
 
 def declared(names: int, products: int | None = None) -> Datasets:
     """So many datasets, of so many products."""
-    one: Dataset = load_datasets(shipped("resources"))["usgs/streamflow"]
+    one: Dataset = load_datasets(shipped_path("resources"))["usgs/streamflow"]
     each = {f"usgs/d{number}": f"p{number % (products or names)}" for number in range(names)}
     return Datasets({name: one.model_copy(update={"dataset": name, "product": each[name]}) for name in each})
 
 
 def test_a_filter_names_what_is_declared() -> None:
-    assert filter_policy(load_datasets(shipped("resources")), ("normal", "low")) == {
+    assert filter_policy(load_datasets(shipped_path("resources")), ("normal", "low")) == {
         "dataset": ["drought/tribal-areas", "heritage/sites", "usgs/streamflow"],
         "product": ["sites", "streamflow", "tribal-areas"],
         "priority": ["normal", "low"],
@@ -45,15 +45,15 @@ def test_a_filter_is_the_same_in_any_order() -> None:
 
 
 def test_every_arn_is_of_the_same_place() -> None:
-    place = Place("aws-us-gov", "us-gov-west-1", "123456789012")
-    queue = QueueWanted("q.fifo", 120, "d.fifo", ("t.fifo",))
+    place = AwsAccount("aws-us-gov", "us-gov-west-1", "123456789012")
+    queue = QueueSpec("q.fifo", 120, "d.fifo", ("t.fifo",))
     assert "arn:aws-us-gov:sqs:us-gov-west-1:123456789012:d.fifo" in queue.redrive_settings(place)["RedrivePolicy"]
     statement = queue.statement(place) or {}
     assert statement["Resource"] == "arn:aws-us-gov:sqs:us-gov-west-1:123456789012:q.fifo"
     assert statement["Condition"] == {
         "ArnEquals": {"aws:SourceArn": ["arn:aws-us-gov:sns:us-gov-west-1:123456789012:t.fifo"]}
     }
-    published = TopicWanted("t", ("b",)).statement(place) or {}
+    published = TopicSpec("t", ("b",)).statement(place) or {}
     assert published["Condition"] == {
         "ArnEquals": {"aws:SourceArn": ["arn:aws-us-gov:s3:::b"]},
         "StringEquals": {"aws:SourceAccount": "123456789012"},

@@ -8,12 +8,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_unfit, refuse_if_unsuited
+from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_mismatched, refuse_unless_current
 from kfm_pipelines.declarations.dataset import load_datasets
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
-SHIPPED = shipped("resources") / "policies"
+SHIPPED = shipped_path("resources") / "policies"
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def write(resources: Path, changes: dict[str, object] | None = None, *, file: st
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 def test_every_shipped_policy_is_valid(name: str) -> None:
-    assert load_policy(shipped("resources"), name).policy == name
+    assert load_policy(shipped_path("resources"), name).policy == name
 
 
 def test_a_policy_is_named_with_its_version(resources: Path) -> None:
@@ -99,23 +99,23 @@ def test_a_file_that_is_no_declaration_is_one_sentence(resources: Path, text: st
 
 
 def test_the_day_of_the_review_is_the_last_good_one(resources: Path) -> None:
-    policy = load_policy(shipped("resources"), "not-sensitive")
-    refuse_if_unfit(policy, policy.review_by)
+    policy = load_policy(shipped_path("resources"), "not-sensitive")
+    refuse_unless_current(policy, policy.review_by)
     with pytest.raises(PolicyRefused, match="nothing is published under it"):
-        refuse_if_unfit(policy, policy.review_by + timedelta(days=1))
+        refuse_unless_current(policy, policy.review_by + timedelta(days=1))
 
 
 def test_a_review_in_the_future_is_none_yet() -> None:
-    policy = load_policy(shipped("resources"), "not-sensitive")
-    refuse_if_unfit(policy, policy.reviewed_on)
+    policy = load_policy(shipped_path("resources"), "not-sensitive")
+    refuse_unless_current(policy, policy.reviewed_on)
     with pytest.raises(PolicyRefused, match=r"is reviewed only on .* nothing is published yet"):
-        refuse_if_unfit(policy, policy.reviewed_on - timedelta(days=1))
+        refuse_unless_current(policy, policy.reviewed_on - timedelta(days=1))
 
 
 def test_a_digest_changes_with_every_field(resources: Path) -> None:
     write(resources)
     known = load_policy(resources, "not-sensitive")
-    assert known.digest == load_policy(shipped("resources"), "not-sensitive").digest
+    assert known.digest == load_policy(shipped_path("resources"), "not-sensitive").digest
     changed = [
         Policy.model_validate(known.model_dump() | changes)
         for changes in ({"version": 9}, {"reason": "another"}, {"review_every_days": 9})
@@ -123,8 +123,8 @@ def test_a_digest_changes_with_every_field(resources: Path) -> None:
     assert len({known.digest, *(policy.digest for policy in changed)}) == 4
 
 
-HERITAGE = load_policy(shipped("resources"), "heritage-sites")
-SITES = load_datasets(shipped("resources"))["heritage/sites"]
+HERITAGE = load_policy(shipped_path("resources"), "heritage-sites")
+SITES = load_datasets(shipped_path("resources"))["heritage/sites"]
 
 
 def heritage(**changes: Any) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def test_a_policy_that_would_show_too_much_is_refused(changes: dict[str, Any], s
 
 
 def test_the_shipped_policy_suits_its_dataset() -> None:
-    refuse_if_unsuited(HERITAGE, SITES)
+    refuse_if_mismatched(HERITAGE, SITES)
 
 
 @pytest.mark.parametrize(
@@ -202,17 +202,17 @@ def test_the_shipped_policy_suits_its_dataset() -> None:
 def test_what_a_policy_does_not_mention_is_not_published(columns: dict[str, list[str]], sentence: str) -> None:
     policy = Policy.model_validate(heritage(columns=columns, classes={"withheld": {"point": {"method": "omit"}}}))
     with pytest.raises(PolicyRefused, match=f"^policy heritage-sites@1 does not suit heritage/sites: {sentence}$"):
-        refuse_if_unsuited(policy, SITES)
+        refuse_if_mismatched(policy, SITES)
 
 
 def test_a_dataset_needs_an_extent_to_hold_coordinates_against() -> None:
     with pytest.raises(PolicyRefused, match="the dataset has no extent to hold coordinates against"):
-        refuse_if_unsuited(HERITAGE, SITES.model_copy(update={"extent": None}))
+        refuse_if_mismatched(HERITAGE, SITES.model_copy(update={"extent": None}))
 
 
 def test_a_nations_data_needs_labels() -> None:
-    drought = load_datasets(shipped("resources"))["drought/tribal-areas"]
-    policy = load_policy(shipped("resources"), drought.policy)
-    refuse_if_unsuited(policy, drought)
+    drought = load_datasets(shipped_path("resources"))["drought/tribal-areas"]
+    policy = load_policy(shipped_path("resources"), drought.policy)
+    refuse_if_mismatched(policy, drought)
     with pytest.raises(PolicyRefused, match="the data is a nation's, so the policy needs labels"):
-        refuse_if_unsuited(policy.model_copy(update={"labels": []}), drought)
+        refuse_if_mismatched(policy.model_copy(update={"labels": []}), drought)

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from kfm_pipelines.aws.clients import secrets_client
-from kfm_pipelines.care.secrets import key_check, keyed, read_secret, secret_of
+from kfm_pipelines.care.secrets import key_check, keyed_digest, read_secret, secret_of
 from kfm_pipelines.errors import KfmError, PolicyRefused, Retryable
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.services import Services
@@ -145,9 +145,9 @@ def test_a_secret_is_read_once_for_a_process(stack: Stack) -> None:
 def test_its_check_and_what_is_keyed_with_it_tell_secrets_apart_and_nothing_else() -> None:
     one, other = SECRET.encode(), SECRET.encode() + b"!"
     assert key_check(one) == key_check(one) != key_check(other)
-    assert keyed(one, "a") == keyed(one, "a")
-    assert len({keyed(one, "a"), keyed(one, "b"), keyed(other, "a")}) == 3
-    assert not keyed(one, "kfm-key-check-1").startswith(key_check(one))
+    assert keyed_digest(one, "a") == keyed_digest(one, "a")
+    assert len({keyed_digest(one, "a"), keyed_digest(one, "b"), keyed_digest(other, "a")}) == 3
+    assert not keyed_digest(one, "kfm-key-check-1").startswith(key_check(one))
 
 
 def test_an_error_is_one_of_ours(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pyshacl import validate
 from rdflib import Graph
 
 from kfm_pipelines.catalog.dcat import CONTEXT, PublishedFile, Series, catalog_dcat, page_dcat
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.catalog.prov.test_document import no_network, terms_of
 from kfm_pipelines_tests.catalog.stac.test_item import HERITAGE, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.catalog.release import KANSAS, STREAMFLOW
@@ -67,7 +67,7 @@ each_document = pytest.mark.parametrize("name", DOCUMENTS)
 
 @pytest.fixture(scope="module")
 def conforms() -> Callable[[Document], tuple[bool, str]]:
-    shapes = Graph().parse(shipped("resources") / "contracts" / "dcat-us-3.shacl.ttl", format="turtle")
+    shapes = Graph().parse(shipped_path("resources") / "contracts" / "dcat-us-3.shacl.ttl", format="turtle")
 
     def check(document: Document) -> tuple[bool, str]:
         data = Graph().parse(

@@ -14,9 +14,9 @@ import yaml
 from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datasets
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 from kfm_pipelines.operations.canary.candidate import load_candidates
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
-SHIPPED = shipped("resources") / "datasets" / "usgs-streamflow.yaml"
+SHIPPED = shipped_path("resources") / "datasets" / "usgs-streamflow.yaml"
 Declare = Callable[..., Path]
 
 
@@ -57,7 +57,7 @@ def limited(*limits: tuple[str, int]) -> dict[str, object]:
 
 
 def test_the_shipped_declarations_load() -> None:
-    datasets = load_datasets(shipped("resources"))
+    datasets = load_datasets(shipped_path("resources"))
     streamflow = datasets["usgs/streamflow"]
     assert list(datasets) == sorted(datasets)
     assert (streamflow.pipeline, streamflow.key.window, streamflow.policy) == (
@@ -68,8 +68,8 @@ def test_the_shipped_declarations_load() -> None:
 
 
 def test_what_is_kept_of_a_declaration_is_that_declaration() -> None:
-    declared = load_datasets(shipped("resources"))
-    for one in (*declared.values(), *load_candidates(shipped("resources"), declared)):
+    declared = load_datasets(shipped_path("resources"))
+    for one in (*declared.values(), *load_candidates(shipped_path("resources"), declared)):
         kept = Dataset.model_validate_json(json.dumps(one.model_dump(mode="json")))
         assert (kept, kept.digest) == (one, one.digest)
 
@@ -84,7 +84,7 @@ def test_a_duration_is_read_as_it_is_written(declare: Declare, written: str) -> 
 
 
 def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
-    datasets = load_datasets(shipped("resources"))
+    datasets = load_datasets(shipped_path("resources"))
     assert "usgs/nothing" not in datasets
     with pytest.raises(DatasetUnknown, match=r"'usgs/nothing' is not declared; declared: .*usgs/streamflow"):
         datasets["usgs/nothing"]

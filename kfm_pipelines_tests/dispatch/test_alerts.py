@@ -14,10 +14,10 @@ from kfm_pipelines.aws.clients import sns_client
 from kfm_pipelines.aws.topics import topic_attributes
 from kfm_pipelines.declarations.dataset import load_datasets
 from kfm_pipelines.definitions import build_definitions
-from kfm_pipelines.dispatch.alerts import MOST_REFUSALS, FailedRun, Told, failure_sensor, tick
+from kfm_pipelines.dispatch.alerts import MAX_REFUSALS, AlertCursor, FailedRun, failure_sensor, tick
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, listening, topic_arn
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -101,10 +101,10 @@ def test_what_sns_did_not_take_is_sent_when_it_does(site: Site, sensor: Sensor) 
 def test_one_that_is_refused_stands_in_nobodys_way(site: Site, instance: dg.DagsterInstance) -> None:
     """More of them than a tick bears: those that come after them are told all the same, within two ticks."""
     told, _ = tick(instance, None, JOBS, lambda run: None)
-    for hour in range(MOST_REFUSALS + 2):
+    for hour in range(MAX_REFUSALS + 2):
         fail(site, hour)
     failed = [run.run_id for run in reversed(instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])))]
-    refused, sent = failed[:MOST_REFUSALS], list[str]()
+    refused, sent = failed[:MAX_REFUSALS], list[str]()
 
     def send(run: FailedRun) -> None:
         if run.run_id in refused:
@@ -114,7 +114,7 @@ def test_one_that_is_refused_stands_in_nobodys_way(site: Site, instance: dg.Dags
     for _ in range(2):
         told, said = tick(instance, told.serialise(), JOBS, send)
 
-    assert sent == failed[MOST_REFUSALS:]
+    assert sent == failed[MAX_REFUSALS:]
     assert set(told.retry_run_ids) == set(refused)
     assert "3 wait: not this one" in said
 
@@ -127,9 +127,9 @@ def test_what_failed_before_is_no_news_and_jobs_of_others_are_not_ours(
     told, _ = tick(instance, None, JOBS, sent.append)
     tick(instance, told.serialise(), JOBS, sent.append)
     assert sent == []
-    tick(instance, Told(-1).serialise(), ["another"], sent.append)
+    tick(instance, AlertCursor(-1).serialise(), ["another"], sent.append)
     assert sent == []
-    tick(instance, Told(-1).serialise(), JOBS, sent.append)
+    tick(instance, AlertCursor(-1).serialise(), JOBS, sent.append)
     assert len(sent) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_step_that_fails_is_named_with_the_class_of_its_error(site: Site, inst
     site.put(0, data=b"no parquet")
     site.work()
     sent: list[FailedRun] = []
-    tick(instance, Told(-1).serialise(), JOBS, sent.append)
+    tick(instance, AlertCursor(-1).serialise(), JOBS, sent.append)
     [(step, error)] = sent[0].steps
     assert (step, error) == ("usgs__streamflow__compute", "Failure")
 
@@ -149,7 +149,7 @@ def test_the_topic_is_provisioned_and_the_sensor_runs_from_the_start(site: Site)
 
 
 def test_dagster_knows_how_fresh_a_publication_has_to_be_and_nothing_else() -> None:
-    definitions, declared = build_definitions(shipped("resources")), load_datasets(shipped("resources"))
+    definitions, declared = build_definitions(shipped_path("resources")), load_datasets(shipped_path("resources"))
     found = {
         "/".join(key.path): spec.freshness_policy.fail_window.to_timedelta()
         for definition in definitions.resolve_asset_graph().assets_defs

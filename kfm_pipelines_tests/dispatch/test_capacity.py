@@ -8,11 +8,11 @@ from dagster._core.storage.dagster_run import RunOpConcurrency
 
 from kfm_pipelines.declarations import Concurrency
 from kfm_pipelines.declarations.dataset import Datasets, load_datasets
-from kfm_pipelines.dispatch.capacity import Room
+from kfm_pipelines.dispatch.capacity import RunCapacity
 from kfm_pipelines.dispatch.plan import PlannedRun
 from kfm_pipelines.dispatch.tables import DueKey
 from kfm_pipelines.orchestration.names import limit_tags
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
 NAME = "usgs/streamflow"
 KANSAS = "usgs-streamflow:kansas_statewide:none:"
@@ -21,7 +21,7 @@ LIMITS = {"limits": [{"prefix": MAY, "runs": 1}, {"prefix": JUNE, "runs": 2}]}
 
 
 def declared(concurrency: dict[str, Any]) -> Datasets:
-    dataset = load_datasets(shipped("resources"))[NAME]
+    dataset = load_datasets(shipped_path("resources"))[NAME]
     changed = dataset.model_copy(update={"concurrency": Concurrency.model_validate(concurrency)})
     other = dataset.model_copy(update={"dataset": "usda/soil"})
     return Datasets({NAME: changed, "usda/soil": other})
@@ -37,7 +37,7 @@ def in_pool(pool: str) -> dg.DagsterRun:
 
 
 def test_there_are_so_many_slots_and_no_more() -> None:
-    room = Room(declared({}), slots=2)
+    room = RunCapacity(declared({}), slots=2)
     for key in (MAY, JUNE):
         assert room.fits(run_of(JULY))
         room.reserve(NAME, [key])
@@ -45,7 +45,7 @@ def test_there_are_so_many_slots_and_no_more() -> None:
 
 
 def test_under_a_prefix_there_are_as_many_runs_as_declared() -> None:
-    room = Room(declared(LIMITS), slots=10)
+    room = RunCapacity(declared(LIMITS), slots=10)
     for fitting in ({MAY, JUNE, JULY}, {JUNE, JULY}, {JUNE, JULY}, {JULY}, {JULY}):
         assert {key for key in (MAY, JUNE, JULY) if room.fits(run_of(f"{key}-01"))} == fitting
         room.reserve(NAME, [f"{MAY if MAY in fitting else JUNE if JUNE in fitting else JULY}-02"])
@@ -53,13 +53,13 @@ def test_under_a_prefix_there_are_as_many_runs_as_declared() -> None:
 
 @pytest.mark.parametrize("keys", [[MAY, JULY], [JULY, MAY]])
 def test_a_run_asked_for_before_its_prefix_was_declared_counts_under_it(keys: list[str]) -> None:
-    room = Room(declared(LIMITS), slots=10)
+    room = RunCapacity(declared(LIMITS), slots=10)
     room.reserve(NAME, keys)
     assert not room.fits(run_of(MAY))
 
 
 def test_a_serial_dataset_has_one_run_and_others_are_free() -> None:
-    room = Room(declared({"serial": True}), slots=10)
+    room = RunCapacity(declared({"serial": True}), slots=10)
     assert room.fits(run_of(MAY))
     room.reserve(NAME, [MAY])
     assert not room.fits(run_of(JUNE))
@@ -68,20 +68,20 @@ def test_a_serial_dataset_has_one_run_and_others_are_free() -> None:
 
 
 def test_a_dispatch_of_a_dataset_declared_no_more_takes_a_slot() -> None:
-    room = Room(declared({}), slots=1)
+    room = RunCapacity(declared({}), slots=1)
     room.reserve("gone/away", ["a"])
     assert not room.fits(run_of(MAY))
 
 
 def test_a_run_somebody_else_asked_for_counts_by_its_pool_or_its_tag() -> None:
-    room = Room(declared({"serial": True}), slots=1)
+    room = RunCapacity(declared({"serial": True}), slots=1)
     room.count_run(in_pool("serial_usda_soil"))
     assert room.fits(run_of(MAY))
     room.count_run(in_pool("serial_usgs_streamflow"))
     assert not room.fits(run_of(MAY))
 
     datasets = declared(LIMITS)
-    room = Room(datasets, slots=1)
+    room = RunCapacity(datasets, slots=1)
     room.count_run(dg.DagsterRun(job_name="any", tags={**limit_tags(datasets[NAME], [MAY]), "kfm/dataset": NAME}))
     assert not room.fits(run_of(MAY))
     assert room.fits(run_of(JUNE))

@@ -7,10 +7,10 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG
 
-from kfm_pipelines.dispatch.dispatch import dispatch, settle
+from kfm_pipelines.dispatch.dispatch import close_finished_dispatches, dispatch
 from kfm_pipelines.dispatch.tables import close_dispatch, open_dispatches
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
@@ -31,7 +31,7 @@ def narrow(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def instance(stack: Stack) -> Iterator[dg.DagsterInstance]:
-    with opened_instance() as opened:
+    with open_instance() as opened:
         yield opened
 
 
@@ -56,7 +56,7 @@ def test_in_a_flood_of_urgent_keys_the_others_are_dispatched_one_in_four(narrow:
     for turn in range(13):
         make_due(narrow, turn, priority="high")
         # Each turn as if by a new process: what it goes by is in the database.
-        with opened_instance() as instance:
+        with open_instance() as instance:
             [key] = asked(instance, Services(narrow.services.settings))
         finish(narrow.services, key)
         order.append(key)
@@ -72,7 +72,7 @@ def test_in_a_flood_of_normal_keys_a_low_one_waits_ten_minutes_and_no_more(
     [low] = make_due(narrow, 100, priority="low")
     due_since(narrow, [low], minutes)
     flood = make_due(narrow, *range(3))
-    with opened_instance() as instance:
+    with open_instance() as instance:
         assert asked(instance, narrow.services) == ([low] if waited_enough else flood[:1])
 
 
@@ -116,13 +116,13 @@ def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
     services, [held, untouched] = site.services, make_due(site, 0, 1)
     # Full jitter is uniform from nothing up to a ceiling; the longest wait shows the ceiling.
     monkeypatch.setattr(services.random, "uniform", lambda least, most: least + 100 * most)
-    with opened_instance() as instance:
+    with open_instance() as instance:
         [request] = dispatch(instance, services).runs
         run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
         die_holding(site, held, run)
         services.database.execute("UPDATE kfm.keys SET attempts = 3 WHERE key = %(key)s", {"key": held})
 
-        assert settle(instance, services) == []
+        assert close_finished_dispatches(instance, services) == []
 
     rows = site.fetch(
         "SELECT key, attempts, owner, round(extract(epoch FROM due_at - clock_timestamp()), -1)::int AS wait"
@@ -137,12 +137,12 @@ def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
 def test_a_key_whose_runs_keep_dying_is_dead_lettered_at_last(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site.services.random, "uniform", lambda *_: 0.0)
     [key] = make_due(site, 0)
-    with opened_instance() as instance:
+    with open_instance() as instance:
         for _ in range(site.services.settings.max_attempts):
             [request] = dispatch(instance, site.services).runs
             run = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
             die_holding(site, key, run)
-            settle(instance, site.services)
+            close_finished_dispatches(instance, site.services)
 
     assert site.work()["failed"] == 1
     assert site.fetch("SELECT key, error FROM kfm.dead_letters") == [{"key": key, "error": "AttemptsExhausted"}]

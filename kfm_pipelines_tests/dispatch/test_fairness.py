@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.dispatch.fairness import ONE_IN, TURNS_REMEMBERED, Turns
+from kfm_pipelines.dispatch.fairness import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler
 from kfm_pipelines.dispatch.plan import PlannedRun
-from kfm_pipelines.dispatch.tables import HIGH, DueKey, Turn
+from kfm_pipelines.dispatch.tables import HIGH, DueKey, RecentDispatch
 
 A, B = "usda/soil", "usgs/streamflow"
 
@@ -18,13 +18,13 @@ def run_of(name: str, *, urgent: bool = False, dataset: str = A) -> PlannedRun:
     return PlannedRun(dataset, (DueKey(name, 0, 0, 0, HIGH if urgent else 1),))
 
 
-def turn(urgent: bool, dataset: str = A) -> Turn:
-    return Turn(dataset, urgent)
+def turn(urgent: bool, dataset: str = A) -> RecentDispatch:
+    return RecentDispatch(dataset, urgent)
 
 
-def order(runs: list[PlannedRun], taken: list[Turn] | None = None) -> list[str]:
+def order(runs: list[PlannedRun], taken: list[RecentDispatch] | None = None) -> list[str]:
     """All runs, one after the other."""
-    turns, waiting, found = Turns(taken or []), [*runs], []
+    turns, waiting, found = FairScheduler(taken or []), [*runs], []
     while run := turns.choose_next(waiting):
         waiting.remove(run)
         turns.record_run(run)
@@ -75,7 +75,7 @@ class Flood:
 
     urgent_a_turn: int
     datasets: int
-    record: list[Turn] = field(default_factory=list)
+    record: list[RecentDispatch] = field(default_factory=list)
     waiting: list[PlannedRun] = field(default_factory=list)
     since: dict[str, int] = field(default_factory=dict)
 
@@ -88,10 +88,10 @@ class Flood:
         """Who had the turn, and for how many turns it had waited."""
         for number in range(self.urgent_a_turn):
             self.arrive(f"u{len(self.record)}-{number}", urgent=True)
-        run = Turns(self.record[:TURNS_REMEMBERED]).choose_next(self.waiting)
+        run = FairScheduler(self.record[:HISTORY_LENGTH]).choose_next(self.waiting)
         assert run is not None
         self.waiting.remove(run)
-        self.record.insert(0, Turn(run.dataset, run.urgent))
+        self.record.insert(0, RecentDispatch(run.dataset, run.urgent))
         return run.names[0], len(self.record) - self.since[run.names[0]]
 
 
@@ -106,7 +106,7 @@ def test_in_a_flood_of_urgent_keys_every_other_key_has_its_turn_soon(
 ) -> None:
     flood = Flood(urgent_a_turn, datasets)
     waited: dict[str, int] = {}
-    for number in range(80 + ONE_IN * (len(arrivals) + 1)):
+    for number in range(80 + NON_URGENT_INTERVAL * (len(arrivals) + 1)):
         for place in [place for place, at in enumerate(arrivals) if at == number]:
             flood.arrive(f"other{place}", urgent=False)
         name, turns = flood.pass_turn()
@@ -114,7 +114,7 @@ def test_in_a_flood_of_urgent_keys_every_other_key_has_its_turn_soon(
 
     for place in range(len(arrivals)):
         # At worst every other key is before it, and each has one turn in four.
-        assert waited[f"other{place}"] <= ONE_IN * (len(arrivals) + 1)
+        assert waited[f"other{place}"] <= NON_URGENT_INTERVAL * (len(arrivals) + 1)
 
 
 @settings(max_examples=30)

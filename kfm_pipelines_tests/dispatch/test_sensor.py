@@ -11,7 +11,7 @@ from kfm_pipelines.definitions import CHORES, build_definitions
 from kfm_pipelines.dispatch.sensor import tick
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines_tests.fixtures.runs.dispatch import enqueue, skip_reason
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
@@ -81,7 +81,7 @@ def test_a_tick_that_changes_nothing_says_what_it_read(site: Site, instance: dg.
 def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, tmp_path: Path) -> None:
     url = stack.environment["KFM_POSTGRES_URL"]
     limits = {"KFM_RUNS_IN_FLIGHT": "2", "KFM_BATCH_SIZE": "1"}
-    with opened_site(tmp_path / "site", url, site_template, **limits) as site, opened_instance() as instance:
+    with opened_site(tmp_path / "site", url, site_template, **limits) as site, open_instance() as instance:
         for hour in range(3):
             site.put(hour)
 
@@ -174,7 +174,7 @@ def test_a_new_event_while_its_key_is_dispatched_waits_for_that_run(site: Site, 
 def test_the_declared_sensor_is_this_tick(site: Site) -> None:
     site.put()
     sensor = build_definitions(site.services.settings.resources).resolve_sensor_def("kfm_ingest")
-    with opened_instance() as instance:
+    with open_instance() as instance:
         context = dg.build_sensor_context(instance=instance, resources={"services": ServicesResource()})
         result = sensor(context)
     assert isinstance(result, dg.SensorResult)

@@ -6,19 +6,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kfm_pipelines.dispatch.tables import (
-    Turn,
+    RecentDispatch,
     close_dispatch,
     due_keys,
     is_silent,
     open_dispatches,
-    put_off_untouched,
-    recent_turns,
+    postpone_untouched,
+    recent_dispatches,
     record_dispatch,
     seconds_until_due,
     void_claims,
 )
 from kfm_pipelines.errors import ObjectMissing
-from kfm_pipelines.operations.canary.tables import Compared, record_comparison
+from kfm_pipelines.operations.canary.tables import KeyComparison, record_comparison
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim
@@ -117,8 +117,11 @@ def test_a_dispatch_is_as_urgent_as_its_most_urgent_key(database: Database) -> N
     found = database.fetch("SELECT run_key, priority FROM kfm.dispatches ORDER BY requested_at")
     assert [(row["run_key"], row["priority"]) for row in found] == [("urgent", 2), ("others", 0)]
     close_dispatch(database, "others")
-    assert recent_turns(database, 5) == [Turn(DATASET, urgent=False), Turn(DATASET, urgent=True)]
-    assert recent_turns(database, 1) == [Turn(DATASET, urgent=False)]
+    assert recent_dispatches(database, 5) == [
+        RecentDispatch(DATASET, urgent=False),
+        RecentDispatch(DATASET, urgent=True),
+    ]
+    assert recent_dispatches(database, 1) == [RecentDispatch(DATASET, urgent=False)]
 
 
 def priority_after(database: Database, settle: Callable[[Claim], None], *later: str) -> int:
@@ -246,7 +249,7 @@ def test_a_run_that_failed_without_a_word_counts_as_an_attempt_of_its_keys(datab
     transactions.hand_back(database, claim, delay=0, reason="later", count_attempt=False)
     claimed(database, held, "alive")
 
-    assert put_off_untouched(database, "failed", [untouched, touched, held], lambda attempts: 1000.0 * attempts) == 1
+    assert postpone_untouched(database, "failed", [untouched, touched, held], lambda attempts: 1000.0 * attempts) == 1
 
     assert round(seconds_until(database, untouched), -2) == 1000
     assert due(database) == [touched]
@@ -266,7 +269,7 @@ def test_a_run_is_silent_without_a_live_lease_and_without_a_recent_word(database
     assert is_silent(database, "run-1", 0)
 
     # A canary holds no key and writes nothing to the log.
-    record_comparison(database, Compared(DATASET, claim.key, "v2", "c" * 64, "a" * 64, True, {}, "run-2"))
+    record_comparison(database, KeyComparison(DATASET, claim.key, "v2", "c" * 64, "a" * 64, True, {}, "run-2"))
     assert not is_silent(database, "run-2", 60)
     assert is_silent(database, "run-2", 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from kfm_pipelines.dispatch import reaper
 from kfm_pipelines.dispatch.unreported_keys import report_published
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import asset_key
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -22,7 +22,7 @@ def test_only_what_the_run_did_not_tell_is_reported(site: Site) -> None:
     site.put(0)
     site.work()
     [row] = site.fetch("SELECT run_id FROM kfm.revisions")
-    with opened_instance() as instance:
+    with open_instance() as instance:
         before = publish_materializations(instance, site)
         assert report_published(instance, site.services, site.dataset, row["run_id"], [site.key()]) == []
 
@@ -40,7 +40,7 @@ def test_a_silent_run_is_failed_unless_it_still_holds_a_key(
     monkeypatch.setattr(reaper, "SILENT_AFTER", timedelta(seconds=-5))
     site.put(0)
     site.drain()
-    with opened_instance() as instance:
+    with open_instance() as instance:
         run = dg.DagsterRun(job_name="usgs_streamflow", status=dg.DagsterRunStatus.STARTED)
         instance.add_run(run)
         if holds_a_key:
@@ -61,7 +61,7 @@ def test_a_silent_run_of_a_backfill_is_failed_if_it_is_ours(
     site: Site, monkeypatch: pytest.MonkeyPatch, dataset: str, fate: str
 ) -> None:
     monkeypatch.setattr(reaper, "SILENT_AFTER", timedelta(seconds=-5))
-    with opened_instance() as instance:
+    with open_instance() as instance:
         run = dg.DagsterRun(
             job_name="__ASSET_JOB",
             status=dg.DagsterRunStatus.STARTED,

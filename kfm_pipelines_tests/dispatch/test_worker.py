@@ -4,12 +4,12 @@ import dagster as dg
 import pytest
 
 from kfm_pipelines.dispatch.dispatch import run_tags
-from kfm_pipelines.dispatch.fairness import Turns
-from kfm_pipelines.dispatch.tables import Turn
+from kfm_pipelines.dispatch.fairness import FairScheduler
+from kfm_pipelines.dispatch.tables import RecentDispatch
 from kfm_pipelines.dispatch.worker import _next_runs
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations.kill_switch import switch
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
@@ -24,12 +24,12 @@ KANSAS = "usgs-streamflow:kansas_statewide:none:2025-"
 def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: Site) -> None:
     urgent = make_due(small, *range(5), priority="high")
     others = make_due(small, 10, 11)
-    with opened_instance() as instance:
-        turns = Turns([])
+    with open_instance() as instance:
+        turns = FairScheduler([])
         assert [run.names for run in _next_runs(instance, small.services, turns)] == [
             (key,) for key in (*urgent[:3], others[0])
         ]
-        owed = Turns([Turn(DATASET, urgent=True)] * 3)
+        owed = FairScheduler([RecentDispatch(DATASET, urgent=True)] * 3)
         assert next(_next_runs(instance, small.services, owed)).names == (others[0],)
 
 
@@ -37,21 +37,21 @@ def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: S
 def test_a_worker_leaves_what_is_limited_to_the_run_under_way(site: Site, concurrency: dict[str, object]) -> None:
     declare(site, **concurrency)
     keys = make_due(site, 0, 1)
-    with opened_instance() as instance:
+    with open_instance() as instance:
         under_way = enqueue(site, instance, status=dg.DagsterRunStatus.STARTED, tags=run_tags(site.dataset, keys))
-        assert [*_next_runs(instance, site.services, Turns([]))] == []
+        assert [*_next_runs(instance, site.services, FairScheduler([]))] == []
 
         run = instance.get_run_by_id(under_way)
         assert run is not None
         instance.report_run_canceled(run)
-        assert [run.names for run in _next_runs(instance, site.services, Turns([]))] == [tuple(keys)]
+        assert [run.names for run in _next_runs(instance, site.services, FairScheduler([]))] == [tuple(keys)]
 
 
 def test_a_run_of_a_worker_counts_in_the_run_queue(site: Site) -> None:
     declare(site, serial=True, limits=[{"prefix": KANSAS, "runs": 1}])
     site.put()
     site.work()
-    with opened_instance() as instance:
+    with open_instance() as instance:
         [run] = instance.get_runs()
     assert run.tags["kfm/at-most-1"] == KANSAS
     assert run.run_op_concurrency is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.operations.dead_letters import tables
-from kfm_pipelines.operations.dead_letters.export import record_of
+from kfm_pipelines.operations.dead_letters.export import letter_record
 from kfm_pipelines.operations.dead_letters.tables import LetterFilter
 from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -74,7 +74,7 @@ def test_what_was_published_and_what_failed_is_told(site: Site, tmp_path: Path) 
 
 def _of_the_letter(site: Site) -> None:
     [letter] = tables.find_letters(site.services.database, LetterFilter(), 10)
-    cost = record_of(site.services, letter)["cost"]
+    cost = letter_record(site.services, letter)["cost"]
     entered = site.fetch(
         f"SELECT sum(watt_seconds) AS ws, sum(cost_usd) AS usd FROM kfm.energy WHERE key = '{site.key(1)}' AND epoch = "
         f"{letter.lineage['txn']}"

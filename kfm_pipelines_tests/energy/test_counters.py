@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.energy import counters
-from kfm_pipelines.energy.counters import MachineCounter, machine_watt_seconds, rapl_readings
+from kfm_pipelines.energy.counters import MachineCounter, machine_watt_seconds, open_rapl_reader
 
 WATT_SECOND = 1 / 3_600_000  # in kWh
 
@@ -59,7 +59,7 @@ def test_a_counter_that_stands_still_is_not_read(clock: Callable[[float], None])
 
 
 def test_no_counter_is_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rapl_readings(tmp_path / "powercap") is None
+    assert open_rapl_reader(tmp_path / "powercap") is None
     assert MachineCounter(Told({})).watt_seconds() is None
     monkeypatch.setattr(counters, "POWERCAP", tmp_path / "powercap")
     counters._counter.cache_clear()
@@ -72,7 +72,7 @@ def test_counters_in_a_folder_as_linux_has_it(tmp_path: Path) -> None:
     for number, microjoules in ((0, 1_000_000), (1, 77_000_000)):
         rapl(tmp_path, number, microjoules)
     rapl(tmp_path, 0, 500_000, part="core")
-    readings = rapl_readings(tmp_path)
+    readings = open_rapl_reader(tmp_path)
     assert readings is not None
     counter = MachineCounter(readings)
     rapl(tmp_path, 0, 6_000_000)

@@ -4,7 +4,7 @@ import pytest
 
 from kfm_pipelines.energy import counters
 from kfm_pipelines.energy.counters import MachineCounter
-from kfm_pipelines.energy.ledger import spent_by_month, spent_by_stage, spent_in_transaction
+from kfm_pipelines.energy.ledger import monthly_totals, stage_totals, transaction_totals
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stages import batch
 from kfm_pipelines.stages.publish import release
@@ -17,13 +17,13 @@ STAGES = ["compute", "mask", "validate", "stage", "publish"]
 def test_a_run_is_what_its_stages_are(site: Site) -> None:
     hear(site.services, told(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
-    by_stage = spent_by_stage(site.services.database, "a-run")
+    by_stage = stage_totals(site.services.database, "a-run")
     assert list(by_stage) == STAGES
-    [whole] = spent_in_transaction(site.services.database, site.key(), 1)
+    [whole] = transaction_totals(site.services.database, site.key(), 1)
     assert whole.energy.method == "estimated"
     assert whole.usage.missing == ()
     assert whole.energy.watt_seconds == pytest.approx(sum(one.energy.watt_seconds or 0 for [one] in by_stage.values()))
-    [month] = spent_by_month(site.services.database)
+    [month] = monthly_totals(site.services.database)
     assert (month.dataset, month.runs, month.keys, month.wasted_share) == ("usgs/streamflow", 1, 1, 0)
 
 
@@ -36,10 +36,10 @@ def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, m
         patch.setattr(release, "stage_candidate", away)
         publish(site.services, site.dataset, [site.key()], "unlucky")
     publish(site.services, site.dataset, [site.key()], "lucky")
-    assert list(spent_by_stage(site.services.database, "unlucky")) == STAGES[:4]
-    [unlucky] = spent_in_transaction(site.services.database, site.key(), 1)
-    [lucky] = spent_in_transaction(site.services.database, site.key(), 2)
-    [month] = spent_by_month(site.services.database)
+    assert list(stage_totals(site.services.database, "unlucky")) == STAGES[:4]
+    [unlucky] = transaction_totals(site.services.database, site.key(), 1)
+    [lucky] = transaction_totals(site.services.database, site.key(), 2)
+    [month] = monthly_totals(site.services.database)
     assert (month.runs, month.total.entries) == (2, 9)
     spent, wasted = month.total.energy.watt_seconds, unlucky.energy.watt_seconds
     assert spent == pytest.approx((wasted or 0) + (lucky.energy.watt_seconds or 0))
@@ -52,10 +52,10 @@ def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch:
     monkeypatch.setattr(counters, "_counter", lambda: counter)
     hear(site.services, told(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
-    by_stage = spent_by_stage(site.services.database, "a-run")
+    by_stage = stage_totals(site.services.database, "a-run")
     assert list(by_stage) == STAGES
     assert {one.energy.method for spent in by_stage.values() for one in spent} == {"measured"}
-    [whole] = spent_in_transaction(site.services.database, site.key(), 1)
+    [whole] = transaction_totals(site.services.database, site.key(), 1)
     assert whole.energy.watt_seconds == pytest.approx(
         sum(one.energy.watt_seconds or 0 for spent in by_stage.values() for one in spent)
     )
@@ -71,4 +71,4 @@ def test_a_stage_that_is_stopped_is_entered(site: Site, monkeypatch: pytest.Monk
     monkeypatch.setattr(batch, "write_published", stopped)
     with pytest.raises(KeyboardInterrupt):
         publish(site.services, site.dataset, [site.key()], "stopped")
-    assert list(spent_by_stage(site.services.database, "stopped")) == STAGES[:2]
+    assert list(stage_totals(site.services.database, "stopped")) == STAGES[:2]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.energy.estimate import FILE, Energy, estimate, load_coefficients
+from kfm_pipelines.energy.estimate import COEFFICIENTS_FILE, Energy, estimate, load_coefficients
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
-SHIPPED = load_coefficients(shipped("resources"))
+SHIPPED = load_coefficients(shipped_path("resources"))
 
 
 def test_an_hour_of_one_busy_processor() -> None:
@@ -91,8 +91,8 @@ def test_every_coefficient_says_where_it_comes_from() -> None:
 
 
 def test_a_coefficient_without_a_source_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).parent.mkdir()
-    text = (shipped("resources") / FILE).read_text()
-    (tmp_path / FILE).write_text(text.replace("  source: US EPA eGRID2023, subregion SPNO\n", ""))
+    (tmp_path / COEFFICIENTS_FILE).parent.mkdir()
+    text = (shipped_path("resources") / COEFFICIENTS_FILE).read_text()
+    (tmp_path / COEFFICIENTS_FILE).write_text(text.replace("  source: US EPA eGRID2023, subregion SPNO\n", ""))
     with pytest.raises(DeclarationInvalid, match=r"energy\.yaml: grid\.source"):
         load_coefficients(tmp_path)

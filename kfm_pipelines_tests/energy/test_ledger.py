@@ -10,28 +10,28 @@ import pytest
 from kfm_pipelines.energy.estimate import UNKNOWN, Coefficients, Energy, estimate, load_coefficients
 from kfm_pipelines.energy.ledger import (
     EnergyEntry,
-    Spent,
+    EnergyTotal,
     coefficients_used,
-    energy_in_all,
-    enter,
-    spent_by_key,
-    spent_by_month,
-    spent_by_stage,
-    spent_in_replay,
-    spent_in_transaction,
+    key_totals_of_replay,
+    monthly_totals,
+    record_entries,
+    replay_totals,
+    stage_totals,
+    total_energy,
+    transaction_totals,
 )
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.errors import AttemptsExhausted
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.state import transactions, wal
-from kfm_pipelines.state.config_snapshots import freeze, thawed
+from kfm_pipelines.state.config_snapshots import load_snapshot, save_snapshot
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
 
 DATASET = "usgs/streamflow"
-SHIPPED = load_coefficients(shipped("resources"))
+SHIPPED = load_coefficients(shipped_path("resources"))
 USED = Usage(4, 2, 1, 100, 50, None, 30)
 
 
@@ -41,14 +41,14 @@ def entry(stage: str = "compute", usage: Usage = USED, **fields: Any) -> EnergyE
 
 
 def entered(database: Database, *entries: EnergyEntry) -> None:
-    enter(database, entries, freeze(database, "energy-coefficients", SHIPPED.model_dump(mode="json")))
+    record_entries(database, entries, save_snapshot(database, "energy-coefficients", SHIPPED.model_dump(mode="json")))
 
 
 def of(claim: Claim, stage: str = "compute", usage: Usage = USED, **fields: Any) -> EnergyEntry:
     return entry(stage, usage, key=claim.key, epoch=claim.epoch, **{"run_id": claim.owner, **fields})
 
 
-def watt_seconds(spent: Sequence[Spent]) -> dict[str, float | None]:
+def watt_seconds(spent: Sequence[EnergyTotal]) -> dict[str, float | None]:
     return {one.energy.method: one.energy.watt_seconds for one in spent}
 
 
@@ -62,9 +62,9 @@ def test_the_stages_of_a_run_come_to_the_whole_of_it(database: Database) -> None
     stages = ("compute", "mask", "validate", "stage", "publish")
     usages = [Usage(number, number / 2, 0.1, 10, 5, None, 1) for number in range(1, 6)]
     entered(database, *(of(claim, stage, usage) for stage, usage in zip(stages, usages, strict=True)))
-    by_stage = spent_by_stage(database, "run-1")
+    by_stage = stage_totals(database, "run-1")
     assert tuple(by_stage) == stages
-    [whole] = spent_in_transaction(database, claim.key, claim.epoch)
+    [whole] = transaction_totals(database, claim.key, claim.epoch)
     assert whole.entries == 5
     assert replace(whole.usage, gigabyte_seconds=None) == Usage(15, 7.5, None, 50, 25, None, 5)
     assert whole.usage.gigabyte_seconds == pytest.approx(0.5)
@@ -79,10 +79,10 @@ def test_measured_and_estimated_are_never_added_up(database: Database) -> None:
     claim = claimed(database, known_key(database))
     measured = Usage(4, 2, 1, 100, 50, 300.0, 30)
     entered(database, of(claim), of(claim, usage=measured), of(claim, usage=measured))
-    spent = spent_in_transaction(database, claim.key, claim.epoch)
+    spent = transaction_totals(database, claim.key, claim.epoch)
     assert watt_seconds(spent) == {"measured": 600.0, "estimated": estimate(SHIPPED, USED).watt_seconds}
-    assert energy_in_all(spent) == UNKNOWN
-    assert {one.total.energy.method for one in spent_by_month(database)} == {"measured", "estimated"}
+    assert total_energy(spent) == UNKNOWN
+    assert {one.total.energy.method for one in monthly_totals(database)} == {"measured", "estimated"}
 
 
 def test_unknown_is_not_nothing(database: Database) -> None:
@@ -91,9 +91,9 @@ def test_unknown_is_not_nothing(database: Database) -> None:
     [row] = database.fetch("SELECT method, cpu_seconds, watt_seconds, carbon_grams, cost_usd FROM kfm.energy")
     assert tuple(row.values()) == ("unknown", None, None, None, None)
     entered(database, of(claim))
-    spent = spent_in_transaction(database, claim.key, claim.epoch)
+    spent = transaction_totals(database, claim.key, claim.epoch)
     assert watt_seconds(spent) == {"unknown": None, "estimated": estimate(SHIPPED, USED).watt_seconds}
-    [unknown] = [one for one in spent_by_month(database) if one.total.energy.method == "unknown"]
+    [unknown] = [one for one in monthly_totals(database) if one.total.energy.method == "unknown"]
     assert (unknown.wasted_share, unknown.total.energy.energy_kwh) == (None, None)
     for wrong in (Energy("unknown", 1.0, 1.0, 1.0), Energy("estimated", None, None, None), Energy("measured", 0, 0, 0)):
         with pytest.raises(Exception, match="check constraint"):
@@ -103,7 +103,7 @@ def test_unknown_is_not_nothing(database: Database) -> None:
 def test_a_part_that_is_missing_is_missing_in_the_sum(database: Database) -> None:
     claim = claimed(database, known_key(database))
     entered(database, of(claim), of(claim, "mask", Usage(1, 1)))
-    [spent] = spent_in_transaction(database, claim.key, claim.epoch)
+    [spent] = transaction_totals(database, claim.key, claim.epoch)
     assert spent.usage == Usage(5, 3, None, None, None, None, None)
     assert spent.usage.missing == ("gigabyte_seconds", "network_bytes")
     assert spent.energy.method == "estimated"
@@ -115,7 +115,7 @@ def test_entries_are_kept_as_they_are(database: Database) -> None:
     with pytest.raises(TransitionIllegal, match="append-only"):
         database.execute("UPDATE kfm.energy SET watt_seconds = 1")
     [used] = coefficients_used(database, None, None, None)
-    assert Coefficients.model_validate(thawed(database, used)) == SHIPPED
+    assert Coefficients.model_validate(load_snapshot(database, used)) == SHIPPED
 
 
 def test_failed_and_repeated_attempts_count_and_are_told_apart(database: Database) -> None:
@@ -132,7 +132,7 @@ def test_failed_and_repeated_attempts_count_and_are_told_apart(database: Databas
             transactions.fail(database, claim, "compute", AttemptsExhausted("too often"), retry_in=0)
         elif ending == "skip":
             transactions.skip(database, claim, {"reason": "nothing new"})
-    [month] = spent_by_month(database)
+    [month] = monthly_totals(database)
     assert (month.dataset, month.runs, month.keys, month.total.entries) == (DATASET, 4, 1, 4)
     assert month.wasted_share == pytest.approx(0.75)
 
@@ -150,13 +150,13 @@ def test_a_publication_was_not_for_nothing_whoever_completed_it(database: Databa
     entered(database, of(first), of(second))
     entered(database, entry("start", run_id="run-2"), entry("start", run_id="run-3"))
     entered(database, entry("canary", run_id="replay-1", key=key, replay="replay-1"))
-    [month] = spent_by_month(database)
+    [month] = monthly_totals(database)
     assert month.wasted_share == pytest.approx(2 / 5)  # a run that published nothing, and a try without a claim
 
 
 def test_what_taking_messages_costs_is_nobodys_and_for_something(database: Database) -> None:
     entered(database, entry("drain", dataset=None), entry())
-    [of_dataset, of_queues] = spent_by_month(database)
+    [of_dataset, of_queues] = monthly_totals(database)
     assert (of_dataset.dataset, of_dataset.wasted_share) == (DATASET, 1)
     assert (of_queues.dataset, of_queues.wasted_share, of_queues.keys) == (None, 0, 0)
 
@@ -167,9 +167,9 @@ def test_a_replay_is_told_by_key(database: Database) -> None:
         database, of(one, replay="replay-1"), of(one, "mask", replay="replay-1"), of(two, replay="replay-1"), of(two)
     )
     entered(database, entry("start", replay="replay-1"))
-    by_key = spent_by_key(database, "replay-1")
+    by_key = key_totals_of_replay(database, "replay-1")
     assert {key: spent[0].entries for key, spent in by_key.items()} == {one.key: 2, two.key: 1}
-    assert [spent.entries for spent in spent_in_replay(database, "replay-1")] == [4]
+    assert [spent.entries for spent in replay_totals(database, "replay-1")] == [4]
 
 
 def test_months_are_those_of_utc_and_can_be_chosen(database: Database) -> None:
@@ -181,7 +181,7 @@ def test_months_are_those_of_utc_and_can_be_chosen(database: Database) -> None:
         database.execute("ALTER TABLE kfm.energy ENABLE TRIGGER USER")
 
     def months(*chosen: Any) -> list[tuple[str | None, str, int]]:
-        return [(one.dataset, f"{one.month:%Y-%m}", one.total.entries) for one in spent_by_month(database, *chosen)]
+        return [(one.dataset, f"{one.month:%Y-%m}", one.total.entries) for one in monthly_totals(database, *chosen)]
 
     heritage = [("heritage/sites", "2025-12", 2), ("heritage/sites", "2026-01", 1)]
     assert months() == [*heritage, ("usgs/streamflow", "2025-11", 1)]

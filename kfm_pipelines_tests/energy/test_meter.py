@@ -83,12 +83,12 @@ def test_what_cannot_be_read_is_unknown_and_the_rest_is_there(monkeypatch: pytes
     def hidden(name: str) -> bytes:
         raise PermissionError(name)
 
-    monkeypatch.setattr(usage, "_of_this_process", hidden)
+    monkeypatch.setattr(usage, "_read_proc_file", hidden)
     used = Meter().read()
     assert (used.bytes_read, used.bytes_written) == (None, None)
     assert used.gigabyte_seconds is not None  # psutil knows another way
     assert used.cpu_seconds is not None
-    monkeypatch.setattr(usage, "_memory_elsewhere", lambda: None)
+    monkeypatch.setattr(usage, "_memory_bytes_by_psutil", lambda: None)
     assert Meter().read().missing == ("gigabyte_seconds",)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.errors import ContractBroken, DatasetUnknown, LocationUndeclared, MessageRefused
-from kfm_pipelines.events import fold
+from kfm_pipelines.events import resolve_event
 from kfm_pipelines_tests.fixtures.events.notices import KEY_AT_03, NOON, declared, event, notice
 
 AT_03 = datetime(2025, 12, 4, 3, tzinfo=UTC)
@@ -112,7 +112,7 @@ def with_window(window: str, pattern: str) -> Datasets:
     ],
 )
 def test_days_and_months_fold_the_same_way(window: str, pattern: str, label: str) -> None:
-    folded = fold(notice(object_key="usgs/streamflow/2025-12-04"), with_window(window, pattern))
+    folded = resolve_event(notice(object_key="usgs/streamflow/2025-12-04"), with_window(window, pattern))
     assert folded.key == f"usgs-streamflow:kansas_statewide:none:{label}:v1-0-0"
 
 
@@ -120,7 +120,7 @@ def test_days_and_months_fold_the_same_way(window: str, pattern: str, label: str
 def test_a_careless_pattern_still_refuses_with_a_sentence(year: str) -> None:
     careless = with_window("month", r"usgs/streamflow/(?P<year>.*)-(?P<month>.*)")
     with pytest.raises(LocationUndeclared, match="names no window") as refused:
-        fold(notice(object_key=f"usgs/streamflow/{year}-01"), careless)
+        resolve_event(notice(object_key=f"usgs/streamflow/{year}-01"), careless)
     assert len(str(refused.value)) < 400
 
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.errors import MessageRefused
-from kfm_pipelines.events import Notice, fold, normalise
+from kfm_pipelines.events import Notice, normalise, resolve_event
 from kfm_pipelines.events.body import MAX_BYTES
-from kfm_pipelines.events.contracts import MOST_RECORDS
+from kfm_pipelines.events.contracts import MAX_RECORDS
 from kfm_pipelines_tests.events.test_body import json_documents
 from kfm_pipelines_tests.fixtures.events.messages import EVERY, S3, SENTINEL_2, wrapped
 from kfm_pipelines_tests.fixtures.events.notices import declared
@@ -31,7 +31,7 @@ def outcome(body: str | bytes) -> tuple[Notice, ...] | str:
         return str(refusal)
     for notice in notices:
         try:
-            fold(notice, declared())
+            resolve_event(notice, declared())
         except MessageRefused as refusal:
             check_sentence(str(refusal))
     return notices
@@ -170,9 +170,9 @@ def of(count: int) -> list[dict[str, Any]]:
 
 
 def test_so_many_records_are_read_and_not_one_more() -> None:
-    assert [len(normalise(json.dumps(document))) for document in of(MOST_RECORDS)] == [MOST_RECORDS] * 6
-    says = f"message has {MOST_RECORDS + 1} records; at most {MOST_RECORDS} are read"
-    assert [outcome(json.dumps(document)) for document in of(MOST_RECORDS + 1)] == [says] * 6
+    assert [len(normalise(json.dumps(document))) for document in of(MAX_RECORDS)] == [MAX_RECORDS] * 6
+    says = f"message has {MAX_RECORDS + 1} records; at most {MAX_RECORDS} are read"
+    assert [outcome(json.dumps(document)) for document in of(MAX_RECORDS + 1)] == [says] * 6
 
 
 def test_too_many_records_are_refused_before_any_is_looked_at() -> None:

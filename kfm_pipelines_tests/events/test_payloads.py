@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_datasets
 from kfm_pipelines.errors import ContractBroken, DeclarationInvalid, LocationUndeclared, MessageRefused
-from kfm_pipelines.events import IngestEvent, PayloadNotice, fold
+from kfm_pipelines.events import IngestEvent, PayloadNotice, resolve_event
 from kfm_pipelines_tests.fixtures.events.messages import SOURCE
 from kfm_pipelines_tests.fixtures.events.notices import NOON, declared
 
@@ -43,7 +43,7 @@ def notice(payload: dict[str, Any], **fields: Any) -> PayloadNotice:
 
 
 def folded(payload: dict[str, Any], object_key: str = TEMPLATE, **fields: Any) -> IngestEvent:
-    return fold(notice(payload, **fields), datasets(object_key))
+    return resolve_event(notice(payload, **fields), datasets(object_key))
 
 
 def test_the_template_names_the_object_and_the_object_its_window() -> None:
@@ -59,7 +59,7 @@ def test_a_source_nobody_listens_to_is_named() -> None:
     with pytest.raises(LocationUndeclared, match=r"no declared dataset has 'kfm\.remote\.tiles' in its input\.events"):
         folded({}, event_source="kfm.remote.tiles")
     with pytest.raises(LocationUndeclared, match=SOURCE):
-        fold(notice({}), declared())
+        resolve_event(notice({}), declared())
 
 
 @pytest.mark.parametrize("value", ["", ".", "..", "a/b", "a b", "a\n", "é", "{basin}", "%Y", "a\\b", "\x1b[31m", None])

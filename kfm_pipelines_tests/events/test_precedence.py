@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.events import IngestEvent, newest_per_object, replaceable
+from kfm_pipelines.events import IngestEvent, newest_per_object, superseded_identities
 from kfm_pipelines_tests.fixtures.events.notices import KEY_AT_03, NOON, event
 
 LATER = NOON + timedelta(hours=1)
@@ -256,7 +256,9 @@ def test_forgetting_what_is_replaceable_changes_nothing_now_or_later(
     histories: tuple[list[IngestEvent], list[IngestEvent]], data: st.DataObject
 ) -> None:
     known, later = histories
-    forgotten = {identity for identity in sorted(replaceable(known)) if data.draw(st.booleans() | st.just(True))}
+    forgotten = {
+        identity for identity in sorted(superseded_identities(known)) if data.draw(st.booleans() | st.just(True))
+    }
     kept = [seen for seen in known if seen.identity not in forgotten]
     assert newest_per_object(kept) == newest_per_object(known)
     assert newest_per_object(kept + later) == newest_per_object(known + later)
@@ -267,7 +269,7 @@ def test_forgetting_what_is_replaceable_changes_nothing_now_or_later(
 @settings(deadline=None)
 def test_what_counts_is_not_replaceable(arrived: list[IngestEvent]) -> None:
     named = [replace(seen, identity=f"{number:064}") for number, seen in enumerate(arrived)]
-    assert not replaceable(named) & {winner.identity for winner in newest_per_object(named)}
+    assert not superseded_identities(named) & {winner.identity for winner in newest_per_object(named)}
 
 
 @pytest.mark.slow
@@ -278,7 +280,7 @@ def test_nor_does_it_matter_if_a_kept_event_then_turns_out_to_be_written_again(
 ) -> None:
     """An identity heard of with a later sequencer moves to it, with the later of its times."""
     known, later = histories
-    forgotten = replaceable(known)
+    forgotten = superseded_identities(known)
     kept = [seen for seen in known if seen.identity not in forgotten]
     if not kept:
         return
@@ -327,4 +329,4 @@ def numbered(*writes: IngestEvent) -> list[IngestEvent]:
     ],
 )
 def test_what_is_replaceable(happened: list[IngestEvent], numbers: set[int]) -> None:
-    assert replaceable(numbered(*happened)) == {f"{number:064}" for number in numbers}
+    assert superseded_identities(numbered(*happened)) == {f"{number:064}" for number in numbers}

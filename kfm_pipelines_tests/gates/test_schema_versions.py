@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.errors import SchemaRefused
-from kfm_pipelines.gates.schema_versions import Schema, SchemaVersion, approve, recognise, versions_of
+from kfm_pipelines.gates.schema_versions import Schema, SchemaVersion, approve, get_or_create_version, versions_of
 from kfm_pipelines.state.database import Database, TransitionIllegal
 
 FLOW: dict[str, Any] = {"flow": {"type": "float64", "nullable": True, "unit": "ft3/s"}}
@@ -18,25 +18,25 @@ def declared(columns: dict[str, Any] = FLOW, *, version: str = "v1", dataset: st
 
 
 def test_a_dataset_begins_with_what_it_is_declared_with(database: Database) -> None:
-    first = recognise(database, declared())
+    first = get_or_create_version(database, declared())
     assert (first.version, first.columns, first.approved_by) == (1, FLOW, "first use")
-    assert recognise(database, declared()) == first
-    assert recognise(database, declared(METRIC)) == first
-    assert recognise(database, declared(METRIC, dataset="usda/soil")).columns == METRIC
+    assert get_or_create_version(database, declared()) == first
+    assert get_or_create_version(database, declared(METRIC)) == first
+    assert get_or_create_version(database, declared(METRIC, dataset="usda/soil")).columns == METRIC
 
 
 def test_an_approval_is_for_keys_of_one_transform_version(database: Database) -> None:
-    recognise(database, declared())
+    get_or_create_version(database, declared())
     second = approve(database, declared(METRIC, version="v2"), "ada", "metric from now on")
     assert (second.version, second.approved_by, second.reason) == (2, "ada", "metric from now on")
-    assert recognise(database, declared(version="v1")).columns == FLOW
-    assert recognise(database, declared(version="v2")).columns == METRIC
+    assert get_or_create_version(database, declared(version="v1")).columns == FLOW
+    assert get_or_create_version(database, declared(version="v2")).columns == METRIC
     # One that nobody has approved anything for has what was approved last.
-    assert recognise(database, declared(version="v3")).columns == METRIC
+    assert get_or_create_version(database, declared(version="v3")).columns == METRIC
 
 
 def test_of_two_at_once_one_is_told(database: Database) -> None:
-    recognise(database, declared())
+    get_or_create_version(database, declared())
 
     def try_it(who: str) -> SchemaVersion | str:
         try:
@@ -52,7 +52,7 @@ def test_of_two_at_once_one_is_told(database: Database) -> None:
 
 
 def test_nobody_can_take_a_promise_back(database: Database) -> None:
-    recognise(database, declared())
+    get_or_create_version(database, declared())
     for statement in ("UPDATE kfm.schema_versions SET reason = 'x'", "DELETE FROM kfm.schema_versions"):
         with pytest.raises(TransitionIllegal, match="append-only"):
             database.execute(statement)

@@ -19,7 +19,7 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.inbox.drain import drain, drain_all
 from kfm_pipelines.inbox.parse import read_message
-from kfm_pipelines.inbox.record import Tally, record
+from kfm_pipelines.inbox.record import BatchCounts, record
 from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
@@ -55,7 +55,7 @@ def test_what_sqs_fails_to_delete_comes_again_and_changes_nothing(site: Site) ->
     assert (first.recorded, len(failed)) == (20, 10 + 5)  # of twenty every second one, and of those again
     time.sleep(2.1)
 
-    assert site.drain() == Tally(received=5, recorded=0, duplicates=5)
+    assert site.drain() == BatchCounts(received=5, recorded=0, duplicates=5)
     assert recorded(site) == 20
     assert site.services.queue.depth().waiting + site.services.queue.depth().in_flight == 0
 
@@ -64,7 +64,7 @@ def test_what_was_received_before_a_failed_receive_is_recorded_at_once(site: Sit
     site.send_all([message(site, number) for number in range(30)])
     with answering_500(sqs_client(), "ReceiveMessage", calls=(3, 4)):  # the third receive, and boto's second try
         first = drain(site.services, site.services.queue, budget_seconds=60)
-    assert first == Tally(received=30, recorded=30)
+    assert first == BatchCounts(received=30, recorded=30)
 
 
 def test_hostile_messages_leave_one_log_line_each_at_most(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,8 +93,8 @@ def test_consumers_race_without_a_double_record(site: Site, consumers: int) -> N
         services.close()
 
     assert [one.problems for one in drained] == [()] * consumers
-    total = sum((one.counts for one in drained), Tally())
-    assert total == Tally(received=600, recorded=300, duplicates=300)
+    total = sum((one.counts for one in drained), BatchCounts())
+    assert total == BatchCounts(received=600, recorded=300, duplicates=300)
     assert recorded(site) == 300
     [row] = site.fetch("SELECT sum(received)::int AS r, sum(duplicates)::int AS d FROM kfm.queue_totals")
     assert (row["r"], row["d"]) == (600, 300)
@@ -104,7 +104,7 @@ def test_one_record_that_no_dataset_takes_does_not_take_its_neighbours_with_it(s
     first, second = json.loads(message(site, 1)), json.loads(message(site, 2, object_key="elsewhere/part.parquet"))
     site.send(json.dumps({"Records": first["Records"] + second["Records"]}))
 
-    assert site.drain() == Tally(received=1, recorded=1, refused=1)
+    assert site.drain() == BatchCounts(received=1, recorded=1, refused=1)
     [letter] = site.fetch("SELECT reason, triage FROM kfm.dead_letters")
     assert letter["reason"].startswith("record 2 of 2: ")
     assert letter["triage"] == "permission"
@@ -116,7 +116,7 @@ def test_a_message_the_database_refuses_is_refused_alone(site: Site) -> None:
     )
     site.send_all([message(site, number) for number in range(20)])
 
-    assert site.drain() == Tally(received=20, recorded=19, refused=1)
+    assert site.drain() == BatchCounts(received=20, recorded=19, refused=1)
     [letter] = site.fetch("SELECT reason FROM kfm.dead_letters")
     assert letter["reason"].startswith("the message could not be recorded: Postgres refused")
 
@@ -142,7 +142,7 @@ def test_nothing_is_received_while_the_database_is_away(site: Site) -> None:
 def test_a_message_of_many_records_is_not_kept_once_for_each(site: Site) -> None:
     records = [json.loads(message(site, number))["Records"][0] | {"filling": "x" * 1500} for number in range(150)]
     site.send(json.dumps({"Records": records}))
-    assert site.drain() == Tally(received=1, refused=1)
+    assert site.drain() == BatchCounts(received=1, refused=1)
     [letter] = site.fetch("SELECT reason FROM kfm.dead_letters")
     assert letter["reason"].startswith("message has 150 records in ")
 
@@ -174,7 +174,7 @@ def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: 
     body = message(site, 1)
     site.services.queue.send(body, {name: "landsat-2025-12-04T00:00Z"})
 
-    assert site.drain() == Tally(received=1, refused=1, violations=1)
+    assert site.drain() == BatchCounts(received=1, refused=1, violations=1)
     [letter] = site.fetch("SELECT reason, error FROM kfm.dead_letters")
     assert letter["error"] == "UniquenessInAttributes"
     assert f"the attribute {name} says 'landsat-2025-12-04T00:00Z', which the body does not" in letter["reason"]
@@ -209,7 +209,7 @@ def test_a_group_keeps_its_order_and_poison_holds_up_nobody(site: Site) -> None:
     fifo.send(message(site, 2, event_time=early, **same), group="one")
     fifo.send(message(site, 3), group="two")
 
-    tally = Tally()
+    tally = BatchCounts()
     for _ in range(4):
         tally += site.drain()
 
@@ -247,4 +247,4 @@ def test_a_queue_that_is_away_is_said_and_everything_recovers(site: Site, doorwa
     assert recorded(site) == 0
 
     doorway.open()
-    assert site.drain() == Tally(received=50, recorded=50)
+    assert site.drain() == BatchCounts(received=50, recorded=50)

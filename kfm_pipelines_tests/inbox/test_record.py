@@ -11,7 +11,7 @@ import pytest
 from kfm_pipelines.aws.queue import Message
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.inbox.parse import read_message
-from kfm_pipelines.inbox.record import Tally, record
+from kfm_pipelines.inbox.record import BatchCounts, record
 from kfm_pipelines.producer.messages import auto_update
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database, TransitionIllegal
@@ -58,7 +58,7 @@ def message(**fields: Any) -> str:
 def test_an_event_is_recorded_whole_and_makes_its_key_due(database: Database) -> None:
     one = event_of_hour(version_id="v1", sequencer="0AB")
 
-    assert deliver(database, one) == Tally(received=1, recorded=1)
+    assert deliver(database, one) == BatchCounts(received=1, recorded=1)
 
     with database.transaction() as connection:
         assert events_of(connection, one.key) == [one]
@@ -69,8 +69,8 @@ def test_an_event_is_recorded_whole_and_makes_its_key_due(database: Database) ->
 def test_an_identity_is_recorded_once_and_its_duplicates_are_counted(database: Database) -> None:
     one = event_of_hour()
 
-    assert deliver(database, one, one) == Tally(received=2, recorded=1, duplicates=1)
-    assert deliver(database, one) == Tally(received=1, duplicates=1)
+    assert deliver(database, one, one) == BatchCounts(received=2, recorded=1, duplicates=1)
+    assert deliver(database, one) == BatchCounts(received=1, duplicates=1)
 
     assert database.fetch("SELECT received, recorded, duplicates, refused FROM kfm.queue_totals") == [
         {"received": 3, "recorded": 1, "duplicates": 2, "refused": 0}
@@ -133,7 +133,7 @@ def test_a_new_key_is_as_urgent_as_its_first_event(database: Database, word: str
 def test_a_message_with_several_records_makes_several_keys_due(database: Database) -> None:
     events = tuple(event_of_hour(hour) for hour in range(3))
 
-    assert record(database, QUEUE, [Delivery("{}", events)], declared()).counts == Tally(received=1, recorded=3)
+    assert record(database, QUEUE, [Delivery("{}", events)], declared()).counts == BatchCounts(received=1, recorded=3)
 
     assert len(database.fetch("SELECT FROM kfm.keys WHERE due_at IS NOT NULL")) == 3
 
@@ -161,8 +161,8 @@ def test_the_moves_of_the_design_are_taken(database: Database, before: str, afte
 def test_a_refused_message_is_kept_once_with_its_reason(database: Database) -> None:
     refused = read_message(Message("this is no JSON"), declared())
 
-    assert record(database, QUEUE, [refused, refused], declared()).counts == Tally(received=2, refused=2)
-    assert record(database, QUEUE, [refused], declared()).counts == Tally(received=1, refused=1)
+    assert record(database, QUEUE, [refused, refused], declared()).counts == BatchCounts(received=2, refused=2)
+    assert record(database, QUEUE, [refused], declared()).counts == BatchCounts(received=1, refused=1)
 
     [letter] = database.fetch("SELECT * FROM kfm.dead_letters")
     assert (letter["failure_stage"], letter["triage"], letter["error"]) == ("receive", "schema", "BodyUnreadable")
@@ -186,23 +186,23 @@ def test_what_postgres_cannot_store_is_refused_and_does_not_stop_the_batch(datab
     bad, good = read_message(Message(body), declared()), read_message(Message(message()), declared())
 
     assert isinstance(bad.refusal.error if bad.refusal else None, MessageRefused)
-    assert record(database, QUEUE, [bad, good], declared()).counts == Tally(received=2, recorded=1, refused=1)
+    assert record(database, QUEUE, [bad, good], declared()).counts == BatchCounts(received=2, recorded=1, refused=1)
 
 
 def test_a_nul_in_a_field_nobody_reads_does_no_harm(database: Database) -> None:
     read = read_message(Message(message(note="\x00")), declared())
-    assert record(database, QUEUE, [read], declared()).counts == Tally(received=1, recorded=1)
+    assert record(database, QUEUE, [read], declared()).counts == BatchCounts(received=1, recorded=1)
 
 
 def test_consumers_with_the_same_messages_in_any_order_record_each_once(database: Database) -> None:
     events = [event_of_hour(hour, identity=f"{hour:02x}" + f"{part:062x}") for hour in range(20) for part in range(5)]
 
-    def consume(seed: int) -> Tally:
+    def consume(seed: int) -> BatchCounts:
         shuffled = random.Random(seed).sample(events, len(events))
-        return sum((deliver(database, *shuffled[start : start + 25]) for start in range(0, 100, 25)), Tally())
+        return sum((deliver(database, *shuffled[start : start + 25]) for start in range(0, 100, 25)), BatchCounts())
 
     with ThreadPoolExecutor(4) as pool:
-        total = sum(pool.map(consume, range(4)), Tally())
+        total = sum(pool.map(consume, range(4)), BatchCounts())
 
-    assert total == Tally(received=400, recorded=100, duplicates=300)
+    assert total == BatchCounts(received=400, recorded=100, duplicates=300)
     assert len(states(database)) == 100

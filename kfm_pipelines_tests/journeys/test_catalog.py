@@ -14,7 +14,7 @@ import pytest
 from pystac.validation import validate_dict
 from pystac.validation.local_validator import get_local_schema_cache
 
-from kfm_pipelines.catalog.stac.profile import check
+from kfm_pipelines.catalog.stac.profile import check_document
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator, schemas
@@ -70,7 +70,7 @@ def test_everything_in_the_catalog_can_be_reached(site: Site, documents: Documen
 @pytest.mark.usefixtures("no_network")
 def test_everything_is_valid_by_the_core_and_by_our_profile(documents: Documents) -> None:
     for document in documents.values():
-        check(KINDS[document["type"]], document)  # type: ignore[arg-type]
+        check_document(KINDS[document["type"]], document)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("no_network")

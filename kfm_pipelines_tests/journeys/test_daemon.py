@@ -12,7 +12,7 @@ import pytest
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
 from kfm_pipelines.local.dagster import serve_dagster
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.telemetry.logs.configure import LOG_FILE
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, listening
@@ -119,7 +119,7 @@ def _freshness_is_looked_at(site: Site) -> None:
     """Of the newest publication, though the asset has partitions; nobody can say it of a dataset without any."""
     states = {"usgs/streamflow": "PASS", "drought/tribal-areas": "UNKNOWN"}
     keys = {name: dg.AssetKey([*name.split("/"), "publish"]) for name in states}
-    with opened_instance() as instance:
+    with open_instance() as instance:
 
         def looked_at() -> bool:
             found = instance.get_freshness_state_records(list(keys.values()))

@@ -37,7 +37,7 @@ def uploaded(site: Site, name: str, data: bytes, start: datetime) -> Put:
 
 
 def approve(site: Site, private_key: Path) -> None:
-    digest = tables.waiting_review(site.services.database, HERITAGE).release_digest
+    digest = tables.pending_review(site.services.database, HERITAGE).release_digest
     decide.approve(site.services, HERITAGE, digest, private_key, "as agreed")
 
 

@@ -18,14 +18,14 @@ from kfm_pipelines.care.review.page_data import review_page
 from kfm_pipelines.catalog.collections import withdrawals
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.lineage.graph import write_graph
-from kfm_pipelines.catalog.prov.graph import packed
+from kfm_pipelines.catalog.prov.graph import compress_lines
 from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused, ServiceUnavailable
 from kfm_pipelines.gates import Verdict
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import current_revision
-from kfm_pipelines.state.verdicts import Judged, record_verdict
+from kfm_pipelines.state.verdicts import GateVerdict, record_verdict
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.declarations import change
@@ -217,12 +217,12 @@ def test_a_masker_that_does_nothing_is_found_out(register: Register, monkeypatch
     """The verifier shares nothing with the masks, so it notices when they are wrong."""
     from kfm_pipelines.care import masks
 
-    def careless(table: pa.Table, *arguments: Any) -> masks.Masked:
+    def careless(table: pa.Table, *arguments: Any) -> masks.MaskingResult:
         honest = masks.mask_table(table, *arguments)
         true = table.column("longitude").to_pylist()[: honest.table.num_rows]
         place = honest.table.schema.get_field_index("longitude")
         shown = honest.table.set_column(place, honest.table.schema.field(place), [pa.array(true, pa.float64())])
-        return masks.Masked(shown, honest.crosswalk, honest.measures)
+        return masks.MaskingResult(shown, honest.crosswalk, honest.measures)
 
     monkeypatch.setattr("kfm_pipelines.stages.mask.mask.mask_table", careless)
     register.put(sites(register.dataset))
@@ -231,7 +231,7 @@ def test_a_masker_that_does_nothing_is_found_out(register: Register, monkeypatch
 
 
 def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(database: Any, claim: Any, dataset: str, judged: Judged) -> None:
+    def elsewhere(database: Any, claim: Any, dataset: str, judged: GateVerdict) -> None:
         digest = "0" * 64 if judged.gate == "care" else judged.digest
         record_verdict(database, claim, dataset, replace(judged, digest=digest))
 
@@ -257,7 +257,7 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
 ) -> None:
     site = register.site
     today = site.services.today()
-    given = exempt.exempt(
+    given = exempt.grant_exemption(
         site.services, "heritage/sites", "", today + timedelta(days=1), register.private_key, "for the court"
     )
     register.publish(sites(register.dataset))
@@ -288,16 +288,16 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
 
     unmasked = site.fetch("SELECT content_hash FROM kfm.revisions")[0]["content_hash"]
     assert site.services.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
-    exempt.end(site.services, given.id, register.private_key, "the case is over")
+    exempt.end_exemption(site.services, given.id, register.private_key, "the case is over")
     _is_not_left_as_it_is(register)
     site.work()
     register.approve()
     (site.data / PROVENANCE_GRAPH).unlink()
     under_way = _Slow(items_table, lambda: _publish_with_a_stop(site, monkeypatch, taken))
-    graph = _Slow(packed, lambda: take_snapshot(site.services, register.dataset, anyway=True))
+    graph = _Slow(compress_lines, lambda: take_snapshot(site.services, register.dataset, anyway=True))
     with monkeypatch.context() as patch:
         patch.setattr("kfm_pipelines.catalog.collections.geoparquet_snapshot.items_table", under_way)
-        patch.setattr("kfm_pipelines.catalog.lineage.graph.packed", graph)
+        patch.setattr("kfm_pipelines.catalog.lineage.graph.compress_lines", graph)
         assert write_graph(site.services).releases == 1
     assert [given.id in str(lines) for lines in graph.given] == [True, False]
     assert [given.id in str(items) for items in under_way.given] == [True, False]
@@ -341,12 +341,12 @@ def _is_not_left_as_it_is(register: Register) -> None:
     later = dataset.model_copy(update={"key": dataset.key.model_copy(update={"transform_version": "v1-1-0"})})
     current = current_revision(services.database, KEY)
     with pytest.raises(PolicyRefused, match="revision 1 is public unmasked and no exemption covers it any more"):
-        inputs._of_another_version(services, later, Claim(KEY, 1, 1, "nobody"), current)
+        inputs._skip_other_version(services, later, Claim(KEY, 1, 1, "nobody"), current)
     with services.database.transaction() as connection:
         found = []
         for statement in TWIN:
             connection.execute(statement.encode(), {"twin": KEY.replace("2026-05", "2026-06")})
-            found.append(len(withdrawals.withdrawn(connection, KEY, "1" * 64)))
+            found.append(len(withdrawals.find_withdrawn_contents(connection, KEY, "1" * 64)))
         assert found == [1, 1, 0, 1]
         connection.rollback()
 
@@ -390,7 +390,9 @@ def _content(path: Path) -> bytes:
 
 def test_an_exemption_that_was_changed_in_the_database_is_none(register: Register) -> None:
     site = register.site
-    exempt.exempt(site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court")
+    exempt.grant_exemption(
+        site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
+    )
     site.services.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
     site.services.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
     register.put(sites(register.dataset))
@@ -400,7 +402,9 @@ def test_an_exemption_that_was_changed_in_the_database_is_none(register: Registe
 
 def test_what_an_exemption_would_let_out_is_shown_to_reviewers_only(register: Register) -> None:
     site = register.site
-    exempt.exempt(site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court")
+    exempt.grant_exemption(
+        site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
+    )
     register.put(sites(register.dataset))
     site.work()
     with pytest.raises(ReviewRefused, match="it would go out unmasked; it takes a reviewer's --key to see it"):
@@ -411,14 +415,14 @@ def test_what_an_exemption_would_let_out_is_shown_to_reviewers_only(register: Re
 def test_an_exemption_that_ended_meanwhile_is_not_rolled_forward(register: Register) -> None:
     """Its run was stopped after the intent to publish, and only then was it taken back."""
     site = register.site
-    given = exempt.exempt(
+    given = exempt.grant_exemption(
         site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
     )
     register.put(sites(register.dataset))
     site.work()
     register.approve()
     kill_worker(site, "after", "publish", KEY, 1)
-    exempt.end(site.services, given.id, register.private_key, "not after all")
+    exempt.end_exemption(site.services, given.id, register.private_key, "not after all")
 
     site.work()
 

@@ -169,7 +169,7 @@ def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_relea
         def kill_meanwhile() -> None:
             pool.submit(kill, site)
             deadline = time.monotonic() + 20
-            while not kill_switch.killed(site.services.database):
+            while not kill_switch.killed_datasets(site.services.database):
                 assert time.monotonic() < deadline
 
         patch.setattr(FileStore, "copy_once", doing_once(kill_meanwhile, run.key, FileStore.copy_once))
@@ -243,7 +243,7 @@ def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstan
 
     said = {"dataset": DATASET, "by": "ada", "reason": "wrong\ndatum"}
     assert move("kfm_kill_dataset", "set_kill_switch", **said).success
-    assert [str(one) for one in kill_switch.killed(site.services.database).values()] == [
+    assert [str(one) for one in kill_switch.killed_datasets(site.services.database).values()] == [
         "usgs/streamflow is killed by ada: wrong datum"
     ]
     unknown = move("kfm_kill_dataset", "set_kill_switch", **{**said, "dataset": "usgs/streamflows"})
@@ -252,7 +252,7 @@ def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstan
     assert "say who" in failure(move("kfm_unkill_dataset", "release_kill_switch", **{**said, "by": ""}))
     for _ in range(2):
         assert move("kfm_unkill_dataset", "release_kill_switch", **said).success
-    assert kill_switch.killed(site.services.database) == {}
+    assert kill_switch.killed_datasets(site.services.database) == {}
     assert len(kill_switch.history(site.services.database, DATASET)) == 2
 
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.cli.main import kfm
-from kfm_pipelines.operations.verify import trust_from, verify_key
-from kfm_pipelines.operations.verify.published_tree import Shelf
-from kfm_pipelines.operations.verify.release import Release
+from kfm_pipelines.operations.verify import load_trust_root, verify_key
+from kfm_pipelines.operations.verify.published_tree import PublishedTree
+from kfm_pipelines.operations.verify.release import PublishedRelease
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.stages.compute.inputs import fingerprint
 from kfm_pipelines.stores import Layout
@@ -42,11 +42,13 @@ def silence(site: Site) -> None:
     s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
 
 
-def published(site: Site, run_id: str) -> Release:
+def published(site: Site, run_id: str) -> PublishedRelease:
     """What there is after a run, with everything it leads to."""
     publish(site.services, site.dataset, [site.key()], run_id)
-    shelf = Shelf(site.services.store, trust_from(site.services.store, site.services.settings.signing_key, None))
-    return Release(shelf, Layout(site.dataset.pipeline).item(site.key()), is_historical=False)
+    shelf = PublishedTree(
+        site.services.store, load_trust_root(site.services.store, site.services.settings.signing_key, None)
+    )
+    return PublishedRelease(shelf, Layout(site.dataset.pipeline).item(site.key()), is_historical=False)
 
 
 def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from kfm_pipelines.care.authorities import load_authorities
 from kfm_pipelines.care.secrets import read_secret
-from kfm_pipelines.care.signatures import Signed, read_private_key, sign
+from kfm_pipelines.care.signatures import SignedStatement, read_private_key, sign
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.local.keys import care_environment, reviewer_key
-from kfm_pipelines.settings import load_settings, shipped
+from kfm_pipelines.settings import load_settings, shipped_path
 from kfm_pipelines_tests.fixtures.declarations import change, resources_in
 
 VARIABLE = "KFM_CARE_KEY_HERITAGE_2026"
@@ -40,12 +40,12 @@ def modes(folder: Path) -> set[tuple[str, int]]:
     return {("folder" if path.is_dir() else "file", mode(path)) for path in (folder, *folder.rglob("*"))}
 
 
-def statement(home: Path) -> Signed:
+def statement(home: Path) -> SignedStatement:
     return sign({"statement": "review"}, read_private_key(reviewer_key(home, BOARD)))
 
 
-def holder(signed: Signed, authorities: Path) -> str:
-    board = load_authorities(shipped("resources"), authorities)[BOARD]
+def holder(signed: SignedStatement, authorities: Path) -> str:
+    board = load_authorities(shipped_path("resources"), authorities)[BOARD]
     return board.holder_of(signed, board.keys[-1].valid_from)
 
 
@@ -55,7 +55,7 @@ def test_what_masking_and_reviews_need_is_there_for_its_owner_alone(home: Path) 
     assert found.keys() == {VARIABLE, "KFM_AUTHORITIES"}
     assert read_secret(load_settings(NEEDED | found), "heritage-2026") == found[VARIABLE].encode()
     authorities = Path(found["KFM_AUTHORITIES"])
-    assert {path.stem for path in authorities.iterdir()} == set(load_authorities(shipped("resources")))
+    assert {path.stem for path in authorities.iterdir()} == set(load_authorities(shipped_path("resources")))
     assert holder(statement(home), authorities) == "Reviewer on this machine"
     assert modes(home / "care") == {("folder", 0o700), ("file", 0o600)}
 

@@ -48,7 +48,7 @@ def test_a_second_one_starts_only_when_the_first_is_gone(tmp_path: Path) -> None
 
 
 def test_a_second_one_is_refused_when_the_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "SUCCESSION_SECONDS", 1)
+    monkeypatch.setattr(process_module, "LOCK_WAIT_SECONDS", 1)
     first = GuardedProcess(tmp_path, "sleeper", PATIENT)
     with pytest.raises(ServiceUnavailable, match="sleeper is already running in"):
         GuardedProcess(tmp_path, "sleeper", PATIENT)
@@ -57,7 +57,7 @@ def test_a_second_one_is_refused_when_the_first_stays(tmp_path: Path, monkeypatc
 
 
 def test_a_command_that_outlived_its_guard_still_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "SUCCESSION_SECONDS", 1)
+    monkeypatch.setattr(process_module, "LOCK_WAIT_SECONDS", 1)
     note = tmp_path / "note"
     command = Command(["sh", "-c", f"trap '' TERM; echo $PPID $$ > {note}; while :; do sleep 0.1; done"], os.environ)
     GuardedProcess(tmp_path, "deaf", command)

@@ -6,7 +6,7 @@ import sqlalchemy
 from dagster_postgres.event_log import PostgresEventLogStorage
 from sqlalchemy import event
 
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -22,7 +22,7 @@ def is_there(site: Site, backend: int) -> bool:
 
 
 def test_connections_are_kept_replaced_and_closed(site: Site) -> None:
-    with opened_instance() as instance:
+    with open_instance() as instance:
         first = backend(instance)
         assert backend(instance) == first
 
@@ -36,7 +36,7 @@ def test_connections_are_kept_replaced_and_closed(site: Site) -> None:
 
 
 def test_a_table_or_a_column_that_is_there_is_asked_for_once(site: Site) -> None:
-    with opened_instance() as instance:
+    with open_instance() as instance:
         storage = instance.event_log_storage
         assert isinstance(storage, PostgresEventLogStorage)
         statements: list[str] = []

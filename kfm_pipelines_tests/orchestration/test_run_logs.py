@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kfm_pipelines.orchestration.run_logs import RunLogs
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.telemetry.logs.configure import LOG_FILE
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to
@@ -99,7 +99,7 @@ def execute(job: dg.JobDefinition, **how: Any) -> None:
 
 
 def _shipped_python_logs() -> Mapping[str, Any]:
-    declared: Mapping[str, Any] = yaml.safe_load(shipped("dagster.yaml").read_text())["python_logs"]
+    declared: Mapping[str, Any] = yaml.safe_load(shipped_path("dagster.yaml").read_text())["python_logs"]
     return declared
 
 

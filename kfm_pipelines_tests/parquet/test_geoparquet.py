@@ -19,8 +19,8 @@ from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Column, Table
 from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
 from kfm_pipelines.parquet.geoparquet import box_of, file_metadata
-from kfm_pipelines.parquet.parquet import ROWS_IN_A_GROUP, rewrite_parquet, write_published
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.parquet.parquet import ROW_GROUP_SIZE, rewrite_parquet, write_published
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.mask.mask import mask
 from kfm_pipelines_tests.fixtures.care.register import sites
 from kfm_pipelines_tests.fixtures.events.notices import declared
@@ -131,7 +131,7 @@ def test_the_same_rows_have_the_same_bytes_and_writing_again_changes_nothing() -
 
 
 def test_rows_come_in_groups_with_their_smallest_and_largest_values() -> None:
-    table = computed(rows(), dataset=STREAMFLOW).take(np.arange(ROWS_IN_A_GROUP + 1) % 3)
+    table = computed(rows(), dataset=STREAMFLOW).take(np.arange(ROW_GROUP_SIZE + 1) % 3)
     file = pq.ParquetFile(io.BytesIO(write_published(table, STREAMFLOW.table))).metadata
     assert [file.row_group(n).num_rows for n in range(file.num_row_groups)] == [131_072, 1]
     column = file.row_group(0).column(2)
@@ -141,7 +141,7 @@ def test_rows_come_in_groups_with_their_smallest_and_largest_values() -> None:
 
 def test_masked_places_are_the_outlines_of_their_cells_and_so_is_the_box() -> None:
     dataset = declared()["heritage/sites"]
-    policy = load_policy(shipped("resources"), dataset.policy)
+    policy = load_policy(shipped_path("resources"), dataset.policy)
     masked = mask(computed(sites(dataset), dataset=dataset), dataset, policy, b"k" * 32).table
     data = write_published(masked, published_table(dataset, policy))
     frame = geopandas.read_parquet(io.BytesIO(data))

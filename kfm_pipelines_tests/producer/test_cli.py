@@ -6,7 +6,7 @@ import time
 import pytest
 
 from kfm_pipelines.aws.queue import Message, Queue
-from kfm_pipelines.events import ObjectNotice, fold, normalise
+from kfm_pipelines.events import ObjectNotice, normalise, resolve_event
 from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -49,7 +49,7 @@ def test_every_dataset_has_samples_in_windows_of_its_own(site: Site, dataset: st
     sent = kfm(site.environment, "emit", *arguments).json
     assert [key.split(":")[3] for key in sent["keys"]] == labels
     by_s3 = [said for message in waiting(site.services.settings.queue, 2) for said in normalise(message.body)]
-    assert {fold(said, site.services.datasets).key for said in by_s3} == set(sent["keys"])
+    assert {resolve_event(said, site.services.datasets).key for said in by_s3} == set(sent["keys"])
 
 
 def test_a_body_of_ones_own_goes_to_its_group(site: Site) -> None:

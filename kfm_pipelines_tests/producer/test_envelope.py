@@ -14,15 +14,15 @@ from kfm_pipelines.declarations import EVENT_SOURCE
 from kfm_pipelines.errors import ProducerMistaken
 from kfm_pipelines.events import normalise
 from kfm_pipelines.producer.envelope import (
-    LONGEST_EVENT_SOURCE,
+    MAX_EVENT_SOURCE_LENGTH,
     Envelope,
-    checked_group,
     envelope,
     object_envelope,
-    outgoing,
+    outgoing_message,
+    require_valid_group,
 )
 from kfm_pipelines.producer.messages import s3_notification
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
 WHEN = datetime(2025, 12, 4, tzinfo=UTC)
 SOURCE = "kfm.remote-sensing.landsat-refresh"
@@ -129,10 +129,10 @@ def test_what_no_reader_would_take_is_never_sent(change: dict[str, Any], says: s
 
 
 def test_a_source_is_what_the_contract_says() -> None:
-    schema = json.loads((shipped("resources") / "contracts" / "fifo-envelope-v1.schema.json").read_text())
+    schema = json.loads((shipped_path("resources") / "contracts" / "fifo-envelope-v1.schema.json").read_text())
     source = schema["properties"]["event_source"]
     pattern = source["pattern"].removeprefix("^").removesuffix(r"$(?!\n)")
-    assert (pattern, source["maxLength"]) == (EVENT_SOURCE, LONGEST_EVENT_SOURCE)
+    assert (pattern, source["maxLength"]) == (EVENT_SOURCE, MAX_EVENT_SOURCE_LENGTH)
 
 
 sources = st.from_regex(r"kfm\.[a-z0-9_-]{1,12}\.[a-z0-9_-]{1,12}", fullmatch=True) | st.integers(190, 210).map(
@@ -170,23 +170,23 @@ def test_an_objects_envelope_has_the_identity_of_s3s_own_notice() -> None:
 
 
 def test_attributes_repeat_what_the_body_says_and_nothing_else() -> None:
-    assert outgoing(landsat()).attributes == {"event_source": SOURCE}
-    assert outgoing(landsat(), routing=["tile"]).attributes == {"event_source": SOURCE, "tile": "p32r29"}
+    assert outgoing_message(landsat()).attributes == {"event_source": SOURCE}
+    assert outgoing_message(landsat(), routing=["tile"]).attributes == {"event_source": SOURCE, "tile": "p32r29"}
     with pytest.raises(ProducerMistaken, match="'priority' is not there"):
-        outgoing(landsat(), routing=["tile", "priority"])
+        outgoing_message(landsat(), routing=["tile", "priority"])
 
 
 def test_a_pipeline_is_one_group_unless_told_otherwise() -> None:
-    assert outgoing(landsat()).group == SOURCE
-    assert outgoing(landsat(), group="p32r29").group == "p32r29"
+    assert outgoing_message(landsat()).group == SOURCE
+    assert outgoing_message(landsat(), group="p32r29").group == "p32r29"
 
 
 @pytest.mark.parametrize("group", ["", "two words", "é", "x" * 129, "tab\t", "line\n"])
 def test_a_group_that_sqs_refuses_is_refused_here(group: str) -> None:
     with pytest.raises(ProducerMistaken, match="message group"):
-        checked_group(group)
+        require_valid_group(group)
 
 
 @pytest.mark.parametrize("group", ["x" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "usgs-streamflow"])
 def test_a_group_that_sqs_takes_is_taken(group: str) -> None:
-    assert checked_group(group) == group
+    assert require_valid_group(group) == group

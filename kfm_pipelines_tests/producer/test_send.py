@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.aws.batches import Outgoing, batches
+from kfm_pipelines.aws.batches import Outgoing, split_batches
 from kfm_pipelines.aws.clients import sns_client, sqs_client
 from kfm_pipelines.aws.provision import provision
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.errors import ProducerMistaken, SendIncomplete
-from kfm_pipelines.producer.envelope import Envelope, envelope, outgoing
+from kfm_pipelines.producer.envelope import Envelope, envelope, outgoing_message
 from kfm_pipelines.producer.send import FifoProducer
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.settings import Settings
@@ -37,7 +37,7 @@ def event(number: int) -> Envelope:
 
 
 def messages(count: int) -> list[Outgoing]:
-    return [outgoing(event(number)) for number in range(count)]
+    return [outgoing_message(event(number)) for number in range(count)]
 
 
 @contextmanager
@@ -118,17 +118,17 @@ def test_a_message_that_would_never_be_taken_is_our_mistake(producer: FifoProduc
     set_queue(settings.fifo_queue, MaximumMessageSize="262144")  # as little as a topic takes
     large = Outgoing("x" * 262_145, {}, "g")
     with pytest.raises(ProducerMistaken, match=r"did not take 1 of 2 messages: number 2 \(Invalid"):
-        producer.send_all([outgoing(event(1)), large])
+        producer.send_all([outgoing_message(event(1)), large])
     assert bodies(settings.fifo_queue) == [event(1).body]
 
 
 def test_an_illegal_group_is_found_before_anything_is_sent(producer: FifoProducer, settings: Settings) -> None:
     with pytest.raises(ProducerMistaken, match="message group"):
-        producer.send_all([outgoing(event(1)), Outgoing(event(2).body, {}, "two words")])
+        producer.send_all([outgoing_message(event(1)), Outgoing(event(2).body, {}, "two words")])
     assert bodies(settings.fifo_queue) == []
 
 
 def test_a_batch_is_never_larger_than_sns_takes() -> None:
     sizes = [100_000, 100_000, 100_000, 300_000, 1] + [1] * 11
-    cut = list(batches({n: Outgoing("é" * (size // 2) or "x", {}, "g") for n, size in enumerate(sizes)}))
+    cut = list(split_batches({n: Outgoing("é" * (size // 2) or "x", {}, "g") for n, size in enumerate(sizes)}))
     assert [list(batch) for batch in cut] == [[0, 1], [2], [3], [*range(4, 14)], [14, 15]]

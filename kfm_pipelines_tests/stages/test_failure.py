@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import LOCK_SECONDS
@@ -100,13 +100,13 @@ def test_a_collection_that_cannot_be_written_is_named_and_left_for_later(site: S
     folder = page.with_name("catalog.json.part")
     folder.mkdir()
 
-    [problem] = refresh_stale(site.services)
+    [problem] = refresh_stale_collections(site.services)
     assert problem.startswith(
         "collection of usgs/streamflow: catalog/usgs-streamflow/by-time/2025/12/04/catalog.json cannot be written"
     )
 
     folder.rmdir()
-    assert refresh_stale(site.services) == []
+    assert refresh_stale_collections(site.services) == []
     assert site.fetch("SELECT changed = written AS up_to_date FROM kfm.collections") == [{"up_to_date": True}]
     assert site.fetch("SELECT changed = written AS up_to_date FROM kfm.collection_pages") == [{"up_to_date": True}]
 

@@ -10,9 +10,9 @@ import pytest
 
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.catalog.stac import item as stac
-from kfm_pipelines.energy.ledger import spent_by_key, spent_by_stage
+from kfm_pipelines.energy.ledger import key_totals_of_replay, stage_totals
 from kfm_pipelines.errors import ReplayRefused, ServiceUnavailable
-from kfm_pipelines.operations.verify import trust_from, verify_key
+from kfm_pipelines.operations.verify import load_trust_root, verify_key
 from kfm_pipelines.parquet.parquet import write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages import batch
@@ -21,10 +21,10 @@ from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.config import changes as configuration_changes
 from kfm_pipelines.stages.config import snapshot
-from kfm_pipelines.stages.config.key_config import KeyTerms, TermsOfKeys
+from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.stages.reproduce import REPRODUCED
-from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.wal import Outcome, Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.runs.batches import Told, applied, hear, publish, stage, told
@@ -51,7 +51,7 @@ def reproduce(services: Services, keys: Sequence[str], run_id: str = "again") ->
     """One run of a replay over these keys; the replay's id."""
     dataset = services.datasets["usgs/streamflow"]
     replay = plan_replay(services, dataset.dataset, keys)
-    publish(services, dataset, keys, run_id, Purpose(replay=replay))
+    publish(services, dataset, keys, run_id, RunTrigger(replay=replay))
     return replay
 
 
@@ -86,7 +86,7 @@ def test_a_month_comes_back_byte_for_byte_in_an_empty_store(site: Site, tmp_path
     assert not list((site.data / "work").rglob("*.parquet"))
     begun = site.fetch(f"SELECT count(*) AS n FROM kfm.wal WHERE step = 'begin' AND detail->>'replay' = '{replay}'")
     assert begun == [{"n": 2 * DAYS}]
-    spent = spent_by_key(services.database, replay)
+    spent = key_totals_of_replay(services.database, replay)
     assert spent.keys() == set(keys)
     services.close()
 
@@ -240,7 +240,7 @@ def test_of_a_lost_store_only_the_last_revision_comes_back_and_it_is_said(publis
         "revision": 3,
         "reason": "revision 3; 2 revisions from 1 to 2 are not in the store any more and not restored",
     }
-    trust = trust_from(site.services.store, site.services.settings.signing_key, None)
+    trust = load_trust_root(site.services.store, site.services.settings.signing_key, None)
     verified = verify_key(site.services.store, trust, key)
     assert verified.failed == ()
     assert [one.found for one in verified.checks if one.note] == [
@@ -255,7 +255,7 @@ def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest
     reproduce(site.services, [site.key()])
     assert "nothing of it is published" in last_of(site.services, site.key()).detail["reason"]
     with monkeypatch.context() as patch:
-        patch.setattr(KeyTerms, "as_detail", lambda *_: {})
+        patch.setattr(KeyConfig, "as_detail", lambda *_: {})
         publish(site.services, site.dataset, [site.key()], "as it was once")
     assert "published before configurations were kept" in refused(site)
 
@@ -282,11 +282,11 @@ def test_a_key_of_a_replay_is_not_made_due_by_its_failures(published: Site, monk
     (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "fetch", away)
-        failed = publish(site.services, site.dataset, [key], "unlucky", Purpose(replay=replay))
+        failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
     assert failed.notes == {key: "its replay asks again: S3 is away"}
     assert last_of(site.services, key).detail == {"reason": "S3 is away", "again_in_seconds": None}
     assert site.fetch("SELECT attempts, due_at FROM kfm.keys") == [{"attempts": 1, "due_at": None}]
-    publish(site.services, site.dataset, [key], "luckier", Purpose(replay=replay))
+    publish(site.services, site.dataset, [key], "luckier", RunTrigger(replay=replay))
     assert applied(site.services) == {key: 2}
 
 
@@ -303,15 +303,15 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
     with monkeypatch.context() as patch:
         patch.setattr(release, "write_history", away)
-        failed = publish(site.services, site.dataset, [key], "unlucky", Purpose(replay=replay))
+        failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
     assert failed.notes[key].startswith("comes again in ")
     assert last_of(site.services, key).step is Step.PUBLISH
     assert site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys") == [{"due": True}]
     # A replay that refuses it leaves it as due as it was.
     site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
     with monkeypatch.context() as patch:
-        patch.setattr(release, "is_seen", lambda *_: False)
-        patch.setattr(TermsOfKeys, "for_key", lambda *_: reproduction._refuse(key, ["not now"]))
+        patch.setattr(release, "is_visible", lambda *_: False)
+        patch.setattr(KeyConfigs, "for_key", lambda *_: reproduction._refuse_if_changed(key, ["not now"]))
         reproduce(site.services, [key])
     assert site.fetch("SELECT due_at <= clock_timestamp() AS due FROM kfm.keys") == [{"due": True}]
     assert site.work()["published"] == 1
@@ -322,9 +322,9 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
 def test_what_a_key_costs_is_told_once(published: Site) -> None:
     site, key = published, published.key()
     replay = plan_replay(site.services, site.dataset.dataset, [key])
-    one = stage(site.services, site.dataset, [key], "again", Purpose(replay=replay))
+    one = stage(site.services, site.dataset, [key], "again", RunTrigger(replay=replay))
     stages = ["compute", "mask", "validate", "stage"]
-    assert list(spent_by_stage(site.services.database, "again")) == stages
+    assert list(stage_totals(site.services.database, "again")) == stages
     assert one.care_previews([key]) == {}
     entered = site.fetch(f"SELECT stage, key FROM kfm.energy WHERE replay = '{replay}' ORDER BY id")
     assert entered == [{"stage": name, "key": key} for name in stages]
@@ -332,7 +332,7 @@ def test_what_a_key_costs_is_told_once(published: Site) -> None:
 
 def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:
     with pytest.raises(ReplayRefused, match="there is no replay 'unheard-of'"):
-        Batch(site.services, site.dataset, "a-run", Purpose(replay="unheard-of"))
+        Batch(site.services, site.dataset, "a-run", RunTrigger(replay="unheard-of"))
     replay = plan_replay(site.services, "heritage/sites", [])
     with pytest.raises(ReplayRefused, match=f"replay {replay} is of heritage/sites, not of usgs/streamflow"):
-        Batch(site.services, site.dataset, "a-run", Purpose(replay=replay))
+        Batch(site.services, site.dataset, "a-run", RunTrigger(replay=replay))

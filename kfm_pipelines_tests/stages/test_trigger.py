@@ -9,10 +9,10 @@ import pytest
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.dispatch.dispatch import range_tags
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import asset_key, group_of, partitions_of
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG
-from kfm_pipelines.stages.trigger import ASKED_BY_EVENTS, EVENTS, Purpose
+from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS, EVENT_TRIGGER, RunTrigger
 from kfm_pipelines.state.wal import Outcome
 from kfm_pipelines_tests.fixtures.runs.batches import hear, told
 from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until
@@ -26,7 +26,7 @@ def backfill(site: Site, keys: Sequence[str]) -> tuple[bool, str]:
 def started(site: Site, keys: Sequence[str], tags: Mapping[str, str]) -> tuple[bool, str]:
     """A run with these tags, in this process: whether it ended well, and what it ended with if not."""
     job = build_definitions(site.services.settings.resources).resolve_job_def(group_of(site.dataset))
-    with opened_instance() as instance:
+    with open_instance() as instance:
         instance.add_dynamic_partitions(str(partitions_of(site.dataset).name), list(keys))
         tags = {**tags, **range_tags(keys)}
         result = job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
@@ -42,7 +42,7 @@ def outcomes(site: Site) -> list[tuple[str, str]]:
 
 def materialized_last(site: Site) -> set[str | None]:
     """The keys that the last run told Dagster of."""
-    with opened_instance() as instance:
+    with open_instance() as instance:
         [last] = instance.get_run_records(limit=1)
         of_publish = dg.AssetRecordsFilter(asset_key=asset_key(site.dataset, "publish"))
         found = instance.fetch_materializations(of_publish, limit=50).records
@@ -67,12 +67,16 @@ def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
 
 
 def test_every_run_that_is_not_asked_for_by_events_is_bounded() -> None:
-    assert Purpose.from_tags(ASKED_BY_EVENTS) == EVENTS
-    assert not EVENTS.is_bounded
-    assert Purpose.from_tags({}) == Purpose.from_tags({**ASKED_BY_EVENTS, "dagster/parent_run_id": "1"}) == Purpose(manual=True)
-    assert Purpose.from_tags({**ASKED_BY_EVENTS, BACKFILL_TAG: "b"}) == Purpose(backfill=True)
-    assert Purpose.from_tags({**ASKED_BY_EVENTS, "kfm/replay": "r"}) == Purpose(replay="r")
-    assert all(one.is_bounded for one in (Purpose(manual=True), Purpose(backfill=True), Purpose(replay="r")))
+    assert RunTrigger.from_tags(EVENT_RUN_TAGS) == EVENT_TRIGGER
+    assert not EVENT_TRIGGER.is_bounded
+    assert (
+        RunTrigger.from_tags({})
+        == RunTrigger.from_tags({**EVENT_RUN_TAGS, "dagster/parent_run_id": "1"})
+        == RunTrigger(manual=True)
+    )
+    assert RunTrigger.from_tags({**EVENT_RUN_TAGS, BACKFILL_TAG: "b"}) == RunTrigger(backfill=True)
+    assert RunTrigger.from_tags({**EVENT_RUN_TAGS, "kfm/replay": "r"}) == RunTrigger(replay="r")
+    assert all(one.is_bounded for one in (RunTrigger(manual=True), RunTrigger(backfill=True), RunTrigger(replay="r")))
 
 
 @pytest.mark.slow
@@ -91,7 +95,7 @@ def test_a_single_partition_of_an_open_window_is_taken_only_when_it_is_due(site:
     assert started(site, [site.key()], {}) == (True, "")
     assert outcomes(site) == [(site.key(), Outcome.APPLIED)]
     # What the dispatcher and the worker ask for is not bounded, due or not.
-    assert started(site, [site.key()], ASKED_BY_EVENTS) == (True, "")
+    assert started(site, [site.key()], EVENT_RUN_TAGS) == (True, "")
     assert not started(site, [site.key()], {})[0]
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from kfm_pipelines.errors import Terminal
 from kfm_pipelines.gates.verdict import Finding, Severity, error
-from kfm_pipelines.operations.retention.tables import forget_findings
+from kfm_pipelines.operations.retention.tables import delete_old_findings
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.verdicts import latest_findings, record
+from kfm_pipelines.state.verdicts import latest_findings, record_findings
 
 WARNING = Finding("row-count", Severity.WARN, "row count", "10", "4", "site_no=1")
 ERROR = error("primary-key", "site_no", "one row", "two")
@@ -17,9 +17,11 @@ ERROR = error("primary-key", "site_no", "one row", "two")
 @pytest.fixture
 def recorded(database: Database) -> Database:
     with database.transaction() as connection:
-        record(connection, "run-1", "usgs/streamflow", "a:b:c:d:e", 3, "quality", [asdict(WARNING), asdict(ERROR)])
-        record(connection, "run-2", "heritage/sites", None, None, "deep", [asdict(ERROR)])
-        record(connection, "run-3", "heritage/sites", None, None, "deep", [])
+        record_findings(
+            connection, "run-1", "usgs/streamflow", "a:b:c:d:e", 3, "quality", [asdict(WARNING), asdict(ERROR)]
+        )
+        record_findings(connection, "run-2", "heritage/sites", None, None, "deep", [asdict(ERROR)])
+        record_findings(connection, "run-3", "heritage/sites", None, None, "deep", [])
     return database
 
 
@@ -79,13 +81,13 @@ def many(database: Database, number: int, days: int) -> None:
 def test_old_ones_are_forgotten(recorded: Database) -> None:
     many(recorded, 3, days=401)
     many(recorded, 2, days=31)
-    assert forget_findings(recorded, days=400, limit=2) == 2
-    assert forget_findings(recorded, days=400, limit=2) == 1
-    assert forget_findings(recorded, days=400, limit=2) == 0
-    assert forget_findings(recorded, days=30, limit=10) == 2
+    assert delete_old_findings(recorded, days=400, limit=2) == 2
+    assert delete_old_findings(recorded, days=400, limit=2) == 1
+    assert delete_old_findings(recorded, days=400, limit=2) == 0
+    assert delete_old_findings(recorded, days=30, limit=10) == 2
     many(recorded, 1, days=29)
     with pytest.raises(Terminal):
-        forget_findings(recorded, days=28, limit=10)
+        delete_old_findings(recorded, days=28, limit=10)
     assert len(latest_findings(recorded, dataset="heritage/sites")) == 1
 
 
@@ -99,7 +101,7 @@ def test_a_key_that_is_still_wrong_keeps_what_was_found(recorded: Database) -> N
     recorded.execute(
         "INSERT INTO kfm.scanned (key, revision, errors, found) VALUES ('a:b:c:1:e', 1, 1, ''), ('a:b:c:2:e', 1, 0, '')"
     )
-    assert forget_findings(recorded, days=400, limit=10) == 1
+    assert delete_old_findings(recorded, days=400, limit=10) == 1
     assert [one.key for one in latest_findings(recorded, dataset="a/b")] == ["a:b:c:1:e"]
 
 

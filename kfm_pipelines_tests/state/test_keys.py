@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid
-from kfm_pipelines.stages.publish.commit import publishing
+from kfm_pipelines.stages.publish.commit import open_publication
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim, Claims
-from kfm_pipelines.state.revisions import Records, Revision
+from kfm_pipelines.state.revisions import RecordDigests, Revision
 from kfm_pipelines.state.transactions import hand_back
 from kfm_pipelines_tests.fixtures.runs.keys import claimed, expire_lease, known_key, row_of_key
 
@@ -107,7 +107,7 @@ def test_renewing_does_not_wait_for_a_key_that_is_being_published(database: Data
     for claim in (locked, free):
         expire_lease(database, claim.key)
 
-    with publishing(database, locked, DATASET):
+    with open_publication(database, locked, DATASET):
         claims.renew()
         assert seconds_left(database, free.key) > 55
 
@@ -133,8 +133,13 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
     expire_lease(database, stalled.key)
     claimed(database, stalled.key, "run-2")
 
-    with pytest.raises(Fenced, match="another worker took over"), publishing(database, stalled, DATASET) as locked:
-        locked.commit(Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), Records("m", "a"), txn=1)
+    with (
+        pytest.raises(Fenced, match="another worker took over"),
+        open_publication(database, stalled, DATASET) as locked,
+    ):
+        locked.commit(
+            Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), RecordDigests("m", "a"), txn=1
+        )
 
     assert database.fetch("SELECT FROM kfm.revisions") == []
 
@@ -150,7 +155,10 @@ def test_a_key_is_for_those_who_work_for_its_dataset(database: Database) -> None
     claim = Claims(database, "run-1", 60, dataset=DATASET).take(key)
     assert strangers.held() == {}
     for seen in (False, True):
-        with pytest.raises(Fenced, match="not of usda/soil"), publishing(database, claim, "usda/soil", visible=seen):
+        with (
+            pytest.raises(Fenced, match="not of usda/soil"),
+            open_publication(database, claim, "usda/soil", visible=seen),
+        ):
             pytest.fail("it was let in")
 
 
@@ -159,7 +167,7 @@ def test_a_takeover_waits_for_the_swap_under_way(database: Database) -> None:
     expire_lease(database, publisher.key)
 
     with ThreadPoolExecutor(1) as pool:
-        with publishing(database, publisher, DATASET):
+        with open_publication(database, publisher, DATASET):
             takeover = pool.submit(claimed, database, publisher.key, "run-2")
             time.sleep(0.3)
             assert not takeover.done()

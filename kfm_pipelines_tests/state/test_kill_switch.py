@@ -11,7 +11,7 @@ import pytest
 
 from kfm_pipelines.dispatch.tables import seconds_until_due
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
-from kfm_pipelines.stages.publish.commit import publishing
+from kfm_pipelines.stages.publish.commit import open_publication
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import LOCK_SECONDS, Database
 from kfm_pipelines.state.keys import Claim
@@ -45,15 +45,15 @@ def killing(database: Database) -> Iterator[None]:
 
 
 def test_a_move_says_who_and_why_and_is_never_forgotten(database: Database) -> None:
-    assert kill_switch.killed(database) == {}
+    assert kill_switch.killed_datasets(database) == {}
     assert not kill_switch.unkill(database, DATASET, "ada", "never was")
     kill(database)
     kill_switch.kill(database, DATASET, "bob", "and wrong units")
 
-    [killed] = kill_switch.killed(database).values()
+    [killed] = kill_switch.killed_datasets(database).values()
     assert str(killed) == "usgs/streamflow is killed by bob: and wrong units"
     assert kill_switch.unkill(database, DATASET, "ada", "mended")
-    assert kill_switch.killed(database) == {}
+    assert kill_switch.killed_datasets(database) == {}
     assert not kill_switch.unkill(database, DATASET, "ada", "mended")
     moves = [(move.killed, move.actor, move.reason) for move in kill_switch.history(database, DATASET)]
     assert moves == [(True, "ada", "wrong datum"), (True, "bob", "and wrong units"), (False, "ada", "mended")]
@@ -63,21 +63,21 @@ def test_what_is_killed_cannot_be_published_and_others_can(database: Database) -
     claim = claimed(database, known_key(database))
     kill(database)
 
-    with pytest.raises(DatasetKilled, match="killed by ada: wrong datum"), publishing(database, claim, DATASET):
+    with pytest.raises(DatasetKilled, match="killed by ada: wrong datum"), open_publication(database, claim, DATASET):
         pytest.fail("it was let in")
     database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
-    with publishing(database, claim, "usda/soil"):
+    with open_publication(database, claim, "usda/soil"):
         pass
     database.execute("UPDATE kfm.keys SET dataset = %(dataset)s", {"dataset": DATASET})
     kill_switch.unkill(database, DATASET, "ada", "mended")
-    with publishing(database, claim, DATASET) as locked:
+    with open_publication(database, claim, DATASET) as locked:
         locked.refuse_if_killed()
 
 
 def test_a_kill_waits_for_the_swap_under_way(database: Database) -> None:
     claim = claimed(database, known_key(database))
     with ThreadPoolExecutor(1) as pool:
-        with publishing(database, claim, DATASET):
+        with open_publication(database, claim, DATASET):
             under_way = pool.submit(kill, database)
             await_waiter(database)
             time.sleep(0.3)
@@ -89,22 +89,22 @@ def test_while_a_kill_waits_another_publication_is_refused_at_once(database: Dat
     first, second = (claimed(database, known_key(database, hour)) for hour in (1, 2))
     with publishing_in_background(database, first) as over, killing(database):
         begun = time.monotonic()
-        with pytest.raises(DatasetKilled), publishing(database, second, DATASET):
+        with pytest.raises(DatasetKilled), open_publication(database, second, DATASET):
             pytest.fail("it was let in")
         # It would be an attempt of the key's if it waited until the database lost patience.
         assert time.monotonic() - begun < LOCK_SECONDS / 2
         kill_switch.unkill(database, DATASET, "ada", "too soon")
-        with pytest.raises(DatasetKilled, match="a moment ago"), publishing(database, second, DATASET):
+        with pytest.raises(DatasetKilled, match="a moment ago"), open_publication(database, second, DATASET):
             pytest.fail("it was let in")
         over.set()
-    with publishing(database, second, DATASET):
+    with open_publication(database, second, DATASET):
         pass
 
 
 def test_a_publication_under_way_sees_the_kill_before_its_swap(database: Database) -> None:
     claim = claimed(database, known_key(database))
     with ThreadPoolExecutor(1) as pool:
-        with publishing(database, claim, DATASET) as locked:
+        with open_publication(database, claim, DATASET) as locked:
             locked.refuse_if_killed()
             under_way = pool.submit(kill, database)
             await_waiter(database)
@@ -116,23 +116,23 @@ def test_a_publication_under_way_sees_the_kill_before_its_swap(database: Databas
 def test_what_readers_see_already_is_completed(database: Database) -> None:
     claim = claimed(database, known_key(database))
     kill(database)
-    with publishing(database, claim, DATASET, visible=True) as locked, pytest.raises(DatasetKilled):
+    with open_publication(database, claim, DATASET, visible=True) as locked, pytest.raises(DatasetKilled):
         locked.refuse_if_killed()  # should it have to be swapped after all
 
 
 def test_a_kill_does_not_wait_for_ever_and_says_what_for(database: Database) -> None:
     claims = [claimed(database, known_key(database, hour)) for hour in (1, 2)]
-    with publishing(database, claims[0], DATASET), publishing(database, claims[1], DATASET):
+    with open_publication(database, claims[0], DATASET), open_publication(database, claims[1], DATASET):
         with pytest.raises(StillPublishing, match="2 publications that had begun before were not over after 0 s"):
             kill(database, wait_seconds=0.2)
-        assert DATASET in kill_switch.killed(database)
+        assert DATASET in kill_switch.killed_datasets(database)
     kill(database, wait_seconds=0.2)
 
 
 def test_two_kills_at_once_are_both_recorded_and_both_return(database: Database) -> None:
     claim = claimed(database, known_key(database))
     with ThreadPoolExecutor(2) as pool:
-        with publishing(database, claim, DATASET):
+        with open_publication(database, claim, DATASET):
             both = [pool.submit(kill, database, reason) for reason in ("one", "two")]
             time.sleep(0.3)
             assert not any(one.done() for one in both)
@@ -146,7 +146,7 @@ def test_a_worker_does_not_wait_for_what_is_killed(database: Database) -> None:
     assert seconds_until_due(database, declared()) == 0
     kill(database)
     assert seconds_until_due(database, declared()) is None
-    assert [(killed.dataset, keys) for killed, keys in kill_switch.waiting(database)] == [(DATASET, 1)]
+    assert [(killed.dataset, keys) for killed, keys in kill_switch.killed_with_due_keys(database)] == [(DATASET, 1)]
 
 
 def test_whether_a_run_can_have_met_the_switch(database: Database) -> None:
@@ -183,7 +183,7 @@ def _publish_on(database: Database, claim: Claim, published: list[int], over: th
     refused = 0
     while not over.is_set():
         try:
-            with publishing(database, claim, DATASET) as locked:
+            with open_publication(database, claim, DATASET) as locked:
                 locked.refuse_if_killed()
                 time.sleep(0.002)
                 published.append(claim.epoch)
@@ -198,7 +198,7 @@ def publishing_in_background(database: Database, claim: Claim) -> Iterator[threa
     begun, over = threading.Event(), threading.Event()
 
     def publish() -> None:
-        with publishing(database, claim, DATASET):
+        with open_publication(database, claim, DATASET):
             begun.set()
             over.wait(20)
 

@@ -5,7 +5,7 @@ import pytest
 from kfm_pipelines.errors import GateRefused
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.verdicts import Judged, record_verdict, require_green
+from kfm_pipelines.state.verdicts import GateVerdict, record_verdict, require_green
 from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
 
 GATES = ("schema", "care")
@@ -18,7 +18,7 @@ def claim(database: Database) -> Claim:
 
 
 def judge(database: Database, claim: Claim, gate: str, *, content_hash: str = BYTES, passed: bool = True) -> None:
-    record_verdict(database, claim, "usgs/streamflow", Judged(gate, content_hash, passed, ()))
+    record_verdict(database, claim, "usgs/streamflow", GateVerdict(gate, content_hash, passed, ()))
 
 
 def test_all_gates_green_over_these_bytes_is_enough(database: Database, claim: Claim) -> None:

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.energy.emit import enter_what_was_lost
-from kfm_pipelines.energy.ledger import spent_by_stage
+from kfm_pipelines.energy.emit import record_lost_costs
+from kfm_pipelines.energy.ledger import stage_totals
 from kfm_pipelines.energy.meter import Meter
-from kfm_pipelines.operations.dead_letters.collect import collect_dead
+from kfm_pipelines.operations.dead_letters.collect import collect_dead_messages
 from kfm_pipelines.operations.status import indicators
-from kfm_pipelines.operations.status.gauges import take_vital_signs
+from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.telemetry.key_origin import answered_by, origins_of
-from kfm_pipelines.stages.telemetry.runs import run_begun, run_ended, run_lost
+from kfm_pipelines.stages.telemetry.key_origin import origins_of, settled_events
+from kfm_pipelines.stages.telemetry.runs import begin_run_metering, emit_run_end, emit_run_lost
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
@@ -62,7 +62,7 @@ def test_gauges_that_cannot_be_read_lose_no_tick(site: Site, monkeypatch: pytest
         raise ZeroDivisionError
 
     monkeypatch.setattr(indicators, "double_applies", broken)
-    assert take_vital_signs(site.services, at_once=True) == []
+    assert emit_gauges(site.services, at_once=True) == []
     assert totals(site.root).counter("telemetry_dropped_total", signal="metric") == 1
 
 
@@ -90,7 +90,7 @@ def test_a_message_that_the_database_refuses_is_told_as_a_dead_letter(site: Site
 def test_what_sqs_gave_up_on_is_counted(site: Site) -> None:
     [dead] = [queue for queue in site.services.dead_letter_queues if not queue.name.endswith(".fifo")]
     dead.send("rubbish that somebody moved here")
-    assert collect_dead(site.services) == 1
+    assert collect_dead_messages(site.services) == 1
     site.services.telemetry.flush()
     assert totals(site.root).counter("event_dlq_count") == 1
 
@@ -109,7 +109,7 @@ def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None
     [started] = site.fetch("SELECT identity FROM kfm.inbox WHERE state = 'started'")
     assert origin.events[0] == started["identity"], "the trace stays that of what the run began with"
     transactions.skip(site.services.database, computed[0].claim, {"reason": "a test"})
-    answered = answered_by(site.services.database, {first.key: computed[0].claim.epoch})
+    answered = settled_events(site.services.database, {first.key: computed[0].claim.epoch})
     assert answered[first.key].events == 1
 
 
@@ -120,8 +120,8 @@ def test_a_stage_after_the_publish_intent_is_unknown_too(site: Site) -> None:
     transactions.begin(site.services.database, claim, lambda _: {})
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
         transactions.advance(site.services.database, claim, step)
-    enter_what_was_lost(site.services, site.dataset.dataset, one.key)
-    enter_what_was_lost(site.services, site.dataset.dataset, one.key)
+    record_lost_costs(site.services, site.dataset.dataset, one.key)
+    record_lost_costs(site.services, site.dataset.dataset, one.key)
     rows = site.fetch("SELECT stage FROM kfm.energy WHERE method = 'unknown' ORDER BY id")
     assert [row["stage"] for row in rows] == ["compute", "mask", "validate", "stage", "publish"]
 
@@ -134,7 +134,7 @@ def test_all_entries_of_a_run_come_to_what_it_used(site: Site) -> None:
     whole = meter.read()
     assert worked.counts()["published"] == 2
     [run] = site.fetch("SELECT DISTINCT run_id FROM kfm.wal")
-    stages = spent_by_stage(site.services.database, run["run_id"])
+    stages = stage_totals(site.services.database, run["run_id"])
     assert stages.keys() == {"compute", "mask", "validate", "stage", "publish", "other"}
     used = [spent.usage for one in stages.values() for spent in one]
     assert whole.cpu_seconds is not None
@@ -143,15 +143,15 @@ def test_all_entries_of_a_run_come_to_what_it_used(site: Site) -> None:
 
 
 def test_a_run_that_died_cost_something(site: Site) -> None:
-    run_lost(site.services, site.dataset, "a-run", None)
+    emit_run_lost(site.services, site.dataset, "a-run", None)
     [row] = site.fetch("SELECT stage, method, watt_seconds FROM kfm.energy WHERE dataset IS NOT NULL")
     assert row == {"stage": "other", "method": "unknown", "watt_seconds": None}
     assert totals(site.root).gauge("pipeline_success", dataset=site.dataset.dataset) == 0
 
 
 def test_a_run_in_a_process_of_its_own_is_charged_for_its_start(site: Site) -> None:
-    run_begun(site.services, "a-run", own_process=True)
-    run_ended(site.services, site.dataset, "a-run", None, succeeded=True)
+    begin_run_metering(site.services, "a-run", own_process=True)
+    emit_run_end(site.services, site.dataset, "a-run", None, succeeded=True)
     [row] = site.fetch("SELECT wall_seconds, cpu_seconds FROM kfm.energy WHERE stage = 'other'")
     assert row["wall_seconds"] > 1, "this process has been there for longer"
     assert row["cpu_seconds"] > 0.5
@@ -175,7 +175,7 @@ def test_questions_about_the_last_hour_are_answered_by_an_index(site: Site, ques
 
     explaining: Any = Explaining()
     if question == "settled":
-        indicators.settled_within(explaining, timedelta(hours=1), 300)
+        indicators.count_settled(explaining, timedelta(hours=1), 300)
     elif question == "latency":
         indicators.latency_quantiles(explaining, timedelta(hours=1), [0.5])
     elif question == "double":
@@ -194,12 +194,12 @@ def test_questions_about_the_last_hour_are_answered_by_an_index(site: Site, ques
 
 
 def test_a_replay_has_a_beginning_in_its_own_trace(site: Site) -> None:
-    from kfm_pipelines.stages.telemetry.spans import WorkTold
-    from kfm_pipelines.stages.trigger import Purpose
+    from kfm_pipelines.stages.telemetry.spans import StageTelemetry
+    from kfm_pipelines.stages.trigger import RunTrigger
 
     one = told(site)
     hear(site.services, one)
-    work_told = WorkTold(site.services, site.dataset, "a-run", Purpose(replay="r-1"))
+    work_told = StageTelemetry(site.services, site.dataset, "a-run", RunTrigger(replay="r-1"))
     work_told.begin_traces([one.key])
     site.services.telemetry.flush()
     [begun] = [span for span in spans(site.root) if span.name == "replay"]

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from kfm_pipelines.telemetry import append_only, files
-from kfm_pipelines.telemetry.append_only import AppendOnly, previous
+from kfm_pipelines.telemetry.append_only import AppendOnlyFile, previous_path
 from kfm_pipelines.telemetry.metrics.reader import read_totals
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
 from kfm_pipelines_tests.fixtures.telemetry.signals import settings_in, spans_told
@@ -57,25 +57,25 @@ def test_spans_that_cannot_be_made_into_text_stop_nothing(tmp_path: Path, monkey
         raise TypeError("as no span of ours is")
 
     telemetry = open_telemetry(settings_in(tmp_path))
-    monkeypatch.setattr(files, "line_of", fails)
-    for _ in range(files.SPANS_AT_ONCE + 1):
+    monkeypatch.setattr(files, "encode_line", fails)
+    for _ in range(files.SPAN_BATCH_SIZE + 1):
         with telemetry.spans.span("told"):
             pass
     telemetry.close()
     dropped = read_totals(tmp_path / "telemetry").counter("telemetry_dropped_total", signal="span")
-    assert dropped == files.SPANS_AT_ONCE + 1
+    assert dropped == files.SPAN_BATCH_SIZE + 1
 
 
 def test_metrics_that_cannot_be_kept_any_longer_are_counted(tmp_path: Path) -> None:
     telemetry = open_telemetry(settings_in(tmp_path))
     with full_disk():
-        for _ in range(files.LINES_KEPT + 4):
+        for _ in range(files.MAX_PENDING_LINES + 4):
             telemetry.metrics.count("event_success_total")
             telemetry.flush()
     telemetry.close()
     totals = read_totals(tmp_path / "telemetry")
     assert totals.counter("event_success_total") + totals.counter("telemetry_dropped_total", signal="metric") == (
-        files.LINES_KEPT + 4
+        files.MAX_PENDING_LINES + 4
     )
 
 
@@ -135,11 +135,11 @@ def test_threads_lose_no_span_and_no_count(tmp_path: Path) -> None:
 
 
 def test_a_file_that_has_grown_large_is_kept_beside_the_new_one(tmp_path: Path) -> None:
-    file = AppendOnly(tmp_path / "a.jsonl", max_bytes=100)
-    other = AppendOnly(tmp_path / "a.jsonl", max_bytes=100)
+    file = AppendOnlyFile(tmp_path / "a.jsonl", max_bytes=100)
+    other = AppendOnlyFile(tmp_path / "a.jsonl", max_bytes=100)
     for number in range(24):
         (file if number % 2 else other).write(json.dumps({"n": number, "text": "x" * 30}) + "\n")
-    kept = [json.loads(line)["n"] for path in (previous(file.path), file.path) for line in path.open()]
+    kept = [json.loads(line)["n"] for path in (previous_path(file.path), file.path) for line in path.open()]
     assert kept == list(range(24 - len(kept), 24))
     assert len(kept) >= 3
-    assert append_only.LARGEST_BYTES == 64 * 1024 * 1024
+    assert append_only.MAX_BYTES == 64 * 1024 * 1024

@@ -8,15 +8,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kfm_pipelines.producer.cli import Samples, emit_samples
-from kfm_pipelines.producer.routes import carrier
-from kfm_pipelines.settings import shipped
-from kfm_pipelines.telemetry.records import SCHEMAS, Records, problem_with
+from kfm_pipelines.producer.cli import SampleRequest, emit_samples
+from kfm_pipelines.producer.routes import sender_for_route
+from kfm_pipelines.settings import shipped_path
+from kfm_pipelines.telemetry.records import SCHEMAS, RecordWriter, schema_violation
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 from kfm_pipelines_tests.fixtures.telemetry.home_files import records, totals
 
-RESOURCES = shipped("resources")
+RESOURCES = shipped_path("resources")
 DIGEST, TRACE = "0123456789abcdef" * 4, "0123456789abcdef" * 2
 AT = "2025-12-04T03:14:15.926535+00:00"
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
@@ -80,12 +80,12 @@ def test_there_are_seven_and_each_is_a_schema() -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_what_is_right_passes(schema: str) -> None:
-    assert problem_with(RESOURCES, schema, RIGHT[schema]) is None
+    assert schema_violation(RESOURCES, schema, RIGHT[schema]) is None
 
 
 @pytest.mark.parametrize(("schema", "what", "wrong"), WRONG, ids=[f"{one[0]}-{one[1]}" for one in WRONG])
 def test_what_is_wrong_does_not(schema: str, what: str, wrong: dict[str, Any]) -> None:
-    assert problem_with(RESOURCES, schema, wrong) is not None, what
+    assert schema_violation(RESOURCES, schema, wrong) is not None, what
 
 
 @pytest.mark.parametrize(
@@ -99,19 +99,19 @@ def test_what_is_wrong_does_not(schema: str, what: str, wrong: dict[str, Any]) -
 )
 def test_unknown_is_null_and_never_nothing(schema: str, method: str, value: str) -> None:
     right = RIGHT[schema]
-    assert problem_with(RESOURCES, schema, {**right, value: 0}) == value
-    assert problem_with(RESOURCES, schema, {**right, value: None}) == value, "estimated, and not known?"
-    assert problem_with(RESOURCES, schema, {**right, method: "unknown"}) is not None, "unknown, and yet known?"
+    assert schema_violation(RESOURCES, schema, {**right, value: 0}) == value
+    assert schema_violation(RESOURCES, schema, {**right, value: None}) == value, "estimated, and not known?"
+    assert schema_violation(RESOURCES, schema, {**right, method: "unknown"}) is not None, "unknown, and yet known?"
 
 
 def test_a_place_is_named_and_no_value() -> None:
     wrong = {**RIGHT["energy-v2"], "run_id": ["38.9717, -95.2353"]}
-    assert problem_with(RESOURCES, "energy-v2", wrong) == "run_id"
+    assert schema_violation(RESOURCES, "energy-v2", wrong) == "run_id"
 
 
 def test_a_record_that_breaks_its_schema_is_dropped_and_counted(tmp_path: Path) -> None:
     refused: list[int] = []
-    told = Records(tmp_path, RESOURCES, lambda: refused.append(1))
+    told = RecordWriter(tmp_path, RESOURCES, lambda: refused.append(1))
     assert told.write("energy-v2", RIGHT["energy-v2"])
     assert not told.write("energy-v2", {**RIGHT["energy-v2"], "stage": "sleep"})
     told.close()
@@ -122,15 +122,19 @@ def test_a_record_that_breaks_its_schema_is_dropped_and_counted(tmp_path: Path) 
 def test_without_schemas_work_goes_on(tmp_path: Path) -> None:
     """Somebody's own folder of reviewed files may be older than the telemetry."""
     refused: list[int] = []
-    assert not Records(tmp_path / "told", tmp_path, lambda: refused.append(1)).write("energy-v2", RIGHT["energy-v2"])
+    assert not RecordWriter(tmp_path / "told", tmp_path, lambda: refused.append(1)).write(
+        "energy-v2", RIGHT["energy-v2"]
+    )
     assert refused == [1]
 
 
 def test_everything_a_site_tells_follows_its_schema(site: Site) -> None:
     """Something is published by two roads, something changes nothing, something fails, something is rubbish."""
     for road in ("s3", "fifo"):
-        samples = Samples("usgs/streamflow", START, 2, copies=1, route=road)
-        emit_samples(site.services, samples, carrier(site.services, samples.route, "topic", "one"), lambda _: None)
+        samples = SampleRequest("usgs/streamflow", START, 2, copies=1, route=road)
+        emit_samples(
+            site.services, samples, sender_for_route(site.services, samples.route, "topic", "one"), lambda _: None
+        )
     site.put(3, spoiled(3))
     site.send("rubbish")
     site.work()
@@ -138,7 +142,7 @@ def test_everything_a_site_tells_follows_its_schema(site: Site) -> None:
     for schema in SCHEMAS:
         told = records(site.root, schema)
         assert told, f"nothing was told of {schema}"
-        assert {problem_with(RESOURCES, schema, one) for one in told} == {None}
+        assert {schema_violation(RESOURCES, schema, one) for one in told} == {None}
     outcomes = {one["outcome"] for one in records(site.root, "auto-update-v1")}
     assert outcomes >= {"APPLIED", "FAILED"}
     assert totals(site.root).counter("telemetry_dropped_total") == 0

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from kfm_pipelines.cli.main import kfm as commands
 from kfm_pipelines.definitions import CHORES
 from kfm_pipelines.dispatch.sensor import tick
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.watermarks.jobs import late_lane_job
@@ -73,7 +73,7 @@ def test_from_late_to_released(site: Site) -> None:
     assert "2 events would be released, 2 keys would be due by that" in dry.out
     assert {row["state"] for row in held(site)} == {"held"}
 
-    with opened_instance() as instance:
+    with open_instance() as instance:
         result = late_lane_job.execute_in_process(instance=instance, resources={"services": ServicesResource()})
     assert result.success
     assert [row["state"] for row in held(site)] == ["released", "held"]
@@ -114,7 +114,7 @@ def test_a_tick_says_how_far_datasets_are_and_what_is_held(site: Site) -> None:
     site.send(message(site, drought(START - week), START + 6 * week))
     site.drain()
     site.services.database.execute("UPDATE kfm.keys SET due_at = NULL")
-    with opened_instance() as instance:
+    with open_instance() as instance:
         said = tick(instance, site.services, CHORES).skip_reason
     assert said
     assert f"; {DROUGHT} complete until 2025-12-25T00:00Z, 1 late held; no key is due" in str(said.skip_message)

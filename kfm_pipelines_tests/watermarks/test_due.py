@@ -3,20 +3,20 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from kfm_pipelines.declarations import Due
+from kfm_pipelines.declarations import DueRule
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.inbox.register import register
-from kfm_pipelines.operations.replay.eligible import NewKey, make_keys
+from kfm_pipelines.inbox.register import register_events
+from kfm_pipelines.operations.replay.eligible import NewKey, create_keys
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.watermarks.due import close_windows
-from kfm_pipelines.watermarks.tick import keep_time
+from kfm_pipelines.watermarks.tick import tick_watermarks
 from kfm_pipelines_tests.fixtures.runs.keys import claimed, row_of_key
 from kfm_pipelines_tests.fixtures.runs.streams import hear, hours, streams, told
 
 WAIT = timedelta(minutes=10)
-THREE = streams(due=Due(events=3, wait=WAIT))
-CLOSED = streams(due=Due(when="on_close", wait=WAIT))
+THREE = streams(due=DueRule(events=3, wait=WAIT))
+CLOSED = streams(due=DueRule(when="on_close", wait=WAIT))
 
 
 def due_in(database: Database, event: IngestEvent) -> timedelta | None:
@@ -105,9 +105,9 @@ def test_a_window_also_closes_when_its_streams_fall_idle(database: Database) -> 
     """No event has to come for that, only time."""
     hear(database, CLOSED, told(3, 3.9, "slow"), told(6, 6, "fast"), now=hours(6))
     ready = "SELECT ready_at IS NULL AS ready FROM kfm.inbox ORDER BY partition"
-    keep_time(database, CLOSED, now=hours(6.8))
+    tick_watermarks(database, CLOSED, now=hours(6.8))
     assert database.fetch(ready) == [{"ready": False}, {"ready": False}]
-    keep_time(database, CLOSED, now=hours(6.9))
+    tick_watermarks(database, CLOSED, now=hours(6.9))
     assert database.fetch(ready) == [{"ready": False}, {"ready": True}]
 
 
@@ -118,20 +118,20 @@ def test_what_is_for_a_closed_window_does_not_wait(database: Database) -> None:
 
 
 def test_what_was_only_registered_is_due_by_the_rule_when_its_notification_comes(database: Database) -> None:
-    make_keys(database, "usgs/streamflow", [NewKey(part(0).key, part(0).window_start, part(0).window_end)])
-    assert register(database, CLOSED, [(part(0), "{}")], "ana") == 1
-    keep_time(database, CLOSED)
+    create_keys(database, "usgs/streamflow", [NewKey(part(0).key, part(0).window_start, part(0).window_end)])
+    assert register_events(database, CLOSED, [(part(0), "{}")], "ana") == 1
+    tick_watermarks(database, CLOSED)
     assert due_in(database, part(0)) is None
     hear(database, CLOSED, part(0))
     assert waits(database, part(0))
     hear(database, CLOSED, told(6, 6))
-    keep_time(database, CLOSED)
+    tick_watermarks(database, CLOSED)
     assert is_due(database, part(0))
 
 
 def test_a_notification_is_not_lost_while_a_run_has_what_was_registered(database: Database) -> None:
-    make_keys(database, "usgs/streamflow", [NewKey(part(0).key, part(0).window_start, part(0).window_end)])
-    register(database, streams(), [(part(0), "{}")], "ana")
+    create_keys(database, "usgs/streamflow", [NewKey(part(0).key, part(0).window_start, part(0).window_end)])
+    register_events(database, streams(), [(part(0), "{}")], "ana")
     claim = claimed(database, part(0).key)
     transactions.begin(database, claim, lambda _: {})
     hear(database, streams(), part(0))

@@ -6,19 +6,25 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.declarations import Due
+from kfm_pipelines.declarations import DueRule
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.inbox.register import register
-from kfm_pipelines.operations.replay.eligible import NewKey, make_keys
+from kfm_pipelines.inbox.register import register_events
+from kfm_pipelines.operations.replay.eligible import NewKey, create_keys
 from kfm_pipelines.operations.status.tables import datasets_overview, key_history
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.audit import entries_of_key
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.watermarks.due import close_windows
-from kfm_pipelines.watermarks.late import review_lateness
-from kfm_pipelines.watermarks.late_lane import LateFilter, count_late, held_late, late_events, release
-from kfm_pipelines.watermarks.tick import keep_time, time_told
+from kfm_pipelines.watermarks.late import reevaluate_lateness
+from kfm_pipelines.watermarks.late_lane import (
+    LateFilter,
+    count_held_by_dataset,
+    count_late_events,
+    find_late_events,
+    release,
+)
+from kfm_pipelines.watermarks.tick import format_watermarks, tick_watermarks
 from kfm_pipelines_tests.fixtures.runs.keys import claimed, row_of_key
 from kfm_pipelines_tests.fixtures.runs.streams import DATASET, LATER, forget_all, hear, hours, known, streams, told
 
@@ -62,7 +68,7 @@ def taking(database: Database, event: IngestEvent) -> str:
 
 
 def known_keys(database: Database, *events: IngestEvent) -> None:
-    make_keys(database, DATASET, [NewKey(event.key, event.window_start, event.window_end) for event in events])
+    create_keys(database, DATASET, [NewKey(event.key, event.window_start, event.window_end) for event in events])
 
 
 def test_a_late_event_that_patches_counts_at_once_and_is_marked(database: Database) -> None:
@@ -72,7 +78,7 @@ def test_a_late_event_that_patches_counts_at_once_and_is_marked(database: Databa
     row = one_row(database, LATE.identity)
     assert row
     assert (row["rule"], row["state"], row["is_late"]) == ("patch", "applied", True)
-    assert [one.watermark for one in late_events(database, LateFilter(state=None))] == [hours(7)]
+    assert [one.watermark for one in find_late_events(database, LateFilter(state=None))] == [hours(7)]
     assert is_due(database, LATE)
     assert inputs(database, LATE.key) == sorted([(IN_TIME.identity, False), (LATE.identity, True)])
 
@@ -84,12 +90,12 @@ def test_a_late_event_that_is_held_is_no_input_until_it_is_released(database: Da
     hear(database, streams(rule), LATE)
     assert not is_due(database, LATE)
     assert inputs(database, LATE.key) == [(IN_TIME.identity, False)]
-    assert held_late(database) == {DATASET: 1}
+    assert count_held_by_dataset(database) == {DATASET: 1}
     assert datasets_overview(database)[DATASET]["late_held"] == 1
-    assert any("1 late held" in said for said in time_told(database))
+    assert any("1 late held" in said for said in format_watermarks(database))
 
     # Neither a clock, nor another event of the key, nor its run lets it in.
-    keep_time(database, streams(rule), now=LATER)
+    tick_watermarks(database, streams(rule), now=LATER)
     hear(database, streams(rule), told(1, 1.5, part=2))
     settled(database, LATE)
     assert not is_due(database, LATE)
@@ -97,7 +103,7 @@ def test_a_late_event_that_is_held_is_no_input_until_it_is_released(database: Da
     [state] = database.fetch("SELECT state FROM kfm.inbox WHERE identity = %(i)s", {"i": LATE.identity})
     assert state == {"state": "received"}
 
-    chosen = late_events(database, LateFilter())
+    chosen = find_late_events(database, LateFilter())
     assert release(database, streams(rule), chosen, actor="ada", reason="asked for") == [LATE.identity]
     assert release(database, streams(rule), chosen, actor="bob", reason="again") == []
     assert is_due(database, LATE)
@@ -126,21 +132,21 @@ def test_an_event_delivered_out_of_order_makes_others_late_and_their_keys_due(da
         {"dataset": DATASET, "since": hours(9), "until": None}
     ]
 
-    assert review_lateness(database, datasets) == 1
+    assert reevaluate_lateness(database, datasets) == 1
 
     assert is_due(database, LATE)
     assert inputs(database, LATE.key) == [(IN_TIME.identity, False)]
     assert database.fetch("SELECT * FROM kfm.late_again") == []
-    assert review_lateness(database, datasets) == 0
+    assert reevaluate_lateness(database, datasets) == 0
 
 
 def test_an_event_that_was_made_earlier_than_was_known_is_late_no_more(database: Database) -> None:
     datasets = streams("replay")
     hear(database, datasets, IN_TIME, NEWEST, LATE)
     settled(database, IN_TIME)
-    assert held_late(database) == {DATASET: 1}
+    assert count_held_by_dataset(database) == {DATASET: 1}
     hear(database, datasets, told(1, 2, part=1))
-    assert held_late(database) == {}
+    assert count_held_by_dataset(database) == {}
     assert is_due(database, LATE)
     assert inputs(database, LATE.key) == sorted([(IN_TIME.identity, False), (LATE.identity, False)])
 
@@ -149,7 +155,7 @@ def test_told_again_later_it_is_as_late_as_it_was(database: Database) -> None:
     datasets = streams("replay")
     hear(database, datasets, told(1, 2, part=1), NEWEST)
     hear(database, datasets, LATE)
-    assert held_late(database) == {}
+    assert count_held_by_dataset(database) == {}
     [row] = database.fetch("SELECT made_at, event_time FROM kfm.inbox WHERE identity = %(i)s", {"i": LATE.identity})
     assert row == {"made_at": hours(2), "event_time": hours(10)}
 
@@ -159,14 +165,16 @@ def test_late_events_are_chosen_by_what_is_asked_for(database: Database) -> None
     hear(database, streams("replay"), NEWEST, LATE, *others)
 
     def found(**chosen: Any) -> int:
-        assert count_late(database, LateFilter(**chosen)) == len(late_events(database, LateFilter(**chosen)))
-        return count_late(database, LateFilter(**chosen))
+        assert count_late_events(database, LateFilter(**chosen)) == len(
+            find_late_events(database, LateFilter(**chosen))
+        )
+        return count_late_events(database, LateFilter(**chosen))
 
     assert found() == found(rule="replay") == found(dataset=DATASET) == found(state=None) == 4
     assert found(rule="quarantine") == found(state="released") == found(dataset="heritage/sites") == 0
     assert found(key=others[0].key) == 3
     assert found(identities=(LATE.identity[:10], others[1].identity)) == 2
-    assert len(late_events(database, LateFilter(), limit=2)) == 2
+    assert len(find_late_events(database, LateFilter(), limit=2)) == 2
 
 
 def test_inputs_taken_from_another_key_do_not_change_there(database: Database) -> None:
@@ -174,7 +182,7 @@ def test_inputs_taken_from_another_key_do_not_change_there(database: Database) -
     hear(database, streams("quarantine"), IN_TIME, NEWEST, LATE)
     target = taking(database, IN_TIME)
     assert inputs(database, target) == [(IN_TIME.identity, False)]
-    release(database, streams("quarantine"), late_events(database, LateFilter()), actor="ada", reason="ok")
+    release(database, streams("quarantine"), find_late_events(database, LateFilter()), actor="ada", reason="ok")
     assert row_of_key(database, target)["due_at"] is not None
     assert len(inputs(database, target)) == 2
     claim = claimed(database, target)
@@ -193,23 +201,23 @@ def test_what_is_taken_away_late_is_not_held(database: Database, change: str) ->
     settled(database, IN_TIME)
     gone = told(1, 10, change=change)
     hear(database, streams("quarantine"), gone)
-    assert held_late(database) == {}
+    assert count_held_by_dataset(database) == {}
     assert is_due(database, gone)
     assert (gone.identity, True) in inputs(database, gone.key)
 
 
 def test_a_review_does_not_wait_for_a_key_that_is_being_published(database: Database) -> None:
-    datasets = streams("quarantine", due=Due(when="on_close", wait=timedelta(days=9)))
+    datasets = streams("quarantine", due=DueRule(when="on_close", wait=timedelta(days=9)))
     other = told(2, 10, part=1)
     hear(database, datasets, LATE, other)
     hear(database, datasets, NEWEST)
     with database.transaction() as connection:
         connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": LATE.key})
-        assert review_lateness(database, datasets) == 1
+        assert reevaluate_lateness(database, datasets) == 1
         assert close_windows(database, datasets) == 0
-    assert held_late(database) == {DATASET: 1}
-    assert review_lateness(database, datasets) == 1
-    assert held_late(database) == {DATASET: 2}
+    assert count_held_by_dataset(database) == {DATASET: 1}
+    assert reevaluate_lateness(database, datasets) == 1
+    assert count_held_by_dataset(database) == {DATASET: 2}
     assert database.fetch("SELECT * FROM kfm.late_again") == []
 
 
@@ -219,15 +227,15 @@ def test_a_release_is_not_forgotten_when_its_event_is_in_time_for_a_while(
 ) -> None:
     datasets = streams("quarantine")
     hear(database, datasets, IN_TIME, NEWEST, LATE)
-    release(database, datasets, late_events(database, LateFilter()), actor="ada", reason="asked for")
+    release(database, datasets, find_late_events(database, LateFilter()), actor="ada", reason="asked for")
     settled(database, LATE)
     # A stream that lags makes it be in time, and its catching up makes it late again.
     lagging, caught_up = told(1, 8.9, site="b"), told(8, 9.5, site="b")
     for one in (lagging, caught_up) if lagging_first else (caught_up, lagging):
         hear(database, datasets, one)
-        review_lateness(database, datasets)
+        reevaluate_lateness(database, datasets)
         if one is lagging and lagging_first:
-            assert late_events(database, LateFilter(state=None)) == []
+            assert find_late_events(database, LateFilter(state=None)) == []
             assert (LATE.identity, False) in inputs(database, LATE.key)
     row = one_row(database, LATE.identity)
     assert row
@@ -239,21 +247,21 @@ def test_a_release_is_not_forgotten_when_its_event_is_in_time_for_a_while(
 def test_what_was_registered_counts_also_if_it_turns_out_late_and_is_due_for_nobody(database: Database) -> None:
     datasets = streams("quarantine")
     known_keys(database, LATE)
-    assert register(database, datasets, [(LATE, "{}")], "ana") == 1
+    assert register_events(database, datasets, [(LATE, "{}")], "ana") == 1
     hear(database, datasets, NEWEST)
-    keep_time(database, datasets, now=LATER)
+    tick_watermarks(database, datasets, now=LATER)
     assert inputs(database, LATE.key) == [(LATE.identity, True)]
     assert not is_due(database, LATE)
     waiting = database.fetch("SELECT FROM kfm.inbox WHERE key LIKE '%T01Z%' AND ready_at = 'infinity'")
     assert len(waiting) == 1
-    [one] = late_events(database, LateFilter(state=None))
+    [one] = find_late_events(database, LateFilter(state=None))
     assert (one.state, one.changed_by) == ("released", "ana")
     [entry] = entries_of_key(database, LATE.key)
     assert (entry["actor"], entry["detail"]["events"]) == ("ana", [LATE.identity])
 
     settled(database, LATE)
     hear(database, datasets, told(1, 8.9, site="b"))
-    review_lateness(database, datasets)
+    reevaluate_lateness(database, datasets)
     assert is_due(database, LATE)  # what is published says that it is late, and it is not any more
 
 
@@ -265,10 +273,10 @@ def test_a_listing_and_a_notification_say_the_same_whichever_comes_first(databas
         forget_all(database)
         known_keys(database, notified)
         if listing_first:
-            register(database, datasets, [(listed, "{}")], "ana")
+            register_events(database, datasets, [(listed, "{}")], "ana")
         hear(database, datasets, notified)
         if not listing_first:
-            register(database, datasets, [(listed, "{}")], "ana")
+            register_events(database, datasets, [(listed, "{}")], "ana")
         [row] = database.fetch("SELECT made_at, event_time, ready_at, queue FROM kfm.inbox")
         seen.append((row, known(database), is_due(database, notified)))
     assert seen[0] == seen[1]
@@ -285,8 +293,8 @@ def test_what_came_before_watermarks_is_never_late(database: Database) -> None:
         database.execute(f"DELETE FROM kfm.{table}")
     hear(database, datasets, NEWEST)
     hear(database, datasets, told(1, 10.5, part=1))
-    review_lateness(database, datasets)
-    assert late_events(database, LateFilter(state=None)) == []
+    reevaluate_lateness(database, datasets)
+    assert find_late_events(database, LateFilter(state=None)) == []
 
 
 def test_a_review_makes_those_due_that_take_their_inputs_from_a_key(database: Database) -> None:
@@ -297,6 +305,6 @@ def test_a_review_makes_those_due_that_take_their_inputs_from_a_key(database: Da
     hear(database, datasets, NEWEST)
     with database.transaction() as connection:
         connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": target})
-        assert review_lateness(database, datasets) == 0
-    assert review_lateness(database, datasets) == 1
+        assert reevaluate_lateness(database, datasets) == 0
+    assert reevaluate_lateness(database, datasets) == 1
     assert row_of_key(database, target)["due_at"] is not None

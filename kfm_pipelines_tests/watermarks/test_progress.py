@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.declarations import Watermark
-from kfm_pipelines.watermarks.progress import Advance, Step, envelope, is_active, is_progress, sweep
+from kfm_pipelines.watermarks.progress import Advance, WatermarkStep, envelope, is_active, is_progress, sweep
 
 START = datetime(2025, 12, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -24,8 +24,8 @@ def at(hours: float, reached: float) -> Advance:
     return Advance(START + hours * HOUR, START + reached * HOUR)
 
 
-def step(hours: float, watermark: float) -> Step:
-    return Step(START + hours * HOUR, START + watermark * HOUR)
+def step(hours: float, watermark: float) -> WatermarkStep:
+    return WatermarkStep(START + hours * HOUR, START + watermark * HOUR)
 
 
 points = st.lists(
@@ -33,23 +33,23 @@ points = st.lists(
 )
 
 
-def all_at_once(told: Sequence[Point]) -> tuple[list[Point], list[Step]]:
+def all_at_once(told: Sequence[Point]) -> tuple[list[Point], list[WatermarkStep]]:
     counting = [(name, one) for name, one in told if is_progress(one.at, one.reached, RULE)]
     names = sorted({name for name, _ in counting})
     advances = [(name, one) for name in names for one in envelope(one for other, one in counting if other == name)]
     return advances, sweep({}, None, advances, RULE)
 
 
-def by_definition(advances: Sequence[Point]) -> list[Step]:
+def by_definition(advances: Sequence[Point]) -> list[WatermarkStep]:
     """The least of the active streams, or the furthest of all; looked at whenever that can change."""
     times = {one.at for _, one in advances} | {one.at + RULE.idle_after for _, one in advances}
-    steps: list[Step] = []
+    steps: list[WatermarkStep] = []
     for time in sorted(times):
         last = dict(sorted(((name, one) for name, one in advances if one.at <= time), key=lambda pair: pair[1].at))
         active = [one.reached for one in last.values() if is_active(one, time, RULE)]
         mark = (min(active) if active else max(one.reached for one in last.values())) - RULE.out_of_order
         if not steps or mark > steps[-1].watermark:
-            steps.append(Step(time, mark))
+            steps.append(WatermarkStep(time, mark))
     return steps
 
 
@@ -58,7 +58,7 @@ class Followed:
     """What is known after each event, reckoned only from where it changed."""
 
     advances: list[Point] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[WatermarkStep] = field(default_factory=list)
 
     def hear(self, name: str, new: Advance) -> None:
         of_stream = [one for other, one in self.advances if other == name]

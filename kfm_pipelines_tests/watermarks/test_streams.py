@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.declarations import Due, LateRule
+from kfm_pipelines.declarations import DueRule, LateRule
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.watermarks import steps
 from kfm_pipelines.watermarks.due import close_windows
-from kfm_pipelines.watermarks.late import review_lateness
+from kfm_pipelines.watermarks.late import reevaluate_lateness
 from kfm_pipelines.watermarks.progress import Sweep
-from kfm_pipelines.watermarks.queries import standing
+from kfm_pipelines.watermarks.queries import read_watermark_status
 from kfm_pipelines.watermarks.streams import advance_watermarks
-from kfm_pipelines.watermarks.tick import keep_time
+from kfm_pipelines.watermarks.tick import tick_watermarks
 from kfm_pipelines_tests.fixtures.runs.keys import new_database
 from kfm_pipelines_tests.fixtures.runs.streams import (
     DATASET,
@@ -82,7 +82,7 @@ def test_any_interleaving_ends_in_the_same_watermarks(
     """Batches of any size, redelivered, told again with another time, by clocks that jump to and fro."""
     datasets = streams(late=rule)
     monkeypatch.setattr(
-        steps, "ADVANCES_AT_ONCE", chance.choice([1, 2, 1000])
+        steps, "ADVANCE_PAGE_SIZE", chance.choice([1, 2, 1000])
     )  # few, to stop where the steps go on as before
     forget_all(shared)
     retold = [replace(one, event_time=one.event_time + chance.choice([-5, 7]) * HOUR) for one in events[:2]]
@@ -95,11 +95,11 @@ def test_any_interleaving_ends_in_the_same_watermarks(
         clock = hours(chance.choice([-100, 3, 9, 15, 21, 30]))
         hear(shared, datasets, *batch, now=clock)
         if chance.random() < 0.5:
-            keep_time(shared, datasets, now=clock)
+            tick_watermarks(shared, datasets, now=clock)
         mark = whole(shared)
         assert highest is None or (mark is not None and mark >= highest)
         highest = mark
-    keep_time(shared, datasets, now=LATER)
+    tick_watermarks(shared, datasets, now=LATER)
 
     expected = reckoned([*events, *retold], datasets[DATASET])
     assert known(shared) == expected
@@ -127,7 +127,7 @@ def test_an_event_from_the_future_moves_nothing(database: Database) -> None:
     hear(database, STREAMS, told(3, 3), now=hours(5))
     before = checkpoints(database)
     hear(database, STREAMS, told(400, 4), told(399_999, 400_000), now=hours(5))
-    keep_time(database, STREAMS, now=hours(6))
+    tick_watermarks(database, STREAMS, now=hours(6))
     assert checkpoints(database) == before
     hear(database, STREAMS, told(2, 6), now=hours(7))
     assert known(database).late == {}
@@ -146,21 +146,21 @@ def test_an_idle_stream_releases_the_rest_after_its_time_out(database: Database)
 
 def test_it_is_told_which_stream_holds_back_the_others(database: Database) -> None:
     hear(database, STREAMS, told(2, 2, "slow"), told(3, 3, "fast"), told(0, 1, "gone"), now=hours(4))
-    found = standing(database, STREAMS[DATASET], hours(4.5))
+    found = read_watermark_status(database, STREAMS[DATASET], hours(4.5))
     assert (found.watermark, found.lag, found.held_back_by) == (hours(0), 4.5 * HOUR, "slow")
     assert [(one.partition, one.active, one.watermark) for one in found.streams] == [
         ("fast", True, hours(1)),
         ("gone", False, hours(-2)),
         ("slow", True, hours(0)),
     ]
-    assert standing(database, STREAMS[DATASET], LATER).held_back_by is None
+    assert read_watermark_status(database, STREAMS[DATASET], LATER).held_back_by is None
 
 
 def test_it_never_goes_back_also_after_a_restart(database: Database, stack: Stack) -> None:
     hear(database, STREAMS, told(9, 9), now=hours(10))
     database.close()  # the next statement opens new connections, as another process would
     hear(database, STREAMS, told(4, 8.5, "b"), now=hours(-50))
-    keep_time(database, STREAMS, now=hours(-40))
+    tick_watermarks(database, STREAMS, now=hours(-40))
     assert checkpoints(database) == {"a": hours(7), "*": hours(7)}
     with pytest.raises(TransitionIllegal, match="may not go back"):
         database.execute("UPDATE kfm.checkpoints SET watermark = watermark - interval '1 s'")
@@ -179,7 +179,7 @@ def test_only_what_changed_is_reckoned_again(database: Database) -> None:
 @pytest.mark.slow
 def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Database) -> None:
     """In transactions of their own: none waits for another in a circle, the watermark only rises, nothing is missed."""
-    datasets = streams(late="replay", due=Due(when="on_close", wait=timedelta(days=900)))
+    datasets = streams(late="replay", due=DueRule(when="on_close", wait=timedelta(days=900)))
     all_events = [
         told(about, about + delay, site, part)
         for site in ("a", "b", "c")
@@ -206,7 +206,7 @@ def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Dat
 
     with ThreadPoolExecutor(8) as pool:
         others = [
-            pool.submit(repeated, lambda: review_lateness(database, datasets)),
+            pool.submit(repeated, lambda: reevaluate_lateness(database, datasets)),
             pool.submit(repeated, lambda: close_windows(database, datasets)),
             pool.submit(repeated, lambda: advance_watermarks(database, datasets, hours(20))),
             pool.submit(repeated, watch),
@@ -220,7 +220,7 @@ def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Dat
 
     marks = [mark for mark in seen if mark is not None]
     assert marks == sorted(marks)
-    keep_time(database, datasets, now=LATER)
+    tick_watermarks(database, datasets, now=LATER)
     expected = reckoned(all_events, datasets[DATASET])
     assert len(expected.late) > 10
     assert known(database) == expected
@@ -256,19 +256,19 @@ def test_another_rule_is_as_if_it_had_always_been_declared(database: Database, c
     expected = [reckoned(heard, datasets[DATASET]) for datasets in (before, after)]
     assert known(database) == expected[0] != expected[1]
 
-    keep_time(database, after, now=hours(10))
+    tick_watermarks(database, after, now=hours(10))
     assert known(database) == expected[1]
 
     last = told(8, 10.5, part=3)
     hear(database, before, last)
-    review_lateness(database, before)
+    reevaluate_lateness(database, before)
     assert known(database) == reckoned([*heard, last], before[DATASET])
 
 
 def test_a_message_of_long_ago_costs_no_sweep_over_everything_since(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "ADVANCES_AT_ONCE", 10)
+    monkeypatch.setattr(steps, "ADVANCE_PAGE_SIZE", 10)
     heard = [told(hour, hour + 0.1, site) for hour in range(100) for site in ("a", "b")]
     hear(database, STREAMS, *heard, now=LATER)
     swept: list[int] = []
@@ -292,7 +292,7 @@ def test_a_sweep_goes_on_while_a_stream_that_came_late_holds_back_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the watermark is where it was for a while."""
-    monkeypatch.setattr(steps, "ADVANCES_AT_ONCE", 1)
+    monkeypatch.setattr(steps, "ADVANCE_PAGE_SIZE", 1)
     heard = [told(2, 2, "a"), told(2, 2.7, "c"), told(3, 3, "a"), told(3, 3.2, "c"), told(1, 2.5, "b")]
     for one in heard:
         hear(database, STREAMS, one)
@@ -301,7 +301,7 @@ def test_a_sweep_goes_on_while_a_stream_that_came_late_holds_back_others(
 
 def test_streams_beyond_a_number_are_not_followed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pattern that names a file, not a site, must not make every message cost more than the one before."""
-    monkeypatch.setattr("kfm_pipelines.watermarks.streams.MOST_STREAMS", 2)
+    monkeypatch.setattr("kfm_pipelines.watermarks.streams.MAX_STREAMS", 2)
     hear(database, STREAMS, told(3, 3, "a"), told(3, 3, "b"), told(1, 3, "c"), now=hours(4))
     hear(database, STREAMS, told(2, 3, "d"), told(4, 4, "a"), told(4, 4, "b"), now=hours(4))
     assert checkpoints(database) == {"a": hours(2), "b": hours(2), "*": hours(2)}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 NO_CELL = 0
 # Of the average edge, at every resolution: next to the twelve pentagons, cells are the smallest.
-_SMALLEST_RADIUS = 0.7
+_SMALLEST_RADIUS_RATIO = 0.7
 
 
 def cells_of(longitudes: "Floats", latitudes: "Floats", resolution: int) -> "Cells":
@@ -69,7 +69,7 @@ def smallest_radius(resolution: int) -> float:
     """In metres, what no cell of this resolution has a radius below, wherever it is."""
     from h3.api.basic_int import average_hexagon_edge_length
 
-    return _SMALLEST_RADIUS * float(average_hexagon_edge_length(resolution, "m"))
+    return _SMALLEST_RADIUS_RATIO * float(average_hexagon_edge_length(resolution, "m"))
 
 
 def _corners(cells: "Cells") -> "tuple[Floats, Floats, Ints]":

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Draws = NDArray[np.uint64]
 
 
-_PURPOSE = "kfm-displace-1"
+_HMAC_PURPOSE = "kfm-displace-1"
 # What rounding may take from a distance is far less than this.
 _INSET_M = 0.001
 
 
-def offsets(secret: bytes, policy: str, ids: "list[pa.Array]", rule: Displace) -> "tuple[Floats, Floats]":
+def derive_offsets(secret: bytes, policy: str, ids: "list[pa.Array]", rule: Displace) -> "tuple[Floats, Floats]":
     """For each feature an angle in degrees clockwise from north and a distance in metres, uniform in angle and over
     the area of the ring."""
     import numpy as np
@@ -38,7 +38,9 @@ def offsets(secret: bytes, policy: str, ids: "list[pa.Array]", rule: Displace) -
     return 360 * shares[:, 0], np.sqrt(inner**2 + shares[:, 1] * (outer**2 - inner**2))
 
 
-def moved(longitudes: "Floats", latitudes: "Floats", angles: "Floats", distances: "Floats") -> "tuple[Floats, Floats]":
+def displace_points(
+    longitudes: "Floats", latitudes: "Floats", angles: "Floats", distances: "Floats"
+) -> "tuple[Floats, Floats]":
     """The places that lie so far away, on the ellipsoid."""
     import numpy as np
     from pyproj import Geod
@@ -49,7 +51,7 @@ def moved(longitudes: "Floats", latitudes: "Floats", angles: "Floats", distances
 
 def _message(policy: str, parts: Iterable[str]) -> bytes:
     """Each part with its length before it, so that no two lists of parts give the same bytes."""
-    encoded = [part.encode() for part in (_PURPOSE, policy, *parts)]
+    encoded = [part.encode() for part in (_HMAC_PURPOSE, policy, *parts)]
     return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
 
 
@@ -62,7 +64,7 @@ def _as_text(column: "pa.Array") -> list[str]:
     return texts
 
 
-def mixed(numbers: "Draws") -> "Draws":
+def mix_bits(numbers: "Draws") -> "Draws":
     """Every bit of a number spread over all of them, one to one (the finish of SplitMix64)."""
     import numpy as np
 
@@ -71,9 +73,9 @@ def mixed(numbers: "Draws") -> "Draws":
     return spread ^ (spread >> np.uint64(31))
 
 
-def mixed_coordinates(longitudes: "Floats", latitudes: "Floats") -> "Draws":
+def hash_coordinates(longitudes: "Floats", latitudes: "Floats") -> "Draws":
     """A number for each coordinate, the same for the same one."""
     import numpy as np
 
     bits = (np.ascontiguousarray(degrees).view(np.uint64) for degrees in (longitudes, latitudes))
-    return mixed(next(bits)) ^ next(bits)
+    return mix_bits(next(bits)) ^ next(bits)

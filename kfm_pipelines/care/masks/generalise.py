@@ -7,8 +7,8 @@ with every size of a cell, by the secret: the record that came is not the one th
 import hmac
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.displacement import mixed, mixed_coordinates
-from kfm_pipelines.care.masks.order import joint_key, ranked
+from kfm_pipelines.care.masks.displacement import hash_coordinates, mix_bits
+from kfm_pipelines.care.masks.order import joint_key, rank_column
 from kfm_pipelines.care.masks.rows import Selection
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kfm_pipelines.care.masks.types import Flags, Ints
 
 
-def surplus(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -> "Flags":
+def flag_excess_records(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -> "Flags":
     """For each record whether it is one too many. `counts` has the features of each cell."""
     import numpy as np
 
@@ -27,16 +27,16 @@ def surplus(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -
         return found
     cells = cell[concerned]
     sizes = counts[cells].astype(np.uint64)
-    draws = mixed(_numbers(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
-    rank, tied = _ranks(cells, draws)
+    draws = mix_bits(_feature_numbers(selection, concerned) ^ mix_bits(sizes ^ np.uint64(_seed(selection))))
+    rank, tied = _rank_draws(cells, draws)
     if tied and selection.features.unique:  # several features at one place: their ids tell them apart
-        draws = mixed(_ids(selection, concerned) ^ mixed(sizes ^ np.uint64(_seed(selection))))
-        rank, _ = _ranks(cells, draws)
+        draws = mix_bits(_id_numbers(selection, concerned) ^ mix_bits(sizes ^ np.uint64(_seed(selection))))
+        rank, _ = _rank_draws(cells, draws)
     found[concerned] = rank < excess[cells]
     return found
 
 
-def _ranks(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
+def _rank_draws(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
     """The rank of each record's draw among the distinct ones of its cell, and whether some were the same."""
     import numpy as np
 
@@ -53,20 +53,20 @@ def _ranks(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
     return ranks, not bool(other.all())
 
 
-def _numbers(selection: Selection, concerned: "Ints") -> "Draws":
+def _feature_numbers(selection: Selection, concerned: "Ints") -> "Draws":
     """A number for each feature that does not depend on where its records stood in the table. Coordinates are quicker
     than ids, but a feature with several records may have several."""
     if not selection.features.unique:
-        return _ids(selection, concerned)
+        return _id_numbers(selection, concerned)
     places, rows = selection.source.places, selection.rows[concerned]
-    return mixed_coordinates(places.longitudes[rows], places.latitudes[rows])
+    return hash_coordinates(places.longitudes[rows], places.latitudes[rows])
 
 
-def _ids(selection: Selection, concerned: "Ints") -> "Draws":
+def _id_numbers(selection: Selection, concerned: "Ints") -> "Draws":
     import numpy as np
 
     source, rows = selection.source, selection.rows[concerned]
-    columns = [ranked(source.table.column(name).take(rows)) for name in source.policy.stable_id]
+    columns = [rank_column(source.table.column(name).take(rows)) for name in source.policy.stable_id]
     return joint_key(columns, len(rows)).astype(np.uint64)
 
 
@@ -76,7 +76,7 @@ def _seed(selection: Selection) -> int:
     return int.from_bytes(hmac.digest(source.secret, subject, "sha256")[:8], "big")
 
 
-def cells_kept(selection: Selection, cell: "Ints", no_cell: int) -> "tuple[Ints, Flags, Flags]":
+def choose_released_cells(selection: Selection, cell: "Ints", no_cell: int) -> "tuple[Ints, Flags, Flags]":
     """The features of each cell, whether it is released, and for each record whether it keeps its place. `cell` has the
     number of each record's cell, lower ones go first among equals; `nowhere` is the number, after all others, of
     records that have no cell to begin with."""
@@ -89,7 +89,7 @@ def cells_kept(selection: Selection, cell: "Ints", no_cell: int) -> "tuple[Ints,
     candidates = np.flatnonzero(kept)
     smallest_first = iter(candidates[np.argsort(counts[candidates], kind="stable")])
     while True:
-        placed = kept[cell] & ~surplus(selection, cell, counts, kept)
+        placed = kept[cell] & ~flag_excess_records(selection, cell, counts, kept)
         lost = features.of(~placed).count()
         smallest = next(smallest_first, None)
         if lost == 0 or lost >= minimum or smallest is None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.masks.cells import cells_of
 from kfm_pipelines.care.masks.features import Features
-from kfm_pipelines.care.masks.order import Ranked, joint_key, ranked
-from kfm_pipelines.care.masks.released_places import and_nowhere, shown_as_cells
-from kfm_pipelines.care.masks.rows import NO_SAMPLE, Crowd, Piece, Selection, tally_of
+from kfm_pipelines.care.masks.order import RankedColumn, joint_key, rank_column
+from kfm_pipelines.care.masks.released_places import append_no_place, release_as_cells
+from kfm_pipelines.care.masks.rows import NO_SAMPLE, AnonymitySet, Selection, TableFragment, count_cells
 from kfm_pipelines.care.rules import Group
 from kfm_pipelines.errors import PolicyRefused
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GroupChoice:
     """What is released at one resolution."""
 
     counts: "Ints"  # features of each group
@@ -30,7 +30,7 @@ class Choice:
     remainder: int  # features of all other groups together, when that is published; else 0
 
 
-def choose(anonymity_set: Crowd, groups: "Sequence[Ints]", minimum: int) -> list[Choice]:
+def choose_groups(anonymity_set: AnonymitySet, groups: "Sequence[Ints]", minimum: int) -> list[GroupChoice]:
     """`groups` has for each resolution, coarsest first, the group of each record; lower numbers go first among equals.
     Nothing is chosen when there are too few features altogether."""
     import numpy as np
@@ -40,12 +40,12 @@ def choose(anonymity_set: Crowd, groups: "Sequence[Ints]", minimum: int) -> list
     choices = [_choose_coarsest(anonymity_set, groups[0], minimum)]
     parts = np.zeros(len(anonymity_set.features.codes), np.int64)
     for coarser, finer in pairwise(groups):
-        parts = _refined(parts, coarser, choices[-1].released)
+        parts = _refine_parts(parts, coarser, choices[-1].released)
         choices.append(_choose_finer(anonymity_set, finer, parts, minimum))
     return choices
 
 
-def _choose_coarsest(anonymity_set: Crowd, group: "Ints", minimum: int) -> Choice:
+def _choose_coarsest(anonymity_set: AnonymitySet, group: "Ints", minimum: int) -> GroupChoice:
     """What is too small is counted together. If that is too small as well, or one group only, the smallest join it."""
     import numpy as np
 
@@ -53,15 +53,15 @@ def _choose_coarsest(anonymity_set: Crowd, group: "Ints", minimum: int) -> Choic
     counts = features.count_by(group, size)
     released = anonymity_set.meets_minimum_by(group, size, minimum)
     if released.all():
-        return Choice(counts, released, 0)
+        return GroupChoice(counts, released, 0)
     for smallest in _smallest_first(counts, np.flatnonzero(released)):
-        if _remains(features, group, released) >= minimum and size - released.sum() > 1:
+        if _count_remainder(features, group, released) >= minimum and size - released.sum() > 1:
             break
         released[smallest] = False
-    return Choice(counts, released, _remains(features, group, released))
+    return GroupChoice(counts, released, _count_remainder(features, group, released))
 
 
-def _choose_finer(anonymity_set: Crowd, group: "Ints", parts: "Ints", minimum: int) -> Choice:
+def _choose_finer(anonymity_set: AnonymitySet, group: "Ints", parts: "Ints", minimum: int) -> GroupChoice:
     """A group goes when it shares fewer than the minimum with any part of what is known already; then the smallest
     groups go, where they leave too few of such a part over. What goes is at least the minimum, so once is enough."""
     import numpy as np
@@ -80,10 +80,10 @@ def _choose_finer(anonymity_set: Crowd, group: "Ints", parts: "Ints", minimum: i
         within = within[kept[within]]
         if len(within) and released[within].all():
             released[_smallest_first(counts, within)[0]] = False
-    return Choice(counts, released, 0)
+    return GroupChoice(counts, released, 0)
 
 
-def _remains(features: Features, group: "Ints", released: "Flags") -> int:
+def _count_remainder(features: Features, group: "Ints", released: "Flags") -> int:
     return features.of(~released[group]).count()
 
 
@@ -93,7 +93,7 @@ def _smallest_first(counts: "Ints", groups: "Ints") -> "Ints":
     return groups[np.lexsort((groups, counts[groups]))]
 
 
-def _refined(parts: "Ints", group: "Ints", released: "Flags") -> "Ints":
+def _refine_parts(parts: "Ints", group: "Ints", released: "Flags") -> "Ints":
     """Each part cut by the released groups, and what lies in none of them."""
     import numpy as np
 
@@ -101,22 +101,22 @@ def _refined(parts: "Ints", group: "Ints", released: "Flags") -> "Ints":
     return np.unique(cut, return_inverse=True)[1]
 
 
-def counted(selection: Selection, rule: Group) -> list[Piece]:
+def count_groups(selection: Selection, rule: Group) -> list[TableFragment]:
     """A piece for each resolution, coarsest first; none when there are too few features altogether."""
     source, rows = selection.source, selection.rows
     longitudes, latitudes = source.places.longitudes[rows], source.places.latitudes[rows]
-    by = [ranked(source.table.column(name).take(rows)) for name in rule.by]
+    by = [rank_column(source.table.column(name).take(rows)) for name in rule.by]
     cells = [cells_of(longitudes, latitudes, resolution) for resolution in sorted(rule.resolutions)]
-    groups = [_numbered(one, by) for one in cells]
-    choices = choose(selection.anonymity_set(), groups, selection.minimum)
-    _refuse_a_single_spot(selection, choices)
+    groups = [_number_groups(one, by) for one in cells]
+    choices = choose_groups(selection.anonymity_set(), groups, selection.minimum)
+    _refuse_single_group(selection, choices)
     return [
-        _piece(selection, rule, *found, choice)
+        _build_fragment(selection, rule, *found, choice)
         for found, choice in zip(zip(cells, groups, strict=True), choices, strict=False)
     ]
 
 
-def _refuse_a_single_spot(selection: Selection, choices: list[Choice]) -> None:
+def _refuse_single_group(selection: Selection, choices: list[GroupChoice]) -> None:
     """Counted without a cell it would be that cell with its name off."""
     if choices and choices[0].remainder and len(choices[0].counts) == 1:
         raise PolicyRefused(
@@ -124,20 +124,22 @@ def _refuse_a_single_spot(selection: Selection, choices: list[Choice]) -> None:
         )
 
 
-def _numbered(cells: "Cells", by: list[Ranked]) -> "Ints":
+def _number_groups(cells: "Cells", by: list[RankedColumn]) -> "Ints":
     """The number of each record's group; groups are numbered by cell, then by their values."""
     import pyarrow as pa
 
-    found = ranked(pa.array(cells))
-    return ranked(pa.array(joint_key([found, *by], len(cells)))).ranks if by else found.ranks
+    found = rank_column(pa.array(cells))
+    return rank_column(pa.array(joint_key([found, *by], len(cells)))).ranks if by else found.ranks
 
 
-def _piece(selection: Selection, rule: Group, cells: "Cells", group: "Ints", choice: Choice) -> Piece:
+def _build_fragment(
+    selection: Selection, rule: Group, cells: "Cells", group: "Ints", choice: GroupChoice
+) -> TableFragment:
     import numpy as np
 
     released = choice.released
     number_of = np.where(released, np.cumsum(released) - 1, released.sum())[group]
-    sample = _any_record_of(group, len(released))[released]
+    sample = _sample_records(group, len(released))[released]
     shown_cells, place = np.unique(cells[sample], return_inverse=True)
     sample, counts = selection.rows[sample], choice.counts[released]
     if choice.remainder:
@@ -146,20 +148,20 @@ def _piece(selection: Selection, rule: Group, cells: "Cells", group: "Ints", cho
         sample = np.append(sample, NO_SAMPLE)
     published = number_of < len(counts)
     minimum = selection.minimum
-    return Piece(
+    return TableFragment(
         sensitivity=selection.sensitivity,
         place=place,
         records=counts // minimum * minimum,
         sample=sample,
         carried_columns=frozenset(rule.by),
-        released_places=and_nowhere(shown_as_cells(shown_cells, geometries=selection.has_geometry)),
+        released_places=append_no_place(release_as_cells(shown_cells, geometries=selection.has_geometry)),
         source_rows=selection.rows[published],
         target_rows=number_of[published],
-        cell_counts=tally_of(choice.counts // minimum * minimum, released),
+        cell_counts=count_cells(choice.counts // minimum * minimum, released),
     )
 
 
-def _any_record_of(group: "Ints", size: int) -> "Ints":
+def _sample_records(group: "Ints", size: int) -> "Ints":
     """They are alike in all that a group is by, so it does not matter which."""
     import numpy as np
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.types import records
+from kfm_pipelines.care.masks.types import format_record_count
 from kfm_pipelines.care.rules import GeometryKind
 from kfm_pipelines.declarations import Extent, Table
 from kfm_pipelines.errors import PolicyRefused
@@ -32,7 +32,7 @@ class Places:
 
 def read_places(table: "pa.Table", declared: Table, extent: Extent) -> Places:
     """PolicyRefused when a place is missing, unreadable or not where the dataset's places are."""
-    pair = _read_pair(table, declared, extent)
+    pair = _read_coordinates(table, declared, extent)
     if declared.geometry_column is not None:
         return _read_geometries(table, declared.geometry_column, extent)
     if pair is None:
@@ -40,18 +40,18 @@ def read_places(table: "pa.Table", declared: Table, extent: Extent) -> Places:
     return pair
 
 
-def _read_pair(table: "pa.Table", declared: Table, extent: Extent) -> Places | None:
+def _read_coordinates(table: "pa.Table", declared: Table, extent: Extent) -> Places | None:
     import numpy as np
 
     if declared.longitude_column is None or declared.latitude_column is None:
         return None
-    longitudes = _degrees(table, declared.longitude_column)
-    latitudes = _degrees(table, declared.latitude_column)
+    longitudes = _read_degrees(table, declared.longitude_column)
+    latitudes = _read_degrees(table, declared.latitude_column)
     _refuse_misplaced(longitudes, latitudes, np.arange(table.num_rows), extent)
     return Places(np.zeros(table.num_rows, np.int64), longitudes, latitudes, None)
 
 
-def _degrees(table: "pa.Table", name: str) -> "Floats":
+def _read_degrees(table: "pa.Table", name: str) -> "Floats":
     import numpy as np
     import pyarrow as pa
 
@@ -89,14 +89,14 @@ def _refuse_misplaced(longitudes: "Floats", latitudes: "Floats", record: "Ints",
     unfit = ~(np.isfinite(longitudes) & np.isfinite(latitudes))
     if unfit.any():
         count = len(np.unique(record[unfit]))
-        raise PolicyRefused(f"{records(count)} a coordinate that is missing or no finite number")
+        raise PolicyRefused(f"{format_record_count(count)} a coordinate that is missing or no finite number")
     outside = ~_inside(longitudes, latitudes, extent)
     if not outside.any():
         return
     swapped = _inside(latitudes[outside], longitudes[outside], extent)
     hint = "; with latitude and longitude swapped they would be inside" if swapped.all() else ""
     count = len(np.unique(record[outside]))
-    raise PolicyRefused(f"{records(count)} a place outside the extent of the dataset{hint}")
+    raise PolicyRefused(f"{format_record_count(count)} a place outside the extent of the dataset{hint}")
 
 
 def _inside(longitudes: "Floats", latitudes: "Floats", extent: Extent) -> "Flags":
@@ -110,4 +110,4 @@ def _inside(longitudes: "Floats", latitudes: "Floats", extent: Extent) -> "Flags
 
 def _refuse(found: "Flags", what: str) -> None:
     if count := int(found.sum()):
-        raise PolicyRefused(f"{records(count)} {what}")
+        raise PolicyRefused(f"{format_record_count(count)} {what}")

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from kfm_pipelines.care.masks.types import Cells, Flags, Objects
 
-_TOUCH = 1e-9  # of a cell: what rounding may take from a border
-_CORNERS = 360  # of what is drawn for a circle, a bit larger, so that its straight edges stay outside
-_ROOM = 1.01
-_NORTHERNMOST = 85.0  # beyond that, and as far south, a circle on the ground is nothing like one in degrees
-Transform = tuple[float, float, float, float, float, float]
+_BORDER_TOLERANCE = 1e-9  # of a cell: what rounding may take from a border
+_CIRCLE_CORNERS = 360  # of what is drawn for a circle, a bit larger, so that its straight edges stay outside
+_CIRCLE_MARGIN = 1.01
+_MAX_LATITUDE = 85.0  # beyond that, and as far south, a circle on the ground is nothing like one in degrees
+AffineTransform = tuple[float, float, float, float, float, float]
 
 
-def masked_raster(
+def mask_raster(
     values: "npt.NDArray[Any]",
-    transform: Transform,
+    transform: AffineTransform,
     footprints: "Sequence[shapely.Geometry]",
     rule: MaskRaster,
     nodata: float,
@@ -36,8 +36,8 @@ def masked_raster(
     _refuse_unfit(values, transform, nodata)
     published = values.copy()
     valid = (values != nodata) & ~np.isnan(values)
-    for circle in _circles(_cells(footprints, rule.resolution)):
-        under = _touching(circle, transform, values.shape[-2:])
+    for circle in _circles(_footprint_cells(footprints, rule.resolution)):
+        under = _cells_touching(circle, transform, values.shape[-2:])
         if rule.method == "nodata":
             published[..., under] = nodata
         else:
@@ -45,7 +45,7 @@ def masked_raster(
     return published
 
 
-def _refuse_unfit(values: "npt.NDArray[Any]", transform: Transform, nodata: float) -> None:
+def _refuse_unfit(values: "npt.NDArray[Any]", transform: AffineTransform, nodata: float) -> None:
     import numpy as np
 
     width, skew, _, tilt, height, _ = transform
@@ -59,7 +59,7 @@ def _refuse_unfit(values: "npt.NDArray[Any]", transform: Transform, nodata: floa
             raise PolicyRefused("the raster's type has no room for its nodata value")
 
 
-def _cells(footprints: "Sequence[shapely.Geometry]", resolution: int) -> "Cells":
+def _footprint_cells(footprints: "Sequence[shapely.Geometry]", resolution: int) -> "Cells":
     import numpy as np
     import shapely
 
@@ -79,19 +79,19 @@ def _circles(cells: "Cells") -> "Objects":
     import shapely
     from pyproj import Geod
 
-    longitudes, latitudes = (np.repeat(one, _CORNERS) for one in centres_of(cells))
-    angles = np.tile(np.arange(_CORNERS) * 360 / _CORNERS, len(cells))
-    reach = np.repeat(radii_of(cells) * REACH * _ROOM, _CORNERS)
+    longitudes, latitudes = (np.repeat(one, _CIRCLE_CORNERS) for one in centres_of(cells))
+    angles = np.tile(np.arange(_CIRCLE_CORNERS) * 360 / _CIRCLE_CORNERS, len(cells))
+    reach = np.repeat(radii_of(cells) * REACH * _CIRCLE_MARGIN, _CIRCLE_CORNERS)
     east, north, _ = Geod(ellps="WGS84").fwd(longitudes, latitudes, angles, reach)
-    if (np.abs(north) > _NORTHERNMOST).any():
+    if (np.abs(north) > _MAX_LATITUDE).any():
         raise PolicyRefused("a footprint is too close to a pole")
     # In one piece, also where it goes past 180°.
     east = longitudes + (east - longitudes + 180) % 360 - 180
-    rings = np.stack([east, north], axis=-1).reshape(-1, _CORNERS, 2)
+    rings = np.stack([east, north], axis=-1).reshape(-1, _CIRCLE_CORNERS, 2)
     return np.asarray(shapely.polygons(rings), object)
 
 
-def _touching(circle: "shapely.Geometry", transform: Transform, shape: tuple[int, ...]) -> "Flags":
+def _cells_touching(circle: "shapely.Geometry", transform: AffineTransform, shape: tuple[int, ...]) -> "Flags":
     """Which raster cells touch the circle or lie within. It has no bays, so those in a row are next to each other."""
     import numpy as np
     import shapely
@@ -104,8 +104,8 @@ def _touching(circle: "shapely.Geometry", transform: Transform, shape: tuple[int
     ends = shapely.bounds(shapely.intersection(circle, strips))  # NaN where they do not meet
     found = np.zeros(shape, np.bool_)
     for turn in (-360, 0, 360):  # what goes past 180° comes back on the other side
-        first = np.floor((ends[:, 0] + turn - west) / width - _TOUCH)
-        last = np.floor((ends[:, 2] + turn - west) / width + _TOUCH)
+        first = np.floor((ends[:, 0] + turn - west) / width - _BORDER_TOLERANCE)
+        last = np.floor((ends[:, 2] + turn - west) / width + _BORDER_TOLERANCE)
         found |= (np.arange(columns) >= first[:, None]) & (np.arange(columns) <= last[:, None])
     return found
 

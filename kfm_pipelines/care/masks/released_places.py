@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReleasedPlaces:
     """NaN is no coordinate and no uncertainty, None no geometry."""
 
     cells: "Cells"
@@ -23,7 +23,7 @@ class Shown:
     geometries: "Objects"  # WKB
 
 
-def shown_as_cells(cells: "Cells", *, geometries: bool, reach: float = 1.0) -> Shown:
+def release_as_cells(cells: "Cells", *, geometries: bool, reach: float = 1.0) -> ReleasedPlaces:
     """What is in a cell is within so many radii of its centre."""
     import numpy as np
     import shapely
@@ -32,10 +32,12 @@ def shown_as_cells(cells: "Cells", *, geometries: bool, reach: float = 1.0) -> S
     outlines = np.full(len(cells), None, object)
     if geometries:
         outlines[:] = shapely.to_wkb(outlines_of(cells))
-    return Shown(cells, longitudes, latitudes, reach * radii_of(cells), outlines)
+    return ReleasedPlaces(cells, longitudes, latitudes, reach * radii_of(cells), outlines)
 
 
-def shown_as_points(longitudes: "Floats", latitudes: "Floats", uncertainty: float, *, geometries: bool) -> Shown:
+def release_as_points(
+    longitudes: "Floats", latitudes: "Floats", uncertainty: float, *, geometries: bool
+) -> ReleasedPlaces:
     import numpy as np
     import shapely
 
@@ -44,10 +46,10 @@ def shown_as_points(longitudes: "Floats", latitudes: "Floats", uncertainty: floa
     if geometries:
         points[:] = shapely.to_wkb(shapely.points(longitudes, latitudes))
     cells = np.full(count, NO_CELL, np.uint64)
-    return Shown(cells, longitudes, latitudes, np.full(count, uncertainty), points)
+    return ReleasedPlaces(cells, longitudes, latitudes, np.full(count, uncertainty), points)
 
 
-def shown_as_is(table: "pa.Table", declared: Table) -> Shown:
+def release_unchanged(table: "pa.Table", declared: Table) -> ReleasedPlaces:
     """What the declared columns say, unchanged."""
     import numpy as np
 
@@ -61,23 +63,23 @@ def shown_as_is(table: "pa.Table", declared: Table) -> Shown:
     if declared.geometry_column is not None:
         geometries[:] = table.column(declared.geometry_column).to_pylist()
     longitudes, latitudes = degrees(declared.longitude_column), degrees(declared.latitude_column)
-    return Shown(np.full(rows, NO_CELL, np.uint64), longitudes, latitudes, np.zeros(rows), geometries)
+    return ReleasedPlaces(np.full(rows, NO_CELL, np.uint64), longitudes, latitudes, np.zeros(rows), geometries)
 
 
-def nowhere() -> Shown:
+def no_place() -> ReleasedPlaces:
     """One place, which is none."""
     import numpy as np
 
     none = np.array([np.nan])
-    return Shown(np.array([NO_CELL], np.uint64), none, none, none, np.array([None], object))
+    return ReleasedPlaces(np.array([NO_CELL], np.uint64), none, none, none, np.array([None], object))
 
 
-def and_nowhere(places: Shown) -> Shown:
+def append_no_place(places: ReleasedPlaces) -> ReleasedPlaces:
     """The same places, and after them none."""
     import numpy as np
 
-    last = nowhere()
-    return Shown(
+    last = no_place()
+    return ReleasedPlaces(
         np.append(places.cells, last.cells),
         np.append(places.longitudes, last.longitudes),
         np.append(places.latitudes, last.latitudes),

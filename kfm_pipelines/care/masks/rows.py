@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.masks.cells import names_of
-from kfm_pipelines.care.masks.displacement import mixed_coordinates
+from kfm_pipelines.care.masks.displacement import hash_coordinates
 from kfm_pipelines.care.masks.features import Features
-from kfm_pipelines.care.masks.order import in_order, joint_key, ranked
+from kfm_pipelines.care.masks.order import joint_key, rank_column, stable_argsort
 from kfm_pipelines.care.masks.places import Places
-from kfm_pipelines.care.masks.released_places import Shown
+from kfm_pipelines.care.masks.released_places import ReleasedPlaces
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS, UNCERTAINTY
 from kfm_pipelines.care.rules import GeometryKind, Sensitivity
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class AnonymitySet:
     """The features of some records, and their coordinates numbered in the same way, unless all of them differ."""
 
     features: Features
     locations: Features | None = None
 
-    def of(self, rows: "Ints | Flags") -> "Crowd":
-        return Crowd(self.features.of(rows), self.locations and self.locations.of(rows))
+    def of(self, rows: "Ints | Flags") -> "AnonymitySet":
+        return AnonymitySet(self.features.of(rows), self.locations and self.locations.of(rows))
 
     def meets_minimum_by(self, labels: "Ints", size: int, minimum: int) -> "Flags":
         """Whether the records of each label are enough."""
@@ -37,15 +37,15 @@ class Crowd:
         return enough if self.locations is None else enough & (self.locations.count_by(labels, size) >= minimum)
 
 
-def crowd_at(features: Features, longitudes: "Floats", latitudes: "Floats") -> Crowd:
+def build_anonymity_set(features: Features, longitudes: "Floats", latitudes: "Floats") -> AnonymitySet:
     import numpy as np
 
-    spots = mixed_coordinates(longitudes, latitudes)
+    spots = hash_coordinates(longitudes, latitudes)
     in_order = np.sort(spots)  # much quicker than numbering them
     if not (in_order[1:] == in_order[:-1]).any():
-        return Crowd(features)
+        return AnonymitySet(features)
     distinct, codes = np.unique(spots, return_inverse=True)
-    return Crowd(features, Features(codes, len(distinct), unique=False))
+    return AnonymitySet(features, Features(codes, len(distinct), unique=False))
 
 
 NO_SAMPLE = -1
@@ -85,16 +85,16 @@ class Selection:
     def has_geometry(self) -> bool:
         return self.source.declared.geometry_column is not None
 
-    def anonymity_set(self) -> Crowd:
+    def anonymity_set(self) -> AnonymitySet:
         places = self.source.places
-        return crowd_at(self.features, places.longitudes[self.rows], places.latitudes[self.rows])
+        return build_anonymity_set(self.features, places.longitudes[self.rows], places.latitudes[self.rows])
 
     def empty(self) -> "Selection":
         return self.source.select(self.sensitivity, self.kind, self.rows[:0])
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class CellCounts:
     """What became of the cells."""
 
     released: int = 0
@@ -103,7 +103,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TableFragment:
     """Rows to publish. The first three arrays have an item for each of them."""
 
     sensitivity: Sensitivity
@@ -111,20 +111,22 @@ class Piece:
     records: "Ints"  # how many records it stands for
     sample: "Ints"  # a record whose values it carries, or NO_SAMPLE
     carried_columns: frozenset[str]  # the columns it carries; others are null
-    released_places: Shown
+    released_places: ReleasedPlaces
     # Which record went into which row, as positions in the table and in this piece.
     source_rows: "Ints"
     target_rows: "Ints"
-    cell_counts: Tally = Tally()
+    cell_counts: CellCounts = CellCounts()
     distances: "Floats | None" = None  # how far each feature was moved
 
 
-def one_row_each(selection: Selection, place: "Ints", released_places: Shown, cell_counts: Tally | None = None) -> Piece:
+def one_row_per_record(
+    selection: Selection, place: "Ints", released_places: ReleasedPlaces, cell_counts: CellCounts | None = None
+) -> TableFragment:
     """A piece in which every record stays a row, with all that is kept of it."""
     import numpy as np
 
     rows = selection.rows
-    return Piece(
+    return TableFragment(
         sensitivity=selection.sensitivity,
         place=place,
         records=np.ones(len(rows), np.int64),
@@ -133,24 +135,26 @@ def one_row_each(selection: Selection, place: "Ints", released_places: Shown, ce
         released_places=released_places,
         source_rows=rows,
         target_rows=np.arange(len(rows)),
-        cell_counts=cell_counts or Tally(),
+        cell_counts=cell_counts or CellCounts(),
     )
 
 
-def tally_of(counts: "Ints", released: "Flags") -> Tally:
+def count_cells(counts: "Ints", released: "Flags") -> CellCounts:
     number = int(released.sum())
-    return Tally(number, len(counts) - number, int(counts[released].min()) if number else None)
+    return CellCounts(number, len(counts) - number, int(counts[released].min()) if number else None)
 
 
-def put_together(source: Source, published: Table, fragments: Sequence[Piece]) -> "tuple[pa.Table, pa.Table]":
+def assemble_release(
+    source: Source, published: Table, fragments: Sequence[TableFragment]
+) -> "tuple[pa.Table, pa.Table]":
     """The table in the form of `published`, and which record of the source went into which of its rows."""
     import numpy as np
     import pyarrow as pa
 
-    places, place = _places(source, fragments)
-    records = _end_to_end([piece.records for piece in fragments])
-    kept = {name: _carried(source, name, fragments) for name in source.policy.columns.keep}
-    order = _order(places, place, records, [kept[name] for name in _names(published) if name in kept])
+    places, place = _collect_places(source, fragments)
+    records = _concatenate([piece.records for piece in fragments])
+    kept = {name: _kept_values(source, name, fragments) for name in source.policy.columns.keep}
+    order = _sort_rows(places, place, records, [kept[name] for name in _column_names(published) if name in kept])
     columns = {RECORD: pa.array(np.arange(1, len(order) + 1)), RECORDS: pa.array(records[order])}
     columns |= {name: places.column(name).take(place[order]) for name in places.column_names}
     columns |= {name: column.take(order) for name, column in kept.items()}
@@ -159,30 +163,30 @@ def put_together(source: Source, published: Table, fragments: Sequence[Piece]) -
     columns |= dict.fromkeys(source.policy.columns.withhold, wording)
     fields = [pa.field(one.name, columns[one.name].type, nullable=one.nullable) for one in published.columns]
     table = pa.Table.from_arrays([columns[one.name] for one in published.columns], schema=pa.schema(fields))
-    return table, _crosswalk(fragments, order)
+    return table, _build_crosswalk(fragments, order)
 
 
-def _names(table: Table) -> list[str]:
+def _column_names(table: Table) -> list[str]:
     return [column.name for column in table.columns]
 
 
-def _end_to_end(arrays: "Iterable[Ints]") -> "Ints":
+def _concatenate(arrays: "Iterable[Ints]") -> "Ints":
     import numpy as np
 
     return np.concatenate([np.empty(0, np.int64), *arrays])
 
 
-def _places(source: Source, fragments: Sequence[Piece]) -> "tuple[pa.Table, Ints]":
+def _collect_places(source: Source, fragments: Sequence[TableFragment]) -> "tuple[pa.Table, Ints]":
     """Every place of every piece, in the order it is sorted by, and for each row the position of its place."""
     import pyarrow as pa
 
     tables = [_place_columns(source, piece) for piece in fragments]
     sizes = [table.num_rows for table in tables]
-    place = _end_to_end(piece.place + sum(sizes[:number]) for number, piece in enumerate(fragments))
+    place = _concatenate(piece.place + sum(sizes[:number]) for number, piece in enumerate(fragments))
     return pa.concat_tables(tables).combine_chunks(), place
 
 
-def _place_columns(source: Source, fragment: Piece) -> "pa.Table":
+def _place_columns(source: Source, fragment: TableFragment) -> "pa.Table":
     import pyarrow as pa
 
     shown, declared = fragment.released_places, source.declared
@@ -199,34 +203,34 @@ def _place_columns(source: Source, fragment: Piece) -> "pa.Table":
     return pa.table(columns)
 
 
-def _carried(source: Source, name: str, fragments: Sequence[Piece]) -> "pa.Array":
+def _kept_values(source: Source, name: str, fragments: Sequence[TableFragment]) -> "pa.Array":
     """The values of a kept column; null in the rows that do not carry it."""
     import numpy as np
     import pyarrow as pa
 
-    sample = _end_to_end(
+    sample = _concatenate(
         piece.sample if name in piece.carried_columns else np.full(len(piece.sample), NO_SAMPLE) for piece in fragments
     )
     return source.table.column(name).combine_chunks().take(pa.array(sample, mask=sample == NO_SAMPLE))
 
 
-def _order(places: "pa.Table", place: "Ints", records: "Ints", kept: "Sequence[pa.Array]") -> "Ints":
+def _sort_rows(places: "pa.Table", place: "Ints", records: "Ints", kept: "Sequence[pa.Array]") -> "Ints":
     """Positions of the rows, sorted by what is published of them."""
     import pyarrow as pa
 
-    where = joint_key([ranked(column) for column in places.columns], places.num_rows)
-    by_place = ranked(pa.array(where))
-    columns = [by_place.take(place), ranked(pa.array(records)), *map(ranked, kept)]
-    return in_order(joint_key(columns, len(place)))
+    where = joint_key([rank_column(column) for column in places.columns], places.num_rows)
+    by_place = rank_column(pa.array(where))
+    columns = [by_place.take(place), rank_column(pa.array(records)), *map(rank_column, kept)]
+    return stable_argsort(joint_key(columns, len(place)))
 
 
-def _crosswalk(fragments: Sequence[Piece], order: "Ints") -> "pa.Table":
+def _build_crosswalk(fragments: Sequence[TableFragment], order: "Ints") -> "pa.Table":
     import numpy as np
     import pyarrow as pa
 
     sizes = [len(piece.place) for piece in fragments]
-    row = _end_to_end(piece.source_rows for piece in fragments)
-    went_to = _end_to_end(piece.target_rows + sum(sizes[:number]) for number, piece in enumerate(fragments))
+    row = _concatenate(piece.source_rows for piece in fragments)
+    went_to = _concatenate(piece.target_rows + sum(sizes[:number]) for number, piece in enumerate(fragments))
     record_of = np.empty(len(order), np.int64)
     record_of[order] = np.arange(1, len(order) + 1)
     return pa.table({"row": row, "record": record_of[went_to]})

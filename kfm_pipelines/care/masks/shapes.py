@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 REACH = 1.5
 # Between corners a line is straight in degrees, not on the ground: short pieces, and some room, make up for that.
 _STEP_DEGREES = 0.05
-_ROOM = 1.001
+_SIZE_MARGIN = 1.001
 
 
 def cells_around(shapes: "Objects", resolution: int) -> "Cells":
@@ -26,7 +26,7 @@ def cells_around(shapes: "Objects", resolution: int) -> "Cells":
 
     middles = shapely.centroid(shapes)
     longitudes, latitudes = shapely.get_x(middles), shapely.get_y(middles)
-    sizes = _farthest(shapes, longitudes, latitudes) * _ROOM
+    sizes = _farthest_distances(shapes, longitudes, latitudes) * _SIZE_MARGIN
     found = np.full(len(shapes), NO_CELL, np.uint64)
     for coarser in range(resolution, -1, -1):
         fits = (found == NO_CELL) & (sizes <= (REACH - 1) * smallest_radius(coarser))
@@ -34,7 +34,7 @@ def cells_around(shapes: "Objects", resolution: int) -> "Cells":
     return found
 
 
-def _farthest(shapes: "Objects", longitudes: "Floats", latitudes: "Floats") -> "Floats":
+def _farthest_distances(shapes: "Objects", longitudes: "Floats", latitudes: "Floats") -> "Floats":
     """In metres, how far the farthest bit of each shape is from the coordinate given for it."""
     import numpy as np
     import shapely

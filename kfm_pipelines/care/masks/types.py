@@ -13,5 +13,5 @@ if TYPE_CHECKING:
     Objects = npt.NDArray[np.object_]
 
 
-def records(count: int) -> str:
+def format_record_count(count: int) -> str:
     return "1 record has" if count == 1 else f"{count} records have"

@@ -18,9 +18,9 @@ from kfm_pipelines.care.exemptions import Exemption, exemptions_of
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review import decide, tables
 from kfm_pipelines.care.review.page_data import review_page
-from kfm_pipelines.console.options import Reason, Words, user_name
-from kfm_pipelines.console.output import console, json_option, notes, print_json, shown_time
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.options import Reason, StorableText, user_name
+from kfm_pipelines.console.output import console, format_time, json_option, print_json, stderr_console
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.services import Services
 
@@ -31,13 +31,13 @@ key_file = click.option(
 
 reason_option = click.option("--reason", type=Reason(), required=True, help="Why; kept with the decision for ever.")
 digest_option = click.option(
-    "--digest", type=Words(), required=True, help="The release you looked at, as `kfm review show` names it."
+    "--digest", type=StorableText(), required=True, help="The release you looked at, as `kfm review show` names it."
 )
 
 
 def decision_options(command: Callable[..., None]) -> Callable[..., None]:
     """What a yes and a no both need."""
-    for option in (json_option, reason_option, key_file, digest_option, click.argument("key", type=Words())):
+    for option in (json_option, reason_option, key_file, digest_option, click.argument("key", type=StorableText())):
         command = option(command)
     return command
 
@@ -48,22 +48,22 @@ def review() -> None:
 
 
 @review.command("list")
-@click.option("--dataset", type=Words(), help="Only of this dataset.")
+@click.option("--dataset", type=StorableText(), help="Only of this dataset.")
 @json_option
 def list_reviews(dataset: str | None, as_json: bool) -> None:
     """List the releases that await review, the longest waiting first."""
-    with opened_services() as services:
+    with open_services() as services:
         _remove_stale_pages(services)
-        rows = [_line(services, waiting) for waiting in tables.waiting_reviews(services.database, dataset)]
+        rows = [_review_row(services, waiting) for waiting in tables.pending_reviews(services.database, dataset)]
     if as_json:
         print_json({"waiting": rows})
         return
-    _show_table(("since", "key", "revision", "rows", "authority", "release"), rows)
+    _display_table(("since", "key", "revision", "rows", "authority", "release"), rows)
     console.print(f"{len(rows)} releases await review" + ("; look at one with `kfm review show KEY`" if rows else ""))
 
 
 @review.command()
-@click.argument("key", type=Words())
+@click.argument("key", type=StorableText())
 @click.option(
     "--key",
     "key_path",
@@ -75,9 +75,9 @@ def list_reviews(dataset: str | None, as_json: bool) -> None:
 @json_option
 def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_json: bool) -> None:
     """Write the page for one KEY: maps, policy, measures, and what is new since the last release."""
-    with opened_services() as services:
+    with open_services() as services:
         _remove_stale_pages(services)
-        digest = tables.waiting_review(services.database, key).release_digest
+        digest = tables.pending_review(services.database, key).release_digest
         page = review_page(services, key, key_path)
         if digest not in page:
             raise ReviewRefused(f"{key}: another release came while the page was made; look again")
@@ -99,34 +99,38 @@ def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_j
 @decision_options
 def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Say yes to one release of KEY: it is published, if its bytes come out the same."""
-    with opened_services() as services:
+    with open_services() as services:
         waiting = decide.approve(services, key, digest, key_path, reason)
         _remove_stale_pages(services)
-    _tell(as_json, "approved", key, waiting.release_digest, "it is published by the next run, or by `kfm work --once`")
+    _display_decision(
+        as_json, "approved", key, waiting.release_digest, "it is published by the next run, or by `kfm work --once`"
+    )
 
 
 @review.command()
 @decision_options
 def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Say no to one release of KEY: it is not published, and what was staged is removed."""
-    with opened_services() as services:
+    with open_services() as services:
         waiting = decide.reject(services, key, digest, key_path, reason)
         _remove_stale_pages(services)
-    _tell(as_json, "rejected", key, waiting.release_digest, "nothing is published; the reason is in `kfm dlq list`")
+    _display_decision(
+        as_json, "rejected", key, waiting.release_digest, "nothing is published; the reason is in `kfm dlq list`"
+    )
 
 
 @review.command()
-@click.argument("dataset", type=Words())
+@click.argument("dataset", type=StorableText())
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), required=True, help="The last day it counts.")
-@click.option("--keys", type=Words(), default="", help="Only keys that begin like this.")
+@click.option("--keys", type=StorableText(), default="", help="Only keys that begin like this.")
 @key_file
 @reason_option
 @json_option
 def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Let DATASET be published unmasked for a while. Once that is over, it is not published until somebody decides."""
-    with opened_services() as services:
-        given = exempting.exempt(services, dataset, keys, until.date(), key_path, reason)
-        line = _exemption_line(given, services.today())
+    with open_services() as services:
+        given = exempting.grant_exemption(services, dataset, keys, until.date(), key_path, reason)
+        line = _exemption_row(given, services.today())
     if as_json:
         print_json(line)
     else:
@@ -134,29 +138,29 @@ def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_
 
 
 @review.command()
-@click.option("--dataset", type=Words(), help="Only of this dataset.")
+@click.option("--dataset", type=StorableText(), help="Only of this dataset.")
 @json_option
 def exemptions(dataset: str | None, as_json: bool) -> None:
     """List all exemptions that were ever given, the newest first."""
-    with opened_services() as services:
+    with open_services() as services:
         today = services.today()
-        rows = [_exemption_line(one, today) for one in exemptions_of(services.database, dataset)]
+        rows = [_exemption_row(one, today) for one in exemptions_of(services.database, dataset)]
     if as_json:
         print_json({"exemptions": rows})
         return
-    _show_table(("id", "dataset", "policy", "keys", "until", "state", "by", "reason"), rows)
+    _display_table(("id", "dataset", "policy", "keys", "until", "state", "by", "reason"), rows)
     console.print(f"{len(rows)} exemptions")
 
 
 @review.command("end")
-@click.argument("exemption", type=Words())
+@click.argument("exemption", type=StorableText())
 @key_file
 @reason_option
 @json_option
 def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) -> None:
     """End one EXEMPTION: from now on its keys are masked again."""
-    with opened_services() as services:
-        ended = exempting.end(services, exemption, key_path, reason)
+    with open_services() as services:
+        ended = exempting.end_exemption(services, exemption, key_path, reason)
     if as_json:
         print_json({"exemption": ended.id, "ended": True})
     else:
@@ -168,7 +172,9 @@ def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) ->
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the private key goes."
 )
-@click.option("--holder", type=Words(), default=user_name("--holder"), show_default="you", help="Whose key it is.")
+@click.option(
+    "--holder", type=StorableText(), default=user_name("--holder"), show_default="you", help="Whose key it is."
+)
 @click.option("--days", default=730, show_default=True, type=click.IntRange(1, 3650), help="How long it counts.")
 @json_option
 def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> None:
@@ -181,11 +187,11 @@ def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> 
     if as_json:
         print_json({"authority": authority, "private_key": str(out), "key": key})
         return
-    notes.print(f"the private key is in {out}; it is yours alone. Under keys: in {authority}.yaml goes")
+    stderr_console.print(f"the private key is in {out}; it is yours alone. Under keys: in {authority}.yaml goes")
     click.echo(indent(yaml.safe_dump([key], sort_keys=False, allow_unicode=True, width=1000), "  "), nl=False)
 
 
-def _line(services: Services, pending: tables.Waiting) -> dict[str, Any]:
+def _review_row(services: Services, pending: tables.PendingReview) -> dict[str, Any]:
     policy = policy_of(services, services.datasets[pending.dataset])
     return {
         "key": pending.key,
@@ -199,7 +205,7 @@ def _line(services: Services, pending: tables.Waiting) -> dict[str, Any]:
     }
 
 
-def _exemption_line(one: Exemption, today: date) -> dict[str, Any]:
+def _exemption_row(one: Exemption, today: date) -> dict[str, Any]:
     state = "ended" if one.ended_at else "run out, blocks" if one.until < today else "counts"
     return {
         "id": one.id,
@@ -213,8 +219,8 @@ def _exemption_line(one: Exemption, today: date) -> dict[str, Any]:
     }
 
 
-def _show_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    from kfm_pipelines.text import printable
+def _display_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    from kfm_pipelines.text import make_printable
 
     if not rows:
         return
@@ -222,14 +228,14 @@ def _show_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        values = (shown_time(row[c]) if c == "since" else str(row[c]) for c in columns)
-        table.add_row(*(printable(value[:16] if len(value) == 64 else value) for value in values))
+        values = (format_time(row[c]) if c == "since" else str(row[c]) for c in columns)
+        table.add_row(*(make_printable(value[:16] if len(value) == 64 else value) for value in values))
     console.print(table)
 
 
 def _remove_stale_pages(services: Services) -> None:
     """Pages with true places are for as long as their release waits, wherever it was decided about."""
-    waiting = {_page_path(services, one.key, restricted=True) for one in tables.waiting_reviews(services.database)}
+    waiting = {_page_path(services, one.key, restricted=True) for one in tables.pending_reviews(services.database)}
     for path in (services.settings.home / "restricted").glob("*.html"):
         if path not in waiting:
             path.unlink(missing_ok=True)
@@ -252,7 +258,7 @@ def _write_private(path: Path, page: str) -> None:
         raise ReviewRefused(f"the page cannot be written: {error.filename or path}: {error.strerror}") from None
 
 
-def _tell(as_json: bool, decision: str, key: str, digest: str, next_step: str) -> None:
+def _display_decision(as_json: bool, decision: str, key: str, digest: str, next_step: str) -> None:
     if as_json:
         print_json({"decision": decision, "key": key, "release": digest})
     else:

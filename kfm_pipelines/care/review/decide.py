@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kfm_pipelines.care.governance import Oversight, oversight_of
-from kfm_pipelines.care.policies import refuse_if_unfit
+from kfm_pipelines.care.policies import refuse_unless_current
 from kfm_pipelines.care.review import tables
-from kfm_pipelines.care.review.tables import Decision, Waiting
+from kfm_pipelines.care.review.tables import Decision, PendingReview
 from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.services import Services
@@ -13,7 +13,7 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import clear_work
 
-SHORTEST_DIGEST = 12
+MIN_DIGEST_LENGTH = 12
 
 
 def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
@@ -25,26 +25,26 @@ def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
     for decision in decisions:
         _refuse_forged(decision, oversight)
         if decision.decision == "rejected":
-            raise refusal(decision)
+            raise rejection_error(decision)
     return bool(decisions)
 
 
-def approve(services: Services, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
-    waiting = _named(tables.waiting_review(services.database, key), digest)
+def approve(services: Services, key: str, digest: str, private_key: Path, reason: str) -> PendingReview:
+    waiting = _check_digest(tables.pending_review(services.database, key), digest)
     oversight = oversight_of(services, services.datasets[waiting.dataset])
-    refuse_if_unfit(oversight.policy, services.today())
-    signed = _signed(oversight, waiting, "approved", private_key, reason)
+    refuse_unless_current(oversight.policy, services.today())
+    signed = _sign_decision(oversight, waiting, "approved", private_key, reason)
     tables.approve(services.database, waiting, signed, oversight.policy.name)
     return waiting
 
 
-def reject(services: Services, key: str, digest: str, private_key: Path, reason: str) -> Waiting:
+def reject(services: Services, key: str, digest: str, private_key: Path, reason: str) -> PendingReview:
     """Say no: the key fails with the reason, and what was staged is removed. Can be said until a run has taken up what
     was approved, and whatever state the policy is in."""
-    waiting = _named(tables.waiting_review(services.database, key, also_approved=True), digest)
+    waiting = _check_digest(tables.pending_review(services.database, key, also_approved=True), digest)
     dataset = services.datasets[waiting.dataset]
     oversight = oversight_of(services, dataset)
-    signed = _signed(oversight, waiting, "rejected", private_key, reason)
+    signed = _sign_decision(oversight, waiting, "rejected", private_key, reason)
     claim = tables.reject(services.database, waiting, signed, oversight.policy.name, services.settings.lease_seconds)
     clear_work(services.store, Layout(dataset.pipeline), key)
     error = ReviewRefused(f"{key}: refused by {signed.holder}: {reason}")
@@ -52,20 +52,22 @@ def reject(services: Services, key: str, digest: str, private_key: Path, reason:
     return waiting
 
 
-def refusal(decision: Decision) -> ReviewRefused:
+def rejection_error(decision: Decision) -> ReviewRefused:
     reason = str(decision.signed.statement.get("reason", ""))
     return ReviewRefused(f"{decision.key}: refused by {decision.signed.holder}: {reason}")
 
 
-def _named(pending: Waiting, digest: str) -> Waiting:
+def _check_digest(pending: PendingReview, digest: str) -> PendingReview:
     """The waiting release, if it is the one that was looked at."""
-    if len(digest) < SHORTEST_DIGEST or not pending.release_digest.startswith(digest.lower()):
+    if len(digest) < MIN_DIGEST_LENGTH or not pending.release_digest.startswith(digest.lower()):
         known = pending.release_digest[:16]
         raise ReviewRefused(f"{pending.key}: release {known}… awaits review, not {digest[:16]!r}; look at it first")
     return pending
 
 
-def _signed(oversight: Oversight, pending: Waiting, decision: str, private_key: Path, reason: str) -> Signature:
+def _sign_decision(
+    oversight: Oversight, pending: PendingReview, decision: str, private_key: Path, reason: str
+) -> Signature:
     statement = {
         "statement": "review",
         "decision": decision,

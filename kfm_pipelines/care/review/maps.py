@@ -6,7 +6,7 @@ from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review.page.maps import draw_map
 from kfm_pipelines.care.review.page.outlines import load_outline
 from kfm_pipelines.care.review.page.places import MapPlaces
-from kfm_pipelines.care.review.page.view import places_after, places_before
+from kfm_pipelines.care.review.page.view import original_places, released_places
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 PAGE_WIDTH = 1152  # two beside each other on a page, at twice the size for sharp screens
 DIALOG_WIDTH = 900  # as much as Dagster's dialog shows
-EVERYWHERE = Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)
+WORLD = Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)
 
 
-def map_of_release(
+def draw_release_map(
     services: Services, dataset: Dataset, key: str, published: "pa.Table", width_px: int = PAGE_WIDTH
 ) -> bytes:
-    places = places_after(published, dataset, _class_column(services, dataset, published))
-    return _drawn(services, dataset, places, f"After masking, {_window(key)}", width_px)
+    places = released_places(published, dataset, _class_column(services, dataset, published))
+    return _draw(services, dataset, places, f"After masking, {_window(key)}", width_px)
 
 
-def map_of_original(services: Services, dataset: Dataset, key: str, original: "pa.Table") -> bytes:
+def draw_original_map(services: Services, dataset: Dataset, key: str, original: "pa.Table") -> bytes:
     """Restricted: this one shows where things are."""
-    places = places_before(original, dataset, _class_column(services, dataset, original))
-    return _drawn(services, dataset, places, f"Before masking, {_window(key)}: restricted", PAGE_WIDTH)
+    places = original_places(original, dataset, _class_column(services, dataset, original))
+    return _draw(services, dataset, places, f"Before masking, {_window(key)}: restricted", PAGE_WIDTH)
 
 
 def _window(key: str) -> str:
@@ -41,6 +41,6 @@ def _class_column(services: Services, dataset: Dataset, table: "pa.Table") -> st
     return name if name in table.column_names else None
 
 
-def _drawn(services: Services, dataset: Dataset, places: MapPlaces, title: str, width_px: int) -> bytes:
+def _draw(services: Services, dataset: Dataset, places: MapPlaces, title: str, width_px: int) -> bytes:
     outline = load_outline(services.settings.resources, dataset.key.aoi)
-    return draw_map(places, dataset.extent or EVERYWHERE, title=title, outline=outline, width_px=width_px)
+    return draw_map(places, dataset.extent or WORLD, title=title, outline=outline, width_px=width_px)

@@ -6,12 +6,12 @@ from kfm_pipelines.care.exemptions import exemptions_of
 from kfm_pipelines.care.governance import Oversight, oversight_of
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.review import tables
-from kfm_pipelines.care.review.maps import map_of_original, map_of_release
+from kfm_pipelines.care.review.maps import draw_original_map, draw_release_map
 from kfm_pipelines.care.review.page import content
 from kfm_pipelines.care.review.page.page import render_page
 from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
-from kfm_pipelines.care.review.page.view import difference, sample
-from kfm_pipelines.care.review.tables import Waiting
+from kfm_pipelines.care.review.page.view import compare_releases, sample_rows
+from kfm_pipelines.care.review.tables import PendingReview
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.parquet.parquet import read_parquet
@@ -25,7 +25,7 @@ from kfm_pipelines.stores import Layout
 
 def review_page(services: Services, key: str, private_key: Path | None) -> str:
     """HTML. With a key of the authority it shows what the data was before masking, and the audit says who looked."""
-    waiting = tables.waiting_review(services.database, key)
+    waiting = tables.pending_review(services.database, key)
     dataset = services.datasets[waiting.dataset]
     oversight = oversight_of(services, dataset)
     _refuse_if_unmasked(oversight, key, private_key)
@@ -33,7 +33,7 @@ def review_page(services: Services, key: str, private_key: Path | None) -> str:
     if private_key is not None:
         _record_read(oversight, waiting, private_key)
         original = services.store.read(Layout(dataset.pipeline).computed_table(key, waiting.txn))
-        before_map = map_of_original(services, dataset, key, read_parquet(original, key))
+        before_map = draw_original_map(services, dataset, key, read_parquet(original, key))
     return render_page(_view(oversight, waiting, before_map))
 
 
@@ -47,7 +47,7 @@ def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None
         )
 
 
-def _record_read(oversight: Oversight, pending: Waiting, private_key: Path) -> None:
+def _record_read(oversight: Oversight, pending: PendingReview, private_key: Path) -> None:
     """Before anything is read: whoever asks has to prove that they may."""
     statement = {"statement": "restricted-read", "key": pending.key, "release": pending.release_digest}
     signed = oversight.sign(statement, private_key)
@@ -65,7 +65,7 @@ def _record_read(oversight: Oversight, pending: Waiting, private_key: Path) -> N
         audit.record(connection, entry)
 
 
-def _view(oversight: Oversight, pending: Waiting, before_map: bytes | None) -> content.ReviewView:
+def _view(oversight: Oversight, pending: PendingReview, before_map: bytes | None) -> content.ReviewView:
     services, dataset, policy = oversight.services, oversight.dataset, oversight.policy
     layout = Layout(dataset.pipeline)
     published = read_parquet(services.store.read(layout.staged_data(pending.key, pending.txn)), pending.key)
@@ -82,9 +82,9 @@ def _view(oversight: Oversight, pending: Waiting, before_map: bytes | None) -> c
         policy=_policy_view(policy, oversight),
         verification=_verification(services, pending),
         measures=measure_rows(_measures(services, pending)),
-        sample=sample(published, wording=policy.wording),
-        difference=difference(previous, published),
-        after_map=map_of_release(services, dataset, pending.key, published),
+        sample=sample_rows(published, wording=policy.wording),
+        difference=compare_releases(previous, published),
+        after_map=draw_release_map(services, dataset, pending.key, published),
         before_map=before_map,
         restricted=before_map is not None,
     )
@@ -102,12 +102,12 @@ def _policy_view(policy: Policy, oversight: Oversight) -> content.PolicyView:
         minimum_count=policy.minimum_count,
         key_id=policy.key_id,
         kept=tuple(policy.columns.keep),
-        withheld=(*policy.columns.withhold, *_dropped(oversight.dataset, policy)),
+        withheld=(*policy.columns.withhold, *_dropped_columns(oversight.dataset, policy)),
         wording=policy.wording,
     )
 
 
-def _dropped(dataset: Dataset, policy: Policy) -> list[str]:
+def _dropped_columns(dataset: Dataset, policy: Policy) -> list[str]:
     """Columns with a place that are not in the published table at all."""
     if policy.is_open:
         return []
@@ -115,7 +115,7 @@ def _dropped(dataset: Dataset, policy: Policy) -> list[str]:
     return [name for name in dataset.table.place_columns if name not in main]
 
 
-def _verification(services: Services, pending: Waiting) -> content.Verification:
+def _verification(services: Services, pending: PendingReview) -> content.Verification:
     rows = services.database.fetch(
         """
         SELECT passed, findings FROM kfm.verdicts
@@ -129,7 +129,7 @@ def _verification(services: Services, pending: Waiting) -> content.Verification:
     return content.Verification(bool(rows[0]["passed"]), findings)
 
 
-def _measures(services: Services, pending: Waiting) -> dict[str, object]:
+def _measures(services: Services, pending: PendingReview) -> dict[str, object]:
     with services.database.transaction() as connection:
         masked = wal.entry_of(connection, pending.key, pending.txn, Step.MASK)
     measures = dict(masked.detail["measures"]) if masked else {}

@@ -11,11 +11,11 @@ from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingReview:
     """A release that nobody has decided about yet."""
 
     key: str
@@ -35,7 +35,9 @@ class Decision:
     at: datetime
 
 
-def waiting_reviews(database: Database, dataset: str | None = None, *, also_approved: bool = False) -> list[Waiting]:
+def pending_reviews(
+    database: Database, dataset: str | None = None, *, also_approved: bool = False
+) -> list[PendingReview]:
     """The longest waiting first; those that were approved and not yet taken up are left out, unless asked for."""
     rows = database.fetch(
         """
@@ -48,14 +50,14 @@ def waiting_reviews(database: Database, dataset: str | None = None, *, also_appr
         """,
         {"dataset": dataset, "also_approved": also_approved},
     )
-    return [Waiting(r["key"], r["dataset"], r["txn"], r["awaiting"], r["at"], r["detail"]) for r in rows]
+    return [PendingReview(r["key"], r["dataset"], r["txn"], r["awaiting"], r["at"], r["detail"]) for r in rows]
 
 
-def waiting_review(database: Database, key: str, *, also_approved: bool = False) -> Waiting:
-    for waiting in waiting_reviews(database, also_approved=also_approved):
+def pending_review(database: Database, key: str, *, also_approved: bool = False) -> PendingReview:
+    for waiting in pending_reviews(database, also_approved=also_approved):
         if waiting.key == key:
             return waiting
-    raise ReviewRefused(f"{one_line(key, 200)}: no release of this key awaits review")
+    raise ReviewRefused(f"{truncate_line(key, 200)}: no release of this key awaits review")
 
 
 def decisions_about(database: Database, key: str, release_digest: str) -> list[Decision]:
@@ -67,10 +69,10 @@ def decisions_about(database: Database, key: str, release_digest: str) -> list[D
     return [_decision(row) for row in rows]
 
 
-def approve(database: Database, pending: Waiting, signed: Signature, policy: str) -> None:
+def approve(database: Database, pending: PendingReview, signed: Signature, policy: str) -> None:
     """Record the decision and let the key be worked on: the same bytes come out again, and then are published."""
     with database.transaction() as connection:
-        _decide(connection, pending, "approved", signed, policy)
+        _record_decision(connection, pending, "approved", signed, policy)
         freed = connection.execute(
             """
             UPDATE kfm.keys SET due_at = clock_timestamp()
@@ -79,10 +81,10 @@ def approve(database: Database, pending: Waiting, signed: Signature, policy: str
             {"key": pending.key, "digest": pending.release_digest},
         ).rowcount
         if not freed:
-            raise _gone(pending)
+            raise _no_longer_pending(pending)
 
 
-def reject(database: Database, pending: Waiting, signed: Signature, policy: str, lease_seconds: int) -> Claim:
+def reject(database: Database, pending: PendingReview, signed: Signature, policy: str, lease_seconds: int) -> Claim:
     """Record the decision and take the key, if it still waits with this release; then nobody can publish it."""
     owner = f"review {signed.key_id}"
     with database.transaction() as connection:
@@ -97,16 +99,18 @@ def reject(database: Database, pending: Waiting, signed: Signature, policy: str,
             {"key": pending.key, "digest": pending.release_digest, "owner": owner, "lease": lease_seconds},
         ).fetchone()
         if row is None:
-            raise _gone(pending)
-        _decide(connection, pending, "rejected", signed, policy)
+            raise _no_longer_pending(pending)
+        _record_decision(connection, pending, "rejected", signed, policy)
     return Claim(pending.key, row["epoch"], row["attempts"], owner)
 
 
-def _gone(pending: Waiting) -> ReviewRefused:
+def _no_longer_pending(pending: PendingReview) -> ReviewRefused:
     return ReviewRefused(f"{pending.key}: this release does not await review any more; look again")
 
 
-def _decide(connection: Connection, pending: Waiting, decision: str, signed: Signature, policy: str) -> None:
+def _record_decision(
+    connection: Connection, pending: PendingReview, decision: str, signed: Signature, policy: str
+) -> None:
     connection.execute(
         """
         INSERT INTO kfm.review_decisions

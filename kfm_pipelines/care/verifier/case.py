@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
-from kfm_pipelines.care.verifier.evidence import Evidence, Unreadable, read_document, read_encoded, read_table
+from kfm_pipelines.care.verifier.evidence import (
+    Evidence,
+    EvidenceUnreadable,
+    read_document,
+    read_encoded_table,
+    read_table,
+)
 from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
-from kfm_pipelines.care.verifier.protected import Places, protected_places, protected_texts
+from kfm_pipelines.care.verifier.protected import ProtectedPlaces, protected_places, protected_texts
 from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
-from kfm_pipelines.care.verifier.search.distinct import Texts, distinct, read_texts
+from kfm_pipelines.care.verifier.search.distinct import TextColumn, distinct, read_texts
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.declarations.dataset import Dataset
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class RuleScope:
     """What comes under one rule: positions in the original, in the published table and in the crosswalk."""
 
     sensitivity: str
@@ -67,7 +73,7 @@ class Case:
     item: Mapping[str, Any]
     documents: tuple[object, ...]
     _floats: "dict[str, Floats]" = field(default_factory=dict)
-    _texts: "dict[str, Texts]" = field(default_factory=dict)
+    _texts: "dict[str, TextColumn]" = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -101,7 +107,7 @@ class Case:
         return classes_of(self.policy, self.published)
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> ProtectedPlaces:
         return protected_places(self.policy, self.dataset, self.origins)
 
     @cached_property
@@ -123,12 +129,12 @@ class Case:
         return protected_texts(self.policy, self.dataset, self.origins, self.cells.names)
 
     @cached_property
-    def scopes(self) -> tuple[Share, ...]:
+    def scopes(self) -> tuple[RuleScope, ...]:
         return tuple(self._build_scopes())
 
     def values(self, name: str, positions: "Numbers") -> "pa.Array":
         """A published column at some records."""
-        return _flat(self.published.column(name).take(_indices(positions)))
+        return _flatten(self.published.column(name).take(_indices(positions)))
 
     def floats(self, name: str, positions: "Numbers") -> "Floats":
         """A published column of numbers at some records; NaN for null."""
@@ -136,14 +142,14 @@ class Case:
             self._floats[name] = self.published.column(name).to_numpy().astype("float64", copy=False)
         return self._floats[name][positions]
 
-    def texts_of(self, name: str) -> Texts:
+    def texts_of(self, name: str) -> TextColumn:
         """A published column of texts."""
         if name not in self._texts:
             self._texts[name] = read_texts(self.published.column(name))
         return self._texts[name]
 
     def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
-        return _flat(self.origins.table.column(name).take(_indices(positions)))
+        return _flatten(self.origins.table.column(name).take(_indices(positions)))
 
     def original_floats(self, name: str, positions: "Numbers") -> "Floats":
         values: Floats = self.origins.table.column(name).to_numpy()[positions].astype("float64", copy=False)
@@ -154,10 +160,13 @@ class Case:
         extent = self.dataset.extent
         if extent is None:
             return True
-        (west, east), (south, north) = _sizes(extent.west, extent.east), _sizes(extent.south, extent.north)
+        (west, east), (south, north) = (
+            _absolute_range(extent.west, extent.east),
+            _absolute_range(extent.south, extent.north),
+        )
         return any(west <= abs(x) <= east and south <= abs(y) <= north for x, y in ((one, other), (other, one)))
 
-    def _build_scopes(self) -> Iterator[Share]:
+    def _build_scopes(self) -> Iterator[RuleScope]:
         import numpy as np
 
         for place, (sensitivity, rules) in enumerate(self.policy.classes.items()):
@@ -165,7 +174,7 @@ class Case:
                 mine = (self.origins.classes == place) & (self.origins.kinds == KINDS.index(kind))
                 links = mine[self.link_rows]
                 records = self.link_records[links]
-                yield Share(
+                yield RuleScope(
                     sensitivity,
                     kind,
                     rule,
@@ -177,8 +186,8 @@ class Case:
 
 
 def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any]) -> Case:
-    published, schema, footer = read_encoded(evidence.data, "data")
-    original, declared, _ = read_encoded(evidence.original, "original")
+    published, schema, footer = read_encoded_table(evidence.data, "data")
+    original, declared, _ = read_encoded_table(evidence.original, "original")
     crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
     return Case(
         policy,
@@ -188,24 +197,24 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         schema,
         published,
         read_origins(policy, dataset, original, declared),
-        _sound(crosswalk),
+        _check_crosswalk(crosswalk),
         item,
         tuple(read_document(document) for document in (*evidence.documents.values(), *evidence.records.values())),
     )
 
 
-def _sound(crosswalk: "pa.Table") -> "pa.Table":
+def _check_crosswalk(crosswalk: "pa.Table") -> "pa.Table":
     import pyarrow as pa
 
     expected = {"row": pa.int64(), "record": pa.int64()}
     if {field.name: field.type for field in crosswalk.schema} != expected or crosswalk.num_columns != 2:
-        raise Unreadable("crosswalk", "the columns row and record")
+        raise EvidenceUnreadable("crosswalk", "the columns row and record")
     if any(column.null_count for column in crosswalk.columns):
-        raise Unreadable("crosswalk", "no nulls", "nulls")
+        raise EvidenceUnreadable("crosswalk", "no nulls", "nulls")
     return crosswalk
 
 
-def _sizes(lowest: float, highest: float) -> tuple[float, float]:
+def _absolute_range(lowest: float, highest: float) -> tuple[float, float]:
     """The least and the most that a number between the two can be without its sign."""
     least = 0.0 if lowest < 0 < highest else min(abs(lowest), abs(highest))
     return least, max(abs(lowest), abs(highest))
@@ -217,7 +226,7 @@ def _indices(positions: "Numbers") -> "pa.Array":
     return pa.array(positions, pa.int64())
 
 
-def _flat(column: "pa.ChunkedArray") -> "pa.Array":
+def _flatten(column: "pa.ChunkedArray") -> "pa.Array":
     import pyarrow as pa
 
     flat = column.combine_chunks()

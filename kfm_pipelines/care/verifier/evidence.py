@@ -58,7 +58,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class Unreadable(Exception):
+class EvidenceUnreadable(Exception):
     """Carries the breach from where it is found to where breaches are gathered."""
 
     def __init__(self, subject: str, expected: str, measured: str = "something else") -> None:
@@ -75,11 +75,11 @@ def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
         table = file.read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError):
-        raise Unreadable(subject, "a Parquet file") from None
+        raise EvidenceUnreadable(subject, "a Parquet file") from None
     return table.combine_chunks(), file.metadata
 
 
-def read_encoded(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
+def read_encoded_table(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
     """The table, what the file says of its columns, and the footer. A column of few different texts comes as those and
     their numbers: most say the same in every row."""
     import pyarrow as pa
@@ -88,15 +88,17 @@ def read_encoded(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.Fi
     try:
         file = pq.ParquetFile(io.BytesIO(data))
         schema, footer = file.schema_arrow, file.metadata
-        few = [field.name for field in schema if pa.types.is_string(field.type) and _repeats(footer, field.name)]
+        few = [
+            field.name for field in schema if pa.types.is_string(field.type) and _has_repeated_texts(footer, field.name)
+        ]
         table = pq.ParquetFile(io.BytesIO(data), read_dictionary=few).read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError):
-        raise Unreadable(subject, "a Parquet file") from None
+        raise EvidenceUnreadable(subject, "a Parquet file") from None
     return table.combine_chunks(), schema, footer
 
 
-def _repeats(footer: "pq.FileMetaData", name: str) -> bool:
+def _has_repeated_texts(footer: "pq.FileMetaData", name: str) -> bool:
     """Whether texts take less than the lengths of so many different ones would; a guess, for how to read them."""
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
@@ -107,31 +109,31 @@ def _repeats(footer: "pq.FileMetaData", name: str) -> bool:
 def read_item(data: bytes) -> Mapping[str, Any]:
     item = _read_json(data, "item")
     if not isinstance(item, dict) or not isinstance(item.get("properties"), dict):
-        raise Unreadable("item", "a JSON object with properties")
+        raise EvidenceUnreadable("item", "a JSON object with properties")
     return item
 
 
 def read_document(data: bytes) -> object:
     document = _read_json(data, "documents")
     if not isinstance(document, dict | list):
-        raise Unreadable("documents", "JSON objects or arrays")
+        raise EvidenceUnreadable("documents", "JSON objects or arrays")
     return document
 
 
 def _read_json(data: bytes, subject: str) -> object:
     """Twice the same name in one object is refused: a reader would see one value, and a scan the other."""
     try:
-        return json.loads(data, object_pairs_hook=_unique, parse_constant=_refused)
+        return json.loads(data, object_pairs_hook=_reject_duplicate_names, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
-        raise Unreadable(subject, "a JSON document") from None
+        raise EvidenceUnreadable(subject, "a JSON document") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("the same name twice")
     return found
 
 
-def _refused(constant: str) -> object:
+def _reject_constant(constant: str) -> object:
     raise ValueError(constant)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
-from kfm_pipelines.care.verifier.evidence import Unreadable
+from kfm_pipelines.care.verifier.evidence import EvidenceUnreadable
 from kfm_pipelines.care.verifier.search.distinct import read_texts
 from kfm_pipelines.declarations.arrow import arrow_type
 from kfm_pipelines.declarations.dataset import Dataset
@@ -37,7 +37,7 @@ def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "Cod
         number = names.index(policy.sensitivity) if policy.sensitivity in names else UNKNOWN
         return np.full(table.num_rows, number, dtype=np.int32)
     if policy.class_column not in table.column_names:
-        raise Unreadable(subject, "the column with the class", "no such column")
+        raise EvidenceUnreadable(subject, "the column with the class", "no such column")
     column = table.column(policy.class_column)
     texts = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
     places = pc.index_in(texts, value_set=pa.array(names, pa.string()))
@@ -45,7 +45,7 @@ def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "Cod
     return found
 
 
-def those_with(policy: Policy, classes: "Codes", kinds: "Codes", predicate: Callable[[Rule], bool]) -> "Flags":
+def rows_with_rule(policy: Policy, classes: "Codes", kinds: "Codes", predicate: Callable[[Rule], bool]) -> "Flags":
     """The rows whose class and kind have a rule, and one that is wanted."""
     import numpy as np
 
@@ -58,8 +58,8 @@ def those_with(policy: Policy, classes: "Codes", kinds: "Codes", predicate: Call
 
 
 # Shapely's numbers for kinds of geometry. Whatever is not here has no rule.
-_KINDS = {0: "point", 1: "line", 5: "line", 3: "polygon", 6: "polygon"}
-_TYPES = 8  # of geometry that Shapely knows; no geometry is -1
+_KIND_OF_TYPE = {0: "point", 1: "line", 5: "line", 3: "polygon", 6: "polygon"}
+_TYPE_COUNT = 8  # of geometry that Shapely knows; no geometry is -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,80 +77,86 @@ class Origins:
 
 def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table", schema: "pa.Schema") -> Origins:
     """The schema is the file's own; the table may have its texts as numbers."""
-    _refuse_other_columns(dataset, schema)
-    shapes, kinds, longitudes, latitudes = _places(dataset, table)
+    _refuse_undeclared_columns(dataset, schema)
+    shapes, kinds, longitudes, latitudes = _read_places(dataset, table)
     classes = classes_of(policy, table, "original")
-    _refuse_unruled(policy, classes, kinds)
-    return Origins(table, classes, kinds, _features(policy, table), shapes, longitudes, latitudes)
+    _refuse_rows_without_rule(policy, classes, kinds)
+    return Origins(table, classes, kinds, _number_features(policy, table), shapes, longitudes, latitudes)
 
 
-def _refuse_other_columns(dataset: Dataset, schema: "pa.Schema") -> None:
+def _refuse_undeclared_columns(dataset: Dataset, schema: "pa.Schema") -> None:
     declared = [(column.name, arrow_type(column.type)) for column in dataset.table.columns]
     found = [(field.name, field.type) for field in schema]
     if sorted(declared, key=lambda column: column[0]) != sorted(found, key=lambda column: column[0]):
-        raise Unreadable("original", "exactly the declared columns")
+        raise EvidenceUnreadable("original", "exactly the declared columns")
 
 
-def _places(dataset: Dataset, table: "pa.Table") -> "tuple[npt.NDArray[Any], Codes, Degrees, Degrees]":
+def _read_places(dataset: Dataset, table: "pa.Table") -> "tuple[npt.NDArray[Any], Codes, Degrees, Degrees]":
     """Geometries, their kinds, and the degrees of points. Degrees by themselves need no geometry to be read from."""
     import numpy as np
     import shapely
 
     declared = dataset.table
     if declared.geometry_column is not None:
-        shapes = _shapes(table.column(declared.geometry_column))
-        _refuse_elsewhere(dataset, *np.moveaxis(shapely.bounds(shapes), -1, 0))  # NaN when null or empty
-        return shapes, _kinds(shapes), shapely.get_x(shapes), shapely.get_y(shapes)
+        shapes = _read_shapes(table.column(declared.geometry_column))
+        _refuse_outside_extent(dataset, *np.moveaxis(shapely.bounds(shapes), -1, 0))  # NaN when null or empty
+        return shapes, _geometry_kinds(shapes), shapely.get_x(shapes), shapely.get_y(shapes)
     if declared.longitude_column is None or declared.latitude_column is None:
-        raise Unreadable("original", "a column with a place", "none is declared")
+        raise EvidenceUnreadable("original", "a column with a place", "none is declared")
     named = (declared.longitude_column, declared.latitude_column)
     longitudes, latitudes = (table.column(name).to_numpy() for name in named)
-    _refuse_elsewhere(dataset, longitudes, latitudes, longitudes, latitudes)
+    _refuse_outside_extent(dataset, longitudes, latitudes, longitudes, latitudes)
     points = np.full(table.num_rows, KINDS.index("point"), np.int32)
     return np.empty(0, object), points, longitudes, latitudes
 
 
-def _shapes(column: "pa.ChunkedArray") -> "npt.NDArray[Any]":
+def _read_shapes(column: "pa.ChunkedArray") -> "npt.NDArray[Any]":
     import numpy as np
     import shapely
 
     try:
         return np.asarray(shapely.from_wkb(column.to_numpy()), dtype=object)
     except (shapely.errors.ShapelyError, TypeError, ValueError):
-        raise Unreadable("original", "a geometry as WKB in every row") from None
+        raise EvidenceUnreadable("original", "a geometry as WKB in every row") from None
 
 
-def _kinds(shapes: "npt.NDArray[Any]") -> "Codes":
+def _geometry_kinds(shapes: "npt.NDArray[Any]") -> "Codes":
     import numpy as np
     import shapely
 
-    known = [KINDS.index(_KINDS[kind]) if kind in _KINDS else UNKNOWN for kind in range(_TYPES)]
+    known = [KINDS.index(_KIND_OF_TYPE[kind]) if kind in _KIND_OF_TYPE else UNKNOWN for kind in range(_TYPE_COUNT)]
     numbers: Codes = np.array([*known, UNKNOWN], np.int32)[shapely.get_type_id(shapes)]
     return numbers
 
 
-def _refuse_elsewhere(dataset: Dataset, west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees") -> None:
+def _refuse_outside_extent(
+    dataset: Dataset, west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees"
+) -> None:
     """A place that is no place, or not where the dataset is, cannot be held against anything."""
     extent = dataset.extent
     if extent is None:
-        raise Unreadable("original", "a dataset with an extent", "none is declared")
+        raise EvidenceUnreadable("original", "a dataset with an extent", "none is declared")
     inside = (west >= extent.west) & (south >= extent.south) & (east <= extent.east) & (north <= extent.north)
     if not inside.all():
-        raise Unreadable("original", "every place in the dataset's extent", f"{int((~inside).sum())} rows elsewhere")
+        raise EvidenceUnreadable(
+            "original", "every place in the dataset's extent", f"{int((~inside).sum())} rows elsewhere"
+        )
 
 
-def _refuse_unruled(policy: Policy, classes: "Codes", kinds: "Codes") -> None:
-    unruled = int((~those_with(policy, classes, kinds, lambda rule: True)).sum())
+def _refuse_rows_without_rule(policy: Policy, classes: "Codes", kinds: "Codes") -> None:
+    unruled = int((~rows_with_rule(policy, classes, kinds, lambda rule: True)).sum())
     if unruled:
-        raise Unreadable("original", "classes and kinds of geometry the policy has rules for", f"{unruled} other rows")
+        raise EvidenceUnreadable(
+            "original", "classes and kinds of geometry the policy has rules for", f"{unruled} other rows"
+        )
 
 
-def _features(policy: Policy, table: "pa.Table") -> "Numbers":
+def _number_features(policy: Policy, table: "pa.Table") -> "Numbers":
     import numpy as np
 
     columns = [table.column(name) for name in policy.stable_id]
     if any(column.null_count for column in columns):
-        raise Unreadable("original", "a stable id in every row", "nulls")
+        raise EvidenceUnreadable("original", "a stable id in every row", "nulls")
     first, *more = (read_texts(column).codes for column in columns)
     features = first.astype(np.int64)  # the first column's are numbered without gaps as they are
     for code in more:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
-from kfm_pipelines.care.verifier.origins import Origins, those_with
+from kfm_pipelines.care.verifier.origins import Origins, rows_with_rule
 from kfm_pipelines.care.verifier.search.distinct import distinct, is_among, read_texts, without
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.declarations.dataset import Dataset
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     Degrees = npt.NDArray[np.float64]
 
-_SAMPLE = 4096
+_SAMPLE_SIZE = 4096
 _DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")
 _METRES = re.compile(r"(?<![0-9.])[0-9]{5,8}(?:\.[0-9]{1,2})?(?![0-9]|\.[0-9])")
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class ProtectedPlaces:
     """Sorted, without those that a record of an open class shows anyway."""
 
     longitudes: "Degrees"
@@ -48,7 +48,7 @@ class Places:
         """Whether a decimal number is one of the places, rounded or cut off, with or without its sign."""
         import numpy as np
 
-        number, step = float(number_text), step_of(number_text)
+        number, step = float(number_text), rounding_step(number_text)
         for degrees in self.coordinate_arrays:
             for signed in {number, -number}:
                 lowest = np.searchsorted(degrees, signed - step, side="right")
@@ -58,7 +58,7 @@ class Places:
 
     def is_dense_at(self, number_text: str) -> bool:
         """Whether so many places are so close that a number of this length would be near one by accident."""
-        step = step_of(number_text)
+        step = rounding_step(number_text)
         return any(
             2 * step * len(degrees) > 0.001 * max(degrees[-1] - degrees[0], 1.0)
             for degrees in (self.longitudes, self.latitudes)
@@ -66,11 +66,14 @@ class Places:
         )
 
 
-def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> Places:
-    shown = those_with(policy, origins.classes, origins.kinds, lambda rule: isinstance(rule, Leave))
-    hidden, public = _degrees(dataset, origins, ~shown), _degrees(dataset, origins, shown)
-    others, public_others = _others(dataset, origins, ~shown), _others(dataset, origins, shown)
-    return Places(without(hidden[0], public[0]), without(hidden[1], public[1]), without(others, public_others))
+def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> ProtectedPlaces:
+    shown = rows_with_rule(policy, origins.classes, origins.kinds, lambda rule: isinstance(rule, Leave))
+    hidden, public = _collect_degrees(dataset, origins, ~shown), _collect_degrees(dataset, origins, shown)
+    others, public_others = (
+        _collect_other_coordinates(dataset, origins, ~shown),
+        _collect_other_coordinates(dataset, origins, shown),
+    )
+    return ProtectedPlaces(without(hidden[0], public[0]), without(hidden[1], public[1]), without(others, public_others))
 
 
 def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: Iterable[str]) -> Phrases:
@@ -79,7 +82,7 @@ def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: I
 
     names = {*policy.columns.withhold, *dataset.table.place_columns}
     chunks = [
-        _as_texts(_fewer(origins.table.column(column.name)))
+        _as_texts(_deduplicate_if_repeated(origins.table.column(column.name)))
         for column in dataset.table.columns
         if column.name in names and (column.type == "string" or column.name in policy.stable_id)
     ]
@@ -88,12 +91,12 @@ def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: I
     return phrases.without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
 
 
-def _fewer(column: "pa.ChunkedArray") -> "pa.Array":
+def _deduplicate_if_repeated(column: "pa.ChunkedArray") -> "pa.Array":
     """Without nulls, and each once if most come again: else to find out takes longer than to look at some twice."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(column.type) or len(pc.unique(column.slice(0, _SAMPLE))) < _SAMPLE // 2:
+    if pa.types.is_dictionary(column.type) or len(pc.unique(column.slice(0, _SAMPLE_SIZE))) < _SAMPLE_SIZE // 2:
         return read_texts(column).distinct
     return column.drop_null().combine_chunks()
 
@@ -127,22 +130,22 @@ def numbers_in(document: object) -> Iterator[float]:
             yield from numbers_in(value)
 
 
-def step_of(number_text: str) -> float:
+def rounding_step(number_text: str) -> float:
     """How far from the number its last digit lets it be; no less than a float can tell."""
     return max(10.0 ** -len(number_text.partition(".")[2]), 1e-12)
 
 
-def decimals(text: str) -> list[str]:
+def find_decimals(text: str) -> list[str]:
     """Numbers with as many digits behind the point as it takes to find a place by."""
     return _DECIMAL.findall(text)
 
 
-def metres(text: str) -> list[str]:
+def find_grid_numbers(text: str) -> list[str]:
     """Numbers as grid coordinates have them."""
     return _METRES.findall(text)
 
 
-def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":
+def _collect_degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":
     import numpy as np
     import shapely
 
@@ -154,19 +157,19 @@ def _degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") 
     for column in table.columns:
         holds = main.get(column.name, column.holds)
         if holds in found and column.type == "float64":
-            found[holds].append(_numbers(origins, column.name, rows))
+            found[holds].append(_finite_values(origins, column.name, rows))
     return distinct(np.concatenate(found["longitude"])), distinct(np.concatenate(found["latitude"]))
 
 
-def _others(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "Degrees":
+def _collect_other_coordinates(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "Degrees":
     import numpy as np
 
     columns = [column for column in dataset.table.columns if column.holds == "place"]
     numeric = [column.name for column in columns if column.type in ("float64", "int64")]
-    return distinct(np.concatenate([np.empty(0), *(_numbers(origins, name, rows) for name in numeric)]))
+    return distinct(np.concatenate([np.empty(0), *(_finite_values(origins, name, rows) for name in numeric)]))
 
 
-def _numbers(origins: Origins, name: str, rows: "npt.NDArray[np.bool_]") -> "Degrees":
+def _finite_values(origins: Origins, name: str, rows: "npt.NDArray[np.bool_]") -> "Degrees":
     import numpy as np
 
     column: Degrees = origins.table.column(name).to_numpy(zero_copy_only=False)[rows].astype(np.float64)

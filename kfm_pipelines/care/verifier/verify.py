@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.verifier.case import Case, open_case
-from kfm_pipelines.care.verifier.evidence import Breach, Evidence, Unreadable, read_item
+from kfm_pipelines.care.verifier.evidence import Breach, Evidence, EvidenceUnreadable, read_item
 from kfm_pipelines.care.verifier.rules import (
     columns,
     counts,
@@ -20,15 +20,15 @@ from kfm_pipelines.care.verifier.rules import (
 from kfm_pipelines.care.verifier.rules import item as catalog
 from kfm_pipelines.declarations.dataset import Dataset
 
-Rule = Callable[[Case], Iterator[Breach]]
+VerifierRule = Callable[[Case], Iterator[Breach]]
 
 # A stage is only asked when all before it hold: without columns there is nothing to compare, and without a sound
 # crosswalk nobody knows with what.
-STAGES: tuple[tuple[Rule, ...], ...] = (
-    columns.ALLOWED,
-    columns.TYPED,
+STAGES: tuple[tuple[VerifierRule, ...], ...] = (
+    columns.NAME_RULES,
+    columns.TYPE_RULES,
     columns.RULES,
-    crosswalk.LINKED,
+    crosswalk.LINK_RULES,
     crosswalk.RULES,
     (
         *places.RULES,
@@ -40,7 +40,7 @@ STAGES: tuple[tuple[Rule, ...], ...] = (
         *file_bytes.RULES,
         *catalog.RULES,
     ),
-    (*counts.STEPS, *file_bytes.CANONICAL, *item_binding.RULES),
+    (*counts.STEP_RULES, *file_bytes.CANONICAL_RULES, *item_binding.RULES),
 )
 
 
@@ -49,10 +49,10 @@ def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach
     try:
         item = read_item(evidence.item)
         if policy.is_open:
-            return tuple(catalog.naming(policy, dataset, item))
+            return tuple(catalog.check_governance_properties(policy, dataset, item))
         case = open_case(policy, dataset, evidence, item)
         return _first_breaches(case)
-    except Unreadable as unreadable:
+    except EvidenceUnreadable as unreadable:
         return (unreadable.breach,)
 
 

@@ -17,7 +17,7 @@ from kfm_pipelines.stores.layout import CATALOG, DCAT_CATALOG
 
 def write_page_dcat(services: Services, dataset: Dataset, page: str, items: Sequence[PageItem]) -> None:
     layout = Layout(dataset.pipeline)
-    series = _series(services, dataset, pages.summary_of(items), None)
+    series = _series(services, dataset, pages.summarise_items(items), None)
     if series is None:  # a page of pages
         return
     files = [
@@ -44,9 +44,9 @@ def write_catalog_dcat(
     """From what the pages come to: as they were last written, or as is `known`."""
     published = []
     for dataset in datasets:
-        there = snapshot_marks.is_there(connection, dataset.dataset, snapshot_marks.ITEMS)
+        there = snapshot_marks.has_snapshot(connection, dataset.dataset, snapshot_marks.ITEMS)
         address = f"./{PurePosixPath(Layout(dataset.pipeline).snapshot()).relative_to(CATALOG)}" if there else None
-        total = summaries.get(dataset.dataset) or pages.settled_summary(connection, dataset.dataset, ())
+        total = summaries.get(dataset.dataset) or pages.recorded_summary(connection, dataset.dataset, ())
         if (series := _series(services, dataset, total, address)) is not None:
             published.append(series)
     write_sealed(services, DCAT_CATALOG, catalog_dcat(published))

@@ -10,14 +10,14 @@ from typing import Any
 
 from kfm_pipelines.catalog.collections import snapshot_marks
 from kfm_pipelines.catalog.collections.refresh import refresh_collection
-from kfm_pipelines.catalog.collections.snapshot_marks import is_outdated, written_at_last
+from kfm_pipelines.catalog.collections.snapshot_marks import is_outdated, retry_until_written
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.catalog.stac.geoparquet import items_table
-from kfm_pipelines.catalog.trust.signer import write_with_seal
+from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.revisions import Revision, count_change, current_revisions, settled_revision
+from kfm_pipelines.state.revisions import Revision, current_revisions, lock_current_revision, mark_collection_changed
 from kfm_pipelines.stores import Layout
 
 
@@ -36,43 +36,45 @@ class Snapshot:
 
 def take_snapshot(services: Services, dataset: Dataset, *, anyway: bool = False) -> Snapshot:
     """Write the collection's Items as one table, unless nothing has changed since it was last done."""
-    return written_at_last(f"a snapshot of {dataset.dataset}", lambda: _try_to_take(services, dataset, anyway=anyway))
+    return retry_until_written(
+        f"a snapshot of {dataset.dataset}", lambda: _try_to_take_snapshot(services, dataset, anyway=anyway)
+    )
 
 
-def _try_to_take(services: Services, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
+def _try_to_take_snapshot(services: Services, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
     """None when it must not be written."""
     layout = Layout(dataset.pipeline)
     with services.database.transaction() as connection:
         changes = snapshot_marks.changes_of(connection, dataset.dataset)
-        taken = snapshot_marks.taken_up_to(connection, snapshot_marks.ITEMS).get(dataset.dataset)
+        taken = snapshot_marks.recorded_changes(connection, snapshot_marks.ITEMS).get(dataset.dataset)
         recorded = current_revisions(connection, dataset.dataset)
     if not recorded:
         return Snapshot(dataset.dataset, 0, 0, "nothing is published")
     if taken == changes and not anyway and services.store.exists(layout.snapshot()):
         return Snapshot(dataset.dataset, len(recorded), 0, "nothing has changed since the last one")
-    read = [_item(services, layout, one) for one in recorded]
+    read = [_read_recorded_item(services, layout, one) for one in recorded]
     data, contents = items_table([item for _, item in read]), {one.key: one.content_hash for one, _ in read}
     with services.database.transaction() as connection:
-        snapshot_marks.hold(connection, dataset.dataset)
+        snapshot_marks.lock_snapshot(connection, dataset.dataset)
         if is_outdated(connection, snapshot_marks.ITEMS, {dataset.dataset: changes}, contents):
             return None
-        is_first = not snapshot_marks.is_there(connection, dataset.dataset, snapshot_marks.ITEMS)
-        write_with_seal(services, layout.snapshot(), data)
-        snapshot_marks.record(connection, snapshot_marks.ITEMS, {dataset.dataset: changes})
+        is_first = not snapshot_marks.has_snapshot(connection, dataset.dataset, snapshot_marks.ITEMS)
+        write_with_sidecar(services, layout.snapshot(), data)
+        snapshot_marks.record_mark(connection, snapshot_marks.ITEMS, {dataset.dataset: changes})
         if is_first:
-            count_change(connection, dataset.dataset)
+            mark_collection_changed(connection, dataset.dataset)
     refresh_collection(services, dataset)
     return Snapshot(dataset.dataset, len(read), len(data))
 
 
-def _item(services: Services, layout: Layout, one: Revision) -> tuple[Revision, dict[str, Any]]:
+def _read_recorded_item(services: Services, layout: Layout, one: Revision) -> tuple[Revision, dict[str, Any]]:
     """The Item, and as what it is recorded: what goes under our seal has to be what was published."""
     path = layout.item(one.key)
     try:
         data = services.store.read(path)
         if sha256(data) != one.item_hash:
             with services.database.transaction() as connection:
-                one = settled_revision(connection, one.key) or one
+                one = lock_current_revision(connection, one.key) or one
                 data = services.store.read(path)
     except ObjectMissing:
         raise IntegrityBroken(f"{path} is not there; see what a scan says of it") from None

@@ -45,7 +45,7 @@ class Summary:
     versions: tuple[str, ...] = ()
 
 
-def count_page(connection: Connection, dataset: str, key: str) -> None:
+def mark_page_stale(connection: Connection, dataset: str, key: str) -> None:
     """Say that the page of this key has to be written anew."""
     connection.execute(
         """
@@ -56,7 +56,7 @@ def count_page(connection: Connection, dataset: str, key: str) -> None:
     )
 
 
-def count_every_page(connection: Connection, dataset: str) -> None:
+def mark_every_page_stale(connection: Connection, dataset: str) -> None:
     connection.execute(
         "UPDATE kfm.collection_pages SET changed = changed + 1 WHERE dataset = %(dataset)s", {"dataset": dataset}
     )
@@ -107,7 +107,7 @@ def pages_below(connection: Connection, dataset: str, above: str, being_written:
     return [f"{above}/{row['part']}" if above else row["part"] for row in rows]
 
 
-def settled_summary(connection: Connection, dataset: str, except_pages: Collection[str]) -> Summary:
+def recorded_summary(connection: Connection, dataset: str, except_pages: Collection[str]) -> Summary:
     """What all pages but these come to, as they were last written."""
     [row] = connection.execute(
         """
@@ -155,14 +155,14 @@ def record_page(connection: Connection, dataset: str, stale: StalePage, summary:
     )
 
 
-def summary_of(items: Sequence[PageItem]) -> Summary:
-    return combined(
+def summarise_items(items: Sequence[PageItem]) -> Summary:
+    return combine_summaries(
         Summary(1, one.rows, one.bytes, one.window_start, one.window_end, one.bbox, (one.key.rsplit(":", 1)[-1],))
         for one in items
     )
 
 
-def combined(summaries: Iterable[Summary]) -> Summary:
+def combine_summaries(summaries: Iterable[Summary]) -> Summary:
     found = [one for one in summaries if one.items]
     return Summary(
         items=sum(one.items for one in found),
@@ -175,7 +175,7 @@ def combined(summaries: Iterable[Summary]) -> Summary:
     )
 
 
-def keys_with_errors(connection: Connection, dataset: str) -> int:
+def count_keys_with_errors(connection: Connection, dataset: str) -> int:
     """Of how many keys the last scan found something wrong with what is published now."""
     [row] = connection.execute(
         """

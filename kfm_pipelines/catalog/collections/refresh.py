@@ -22,7 +22,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Connection
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.layout import ROOT_CATALOG, beside_root
+from kfm_pipelines.stores.layout import ROOT_CATALOG, catalog_document
 
 
 def refresh_collection(services: Services, dataset: Dataset) -> bool:
@@ -38,7 +38,7 @@ def refresh_collection(services: Services, dataset: Dataset) -> bool:
             return False
         stale = pages.stale_pages(connection, dataset.dataset)
         summaries = _write_pages(services, connection, dataset, stale)
-        total = _total(connection, dataset, summaries)
+        total = _summarise_collection(connection, dataset, summaries)
         if not _write_collection(services, connection, dataset, summaries, total):
             return False
         _write_root(services, connection, dataset, total)
@@ -52,7 +52,7 @@ def refresh_collection(services: Services, dataset: Dataset) -> bool:
     return True
 
 
-def refresh_stale(services: Services) -> list[str]:
+def refresh_stale_collections(services: Services) -> list[str]:
     """Write every collection that is behind; return what could not be written and why."""
     rows = services.database.fetch("SELECT dataset FROM kfm.collections WHERE changed <> written ORDER BY dataset")
     problems = []
@@ -79,13 +79,13 @@ def _write_pages(
         document = page_document(dataset.pipeline, page, below, [item.key for item in items])
         write_page_dcat(services, dataset, page, items)
         write_sealed(services, layout.page(page), document)
-        summaries[page] = pages.summary_of(items)
+        summaries[page] = pages.summarise_items(items)
     return {page: summaries[page] for page in names}
 
 
-def _total(connection: Connection, dataset: Dataset, summaries: Mapping[str, Summary]) -> Summary:
-    settled = pages.settled_summary(connection, dataset.dataset, summaries)
-    return pages.combined([settled, *summaries.values()])
+def _summarise_collection(connection: Connection, dataset: Dataset, summaries: Mapping[str, Summary]) -> Summary:
+    settled = pages.recorded_summary(connection, dataset.dataset, summaries)
+    return pages.combine_summaries([settled, *summaries.values()])
 
 
 def _write_collection(
@@ -111,8 +111,8 @@ def _write_collection(
         table=published_table(dataset, policy),
         policy=policy.name,
         gates=GATES,
-        keys_with_errors=pages.keys_with_errors(connection, dataset.dataset),
-        has_snapshot=snapshot_marks.is_there(connection, dataset.dataset, snapshot_marks.ITEMS),
+        keys_with_errors=pages.count_keys_with_errors(connection, dataset.dataset),
+        has_snapshot=snapshot_marks.has_snapshot(connection, dataset.dataset, snapshot_marks.ITEMS),
     )
     write_sealed(services, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
     return True
@@ -126,6 +126,6 @@ def _write_root(services: Services, connection: Connection, dataset: Dataset, to
         {"dataset": dataset.dataset},
     )
     described = [services.datasets[row["dataset"]] for row in rows if row["dataset"] in services.datasets]
-    write_sealed(services, beside_root(PROFILE_FILE), profile_bytes())
+    write_sealed(services, catalog_document(PROFILE_FILE), profile_bytes())
     write_catalog_dcat(services, connection, described, {dataset.dataset: total})
     write_sealed(services, ROOT_CATALOG, root_document(described))

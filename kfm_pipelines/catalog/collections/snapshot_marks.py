@@ -12,12 +12,12 @@ ITEMS = "items"  # all Items in one table
 PROVENANCE = "provenance"  # all of it in one graph
 
 
-def hold(connection: Connection, dataset: str) -> None:
+def lock_snapshot(connection: Connection, dataset: str) -> None:
     """Until the transaction ends nobody else writes a snapshot of this collection, or takes one back."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm snapshot ' || %(d)s))", {"d": dataset})
 
 
-def hold_graph(connection: Connection) -> None:
+def lock_graph(connection: Connection) -> None:
     """Until the transaction ends nobody else writes the graph, or takes it back."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm provenance graph'))")
 
@@ -36,23 +36,23 @@ def changes_of_collections(connection: Connection) -> dict[str, int]:
     return {row["dataset"]: row["changed"] for row in rows}
 
 
-def is_there(connection: Connection, dataset: str, kind: str) -> bool:
-    return dataset in taken_up_to(connection, kind)
+def has_snapshot(connection: Connection, dataset: str, kind: str) -> bool:
+    return dataset in recorded_changes(connection, kind)
 
 
-def taken_up_to(connection: Connection, kind: str) -> dict[str, int]:
+def recorded_changes(connection: Connection, kind: str) -> dict[str, int]:
     """By dataset; one that it was never taken of is not there."""
     rows = connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind})
     return {row["dataset"]: row["changed"] for row in rows}
 
 
-def has_newer(connection: Connection, kind: str, changes: Mapping[str, int]) -> bool:
+def has_newer_snapshot(connection: Connection, kind: str, changes: Mapping[str, int]) -> bool:
     """Whether one was taken meanwhile that goes further than these changes."""
-    taken = taken_up_to(connection, kind)
+    taken = recorded_changes(connection, kind)
     return any(dataset in taken and taken[dataset] > changed for dataset, changed in changes.items())
 
 
-def record(connection: Connection, kind: str, changes: Mapping[str, int]) -> None:
+def record_mark(connection: Connection, kind: str, changes: Mapping[str, int]) -> None:
     for dataset, changed in changes.items():
         connection.execute(
             """
@@ -63,13 +63,13 @@ def record(connection: Connection, kind: str, changes: Mapping[str, int]) -> Non
         )
 
 
-def forget(connection: Connection, dataset: str, kind: str) -> None:
+def delete_mark(connection: Connection, dataset: str, kind: str) -> None:
     connection.execute(
         "DELETE FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s", {"dataset": dataset, "kind": kind}
     )
 
 
-def forget_graph(connection: Connection) -> None:
+def delete_graph_marks(connection: Connection) -> None:
     """Of every dataset: it is one graph."""
     connection.execute("DELETE FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": PROVENANCE})
 
@@ -79,7 +79,7 @@ ATTEMPTS = 3
 Written = TypeVar("Written")
 
 
-def written_at_last(what: str, attempt: Callable[[], Written | None]) -> Written:
+def retry_until_written(what: str, attempt: Callable[[], Written | None]) -> Written:
     """What came of the first attempt that was not in vain."""
     for _ in range(ATTEMPTS):
         written = attempt()
@@ -91,4 +91,4 @@ def written_at_last(what: str, attempt: Callable[[], Written | None]) -> Written
 def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], contents: Mapping[str, str]) -> bool:
     """Whether it must not be written: there is a newer one, or of the contents that were `read`, by key, one was taken
     back. Holds for as long as the caller holds off others."""
-    return has_newer(connection, kind, changes) or any_withdrawn(connection, contents)
+    return has_newer_snapshot(connection, kind, changes) or any_withdrawn(connection, contents)

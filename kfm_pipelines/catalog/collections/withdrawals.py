@@ -8,7 +8,7 @@ from kfm_pipelines.state.database import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
+class WithdrawnArtifacts:
     """What withdrawn contents of one key have left behind."""
 
     revisions: tuple[int, ...]
@@ -17,7 +17,7 @@ class Traces:
     are_current: bool  # what replaces them is not committed yet
 
 
-def withdrawn(connection: Connection, key: str, current: str) -> list[str]:
+def find_withdrawn_contents(connection: Connection, key: str, current: str) -> list[str]:
     """Contents of this key that only an exemption let out unmasked, when what is published now is something else.
     One that another key has as well is not only this key's to withdraw, unless that one's was exempted, too, and has
     been replaced."""
@@ -47,7 +47,7 @@ def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:
     return found.fetchone() is not None
 
 
-def traces_of(connection: Connection, key: str, contents: Sequence[str]) -> Traces:
+def find_withdrawn_artifacts(connection: Connection, key: str, contents: Sequence[str]) -> WithdrawnArtifacts:
     parameters = {"key": key, "contents": list(contents)}
     revisions = connection.execute(
         """
@@ -72,7 +72,7 @@ def traces_of(connection: Connection, key: str, contents: Sequence[str]) -> Trac
     ).fetchall()
     gone = {digest for row in staged if row["gone"] for digest in _documents(row["detail"])}
     kept = {digest for row in staged if not row["gone"] for digest in _documents(row["detail"])}
-    return Traces(
+    return WithdrawnArtifacts(
         tuple(row["revision"] for row in revisions if row["gone"]),
         tuple(row["txn"] for row in txns),
         frozenset(gone - kept),

@@ -4,10 +4,10 @@ from typing import Any, TextIO
 
 import click
 
-from kfm_pipelines.catalog.lineage.graph import Origins, ask_graph, origins_of, write_graph
-from kfm_pipelines.console.options import Words
+from kfm_pipelines.catalog.lineage.graph import KeyLineage, query_graph, read_key_lineage, write_graph
+from kfm_pipelines.console.options import StorableText
 from kfm_pipelines.console.output import console, json_option, print_json
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import KfmError, QueryRefused
 from kfm_pipelines.events import CanonicalKey
 
@@ -18,27 +18,27 @@ def lineage() -> None:
 
 
 @lineage.command()
-@click.argument("key", type=Words())
+@click.argument("key", type=StorableText())
 @json_option
 def show(key: str, as_json: bool) -> None:
     """Show the objects, messages and stages that made what is published of KEY, and what else came from them."""
     source = CanonicalKey.parse(key).source
-    with opened_services() as services:
+    with open_services() as services:
         dataset = next((one for one in services.datasets.values() if one.key.source == source), None)
         if dataset is None:
             raise KfmError(f"no declared dataset has keys like {key}")
-        origins = origins_of(services, key, dataset)
+        origins = read_key_lineage(services, key, dataset)
     if as_json:
         print_json({"key": key, "sources": origins.sources, "stages": origins.stages, "sharing": origins.sharing})
     else:
-        _show(key, origins)
+        _display_lineage(key, origins)
 
 
 @lineage.command()
 @json_option
 def graph(as_json: bool) -> None:
     """Write the provenance of every current release as one graph, as the nightly job does."""
-    with opened_services() as services:
+    with open_services() as services:
         written = write_graph(services)
     if as_json:
         print_json({"written": written.written, "releases": written.releases, "left_out": written.left_out})
@@ -55,8 +55,8 @@ def query(sparql: TextIO, as_json: bool) -> None:
     The prefixes prov, dcterms, rdfs, kfm and care are known. Nothing else is asked: a query with SERVICE or FROM is
     refused, and so is an update.
     """
-    with opened_services() as services:
-        rows = _answered(services, sparql.read())
+    with open_services() as services:
+        rows = _query_or_usage_error(services, sparql.read())
     if as_json:
         print_json({"rows": rows})
         return
@@ -65,14 +65,14 @@ def query(sparql: TextIO, as_json: bool) -> None:
     console.print(f"{len(rows)} rows")
 
 
-def _answered(services: Any, query: str) -> list[dict[str, Any]]:
+def _query_or_usage_error(services: Any, query: str) -> list[dict[str, Any]]:
     try:
-        return ask_graph(services, query)
+        return query_graph(services, query)
     except QueryRefused as error:
         raise click.UsageError(str(error)) from None
 
 
-def _show(key: str, origins: Origins) -> None:
+def _display_lineage(key: str, origins: KeyLineage) -> None:
     console.print(key, style="bold")
     for one in origins.sources:
         version = f", version {one['version']}" if one["version"] else ""

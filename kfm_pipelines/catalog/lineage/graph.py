@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfm_pipelines.catalog.collections import snapshot_marks
-from kfm_pipelines.catalog.collections.snapshot_marks import is_outdated, written_at_last
-from kfm_pipelines.catalog.documents import SHA256, asset_of, sha256
+from kfm_pipelines.catalog.collections.snapshot_marks import is_outdated, retry_until_written
+from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, asset_of, sha256
 from kfm_pipelines.catalog.prov.graph import (
-    SHARING,
-    SOURCES,
-    STAGES,
-    asked,
-    loaded,
-    packed,
-    prepared,
+    SHARING_QUERY,
+    SOURCES_QUERY,
+    STAGES_QUERY,
+    compress_lines,
+    decompress_lines,
+    find_lines_sharing,
+    load_quads,
+    prepare_query,
     quads,
-    sharing,
-    unpacked,
+    run_query,
 )
-from kfm_pipelines.catalog.trust.signer import write_with_seal
+from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.services import Services
@@ -30,7 +30,7 @@ from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 
 @dataclass
-class GraphWritten:
+class GraphWriteResult:
     """What came of writing the graph. A release whose Item or provenance is missing or changed is left out; the scan
     of what is published says what is wrong with it."""
 
@@ -48,7 +48,7 @@ class GraphWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class KeyLineage:
     """Where one key's data came from, and what else came from there."""
 
     sources: Sequence[dict[str, Any]]
@@ -56,62 +56,62 @@ class Origins:
     sharing: Sequence[dict[str, Any]]  # as of when the graph was written
 
 
-def write_graph(services: Services) -> GraphWritten:
+def write_graph(services: Services) -> GraphWriteResult:
     """Write the graph of all current releases, unless nothing was published since."""
-    return written_at_last("the graph of provenance", lambda: _try_to_write(services))
+    return retry_until_written("the graph of provenance", lambda: _try_to_write_graph(services))
 
 
-def _try_to_write(services: Services) -> GraphWritten | None:
+def _try_to_write_graph(services: Services) -> GraphWriteResult | None:
     """None when it must not be written."""
     with services.database.transaction() as connection:
         changes = snapshot_marks.changes_of_collections(connection)
-        is_current = changes == snapshot_marks.taken_up_to(connection, snapshot_marks.PROVENANCE)
+        is_current = changes == snapshot_marks.recorded_changes(connection, snapshot_marks.PROVENANCE)
         if is_current and (not changes or services.store.exists(PROVENANCE_GRAPH)):
-            return GraphWritten(published=bool(changes))
+            return GraphWriteResult(published=bool(changes))
         keys = [
             (services.datasets[dataset], one.key)
             for dataset in changes
             if dataset in services.datasets
             for one in published_keys(connection, dataset)
         ]
-    result, read = GraphWritten(written=True), dict[str, str]()
-    data = packed(_lines(services, keys, result, read))
+    result, read = GraphWriteResult(written=True), dict[str, str]()
+    data = compress_lines(_quad_lines(services, keys, result, read))
     with services.database.transaction() as connection:
-        snapshot_marks.hold_graph(connection)
+        snapshot_marks.lock_graph(connection)
         if is_outdated(connection, snapshot_marks.PROVENANCE, changes, read):
             return None
-        write_with_seal(services, PROVENANCE_GRAPH, data)
-        snapshot_marks.record(connection, snapshot_marks.PROVENANCE, changes)
+        write_with_sidecar(services, PROVENANCE_GRAPH, data)
+        snapshot_marks.record_mark(connection, snapshot_marks.PROVENANCE, changes)
     return result
 
 
-def origins_of(services: Services, key: str, dataset: Dataset) -> Origins:
+def read_key_lineage(services: Services, key: str, dataset: Dataset) -> KeyLineage:
     """ObjectMissing when nothing is published of the key."""
-    document, digest, _ = _provenance(services, dataset, key)
-    own = loaded(quads(document, digest))
-    sources = asked(own, SOURCES)
+    document, digest, _ = _read_provenance(services, dataset, key)
+    own = load_quads(quads(document, digest))
+    sources = run_query(own, SOURCES_QUERY)
     others: list[dict[str, Any]] = []
     if services.store.exists(PROVENANCE_GRAPH):
-        lines = sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
-        others = [one for one in asked(loaded(lines), SHARING) if one["key"] != key] if lines else []
-    return Origins(sources, asked(own, STAGES), others)
+        lines = find_lines_sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
+        others = [one for one in run_query(load_quads(lines), SHARING_QUERY) if one["key"] != key] if lines else []
+    return KeyLineage(sources, run_query(own, STAGES_QUERY), others)
 
 
-def ask_graph(services: Services, query: str) -> list[dict[str, Any]]:
+def query_graph(services: Services, query: str) -> list[dict[str, Any]]:
     """QueryRefused for what the graph cannot answer, before it is read: that takes a while."""
-    prepared(query)
+    prepare_query(query)
     if not services.store.exists(PROVENANCE_GRAPH):
         raise ObjectMissing("there is no graph yet; `kfm lineage graph` writes it, as does the nightly job")
-    return asked(loaded(unpacked(services.store.read(PROVENANCE_GRAPH))), query)
+    return run_query(load_quads(decompress_lines(services.store.read(PROVENANCE_GRAPH))), query)
 
 
-def _lines(
-    services: Services, keys: Sequence[tuple[Dataset, str]], result: GraphWritten, read: dict[str, str]
+def _quad_lines(
+    services: Services, keys: Sequence[tuple[Dataset, str]], result: GraphWriteResult, read: dict[str, str]
 ) -> Iterator[str]:
     """Notes in `read` which content of each key it is about."""
     for dataset, key in keys:
         try:
-            document, digest, read[key] = _provenance(services, dataset, key)
+            document, digest, read[key] = _read_provenance(services, dataset, key)
             lines = quads(document, digest)
         except (ObjectMissing, ValueError, KeyError, TypeError):
             result.left_out += 1
@@ -120,16 +120,16 @@ def _lines(
         yield from lines
 
 
-def _provenance(services: Services, dataset: Dataset, key: str) -> tuple[bytes, str, str]:
+def _read_provenance(services: Services, dataset: Dataset, key: str) -> tuple[bytes, str, str]:
     """The document that the key's Item leads to, its digest, and the one of the data it is about."""
     layout = Layout(dataset.pipeline)
     item = json.loads(services.store.read(layout.item(key)))
-    digest = _digest(item, "provenance")
+    digest = _asset_digest(item, "provenance")
     document = services.store.read(layout.document(digest))
     if sha256(document) != digest:
         raise ObjectMissing(f"{key}: the provenance is not what its Item says it is")
-    return document, digest, _digest(item, "data")
+    return document, digest, _asset_digest(item, "data")
 
 
-def _digest(item: dict[str, Any], asset: str) -> str:
-    return str(asset_of(item, asset).get("file:checksum")).removeprefix(SHA256)
+def _asset_digest(item: dict[str, Any], asset: str) -> str:
+    return str(asset_of(item, asset).get("file:checksum")).removeprefix(SHA256_MULTIHASH_PREFIX)

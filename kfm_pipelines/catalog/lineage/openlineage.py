@@ -98,7 +98,7 @@ def _input(one: RunInput) -> "InputDataset":
     facets: dict[str, Any] = {}
     if one.version:
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(one.version, producer=PRODUCER)
-    return InputDataset(*_named(one.uri), facets=facets)
+    return InputDataset(*_dataset_name(one.uri), facets=facets)
 
 
 def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
@@ -113,7 +113,7 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
 
     lifecycle = lifecycle_state_change_dataset.LifecycleStateChange
     return OutputDataset(
-        *_named(one.location),
+        *_dataset_name(one.location),
         facets={
             "schema": schema_dataset.SchemaDatasetFacet(
                 [
@@ -164,19 +164,21 @@ def _column_lineage(dataset: Dataset, one: RunOutput) -> Any:
     for column in declared:
         made = one.masked or column.derived is not None
         how = lineage.Transformation("DIRECT", "TRANSFORMATION" if made else "IDENTITY", masking=one.masked)
-        read = [(*_named(read.uri), name) for read in one.inputs for name in _made_of(dataset.table, column)]
+        read = [
+            (*_dataset_name(read.uri), name) for read in one.inputs for name in _source_columns(dataset.table, column)
+        ]
         if read and column.name in published:
             fields[column.name] = lineage.Fields([lineage.InputField(*whence, [how]) for whence in read])
     return lineage.ColumnLineageDatasetFacet(fields, producer=PRODUCER)
 
 
-def _made_of(table: Table, column: Column) -> list[str]:
+def _source_columns(table: Table, column: Column) -> list[str]:
     """The columns as they are called in the objects: no object has a derived one."""
     names = (table.longitude_column, table.latitude_column) if column.derived else (column.name,)
     return [found.source or found.name for found in map(table.column, filter(None, names))]
 
 
-def _named(uri: str) -> tuple[str, str]:
+def _dataset_name(uri: str) -> tuple[str, str]:
     """A file's namespace and name as OpenLineage names them: `s3://bucket` and the key, or `file` and the path."""
     parts = urlsplit(uri)
     if parts.scheme == "file":

@@ -14,7 +14,7 @@ from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.catalog.lineage.openlineage import RunFacts, RunInput, RunOutput, State, run_event
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.verdicts import passed_of_keys
+from kfm_pipelines.state.verdicts import passed_gates
 from kfm_pipelines.state.wal import Entry, Outcome, Step, entries_of_run
 from kfm_pipelines.stores import Layout
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 1.5
 
 
-def tell(services: Services, dataset: Dataset, run_id: str, state: State) -> None:
+def send_run_event(services: Services, dataset: Dataset, run_id: str, state: State) -> None:
     """Send one event about the run, as far as the log has it."""
     if services.settings.openlineage_url is None:
         return
@@ -59,7 +59,7 @@ def _facts(services: Services, dataset: Dataset, run_id: str, state: State) -> R
     for entry in entries_of_run(services.database, run_id):
         steps[entry.key][entry.step] = entry
     published = {key: of for key, of in steps.items() if Step.COMMIT in of and Step.PUBLISH in of}
-    gates = passed_of_keys(services.database, {key: of[Step.PUBLISH].txn for key, of in published.items()})
+    gates = passed_gates(services.database, {key: of[Step.PUBLISH].txn for key, of in published.items()})
     read = {one: None for of in steps.values() if Step.COMPUTE in of for one in _inputs(of)}
     failed = sum(any(entry.outcome is Outcome.FAILED for entry in of.values()) for of in steps.values())
     outputs = [_output(services, dataset, of, gates[key]) for key, of in published.items()]

@@ -48,13 +48,13 @@ def violations(document: bytes) -> list[str]:
     if parsed.get("@context") != PREFIXES:
         return ["its context is not the one that gives its terms their meaning"]
     relations = _relations(told)
-    declared = _declared(told)
+    declared = _declared_kinds(told)
     return [
         *(f"{name} is declared twice" for name in sorted({name for name in names if names.count(name) > 1})),
-        *_undeclared(relations, declared),
-        *_impossible(relations, declared),
-        *_ambiguous(relations),
-        *_cycle(relations),
+        *_undeclared_nodes(relations, declared),
+        *_impossible_kinds(relations, declared),
+        *_ambiguous_relations(relations),
+        *_cycles(relations),
     ]
 
 
@@ -67,7 +67,7 @@ def _relations(statements: list[Triple]) -> Targets:
     return relations
 
 
-def _declared(statements: list[Triple]) -> Mapping[str, set[str]]:
+def _declared_kinds(statements: list[Triple]) -> Mapping[str, set[str]]:
     declared: dict[str, set[str]] = defaultdict(set)
     for subject, predicate, value in statements:
         if predicate == f"<{RDF_TYPE}>" and value[1:-1] in _KINDS:
@@ -75,12 +75,12 @@ def _declared(statements: list[Triple]) -> Mapping[str, set[str]]:
     return declared
 
 
-def _undeclared(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
+def _undeclared_nodes(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
     named = {name for _, name in _sides(relations)}
     yield from (f"{name} is referred to and nowhere declared" for name in sorted(named - set(declared)))
 
 
-def _impossible(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
+def _impossible_kinds(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
     """By what is said of it, and by which side of which relation it is on."""
     kinds: dict[str, set[str]] = defaultdict(set)
     for name, said in declared.items():
@@ -90,17 +90,17 @@ def _impossible(relations: Targets, declared: Mapping[str, set[str]]) -> Iterato
     for name in sorted(kinds):
         for one, other in _DISJOINT:
             if {one, other} <= kinds[name]:
-                yield f"{name} cannot be both {_short(one)} and {_short(other)}"
+                yield f"{name} cannot be both {_short_name(one)} and {_short_name(other)}"
 
 
-def _ambiguous(relations: Targets) -> Iterator[str]:
+def _ambiguous_relations(relations: Targets) -> Iterator[str]:
     for name in _AT_MOST_ONE:
         for subject, targets in sorted(relations[name].items()):
             if len(targets) > 1:
                 yield f"{subject} has {len(targets)} times {name}: {', '.join(targets)}"
 
 
-def _cycle(relations: Targets) -> Iterator[str]:
+def _cycles(relations: Targets) -> Iterator[str]:
     depends: dict[str, list[str]] = defaultdict(list)
     for name in _DEPENDS:
         for subject, targets in relations[name].items():
@@ -118,5 +118,5 @@ def _sides(relations: Targets) -> Iterator[tuple[str, str]]:
             yield from ((right, target) for target in targets)
 
 
-def _short(kind: str) -> str:
+def _short_name(kind: str) -> str:
     return kind.removeprefix(_PROV).lower()

@@ -35,7 +35,7 @@ def provenance_document(dataset: Dataset, facts: ReleaseFacts) -> "ProvDocument"
     """The same as PROV's own data model, for whoever wants it in another of its notations."""
     from prov.model import ProvDocument
 
-    return _Account(ProvDocument(), dataset, facts).build()
+    return _ProvenanceBuilder(ProvDocument(), dataset, facts).build()
 
 
 def data_id(content_hash: str) -> str:
@@ -48,7 +48,7 @@ def iri(uri: str) -> str:
     return quote(uri, safe="/:@!$&'()*+,;=-._~")
 
 
-class _Account:
+class _ProvenanceBuilder:
     """One release's document while it is put together."""
 
     def __init__(self, document: "ProvDocument", dataset: Dataset, facts: ReleaseFacts) -> None:
@@ -69,15 +69,16 @@ class _Account:
     def _add_agents(self) -> None:
         document, authority = self._document, self._facts.care.authority
         document.agent(
-            name_of(SOFTWARE), _said({"prov:type": name_of("prov:SoftwareAgent"), "prov:label": "KFM Pipelines"})
+            name_of(SOFTWARE),
+            _attribute_pairs({"prov:type": name_of("prov:SoftwareAgent"), "prov:label": "KFM Pipelines"}),
         )
         organisation = {"prov:type": name_of("prov:Organization")}
-        document.agent(name_of(_authority_id(authority)), _said({**organisation, "prov:label": authority}))
+        document.agent(name_of(_authority_id(authority)), _attribute_pairs({**organisation, "prov:label": authority}))
         for provider in self._dataset.providers:
             told: dict[str, Any] = {**organisation, "prov:label": provider.name}
             if provider.url:
                 told["dcterms:source"] = provider.url
-            document.agent(name_of(_provider_id(provider)), _said(told))
+            document.agent(name_of(_provider_id(provider)), _attribute_pairs(told))
             if "processor" in provider.roles:
                 document.actedOnBehalfOf(name_of(SOFTWARE), name_of(_provider_id(provider)))
 
@@ -91,13 +92,13 @@ class _Account:
         message = name_of(f"kfm:event:{iri(one.event)}")
         told: dict[str, Any] = {"prov:type": name_of("kfm:Object")}
         told |= {f"kfm:{algorithm}": digest for algorithm, digest in one.digest.items()}
-        for fact, value in (("versionId", one.version), ("etag", one.etag), ("size", _whole(one.size))):
+        for fact, value in (("versionId", one.version), ("etag", one.etag), ("size", _integer_literal(one.size))):
             if value is not None:
                 told[f"kfm:{fact}"] = value
-        document.entity(state, _said(told))
-        document.entity(place, _said({"prov:type": name_of("kfm:ObjectAddress")}))
+        document.entity(state, _attribute_pairs(told))
+        document.entity(place, _attribute_pairs({"prov:type": name_of("kfm:ObjectAddress")}))
         document.specializationOf(state, place)
-        document.entity(message, _said({"prov:type": name_of("kfm:Message"), "dcterms:references": state}))
+        document.entity(message, _attribute_pairs({"prov:type": name_of("kfm:Message"), "dcterms:references": state}))
         for provider in self._dataset.providers:
             if "producer" in provider.roles:
                 document.wasAttributedTo(state, name_of(_provider_id(provider)))
@@ -106,7 +107,7 @@ class _Account:
         document, care, key = self._document, self._facts.care, self._dataset.key
         document.entity(
             name_of(self._transform_plan),
-            _said(
+            _attribute_pairs(
                 {
                     "prov:type": name_of("prov:Plan"),
                     "prov:label": f"{self._dataset.dataset} {key.transform_version}",
@@ -118,7 +119,7 @@ class _Account:
         )
         document.entity(
             name_of(_policy_id(care)),
-            _said(
+            _attribute_pairs(
                 {
                     "prov:type": name_of("prov:Plan"),
                     "prov:label": care.policy,
@@ -133,30 +134,31 @@ class _Account:
     def _add_outputs(self) -> None:
         document, facts = self._document, self._facts
         data, table = name_of(data_id(facts.content_hash)), name_of(self._node_id("table"))
-        document.entity(table, _said({"prov:type": name_of("kfm:TableBeforePolicy")}))
+        document.entity(table, _attribute_pairs({"prov:type": name_of("kfm:TableBeforePolicy")}))
         document.entity(
             data,
-            _said(
+            _attribute_pairs(
                 {
                     "prov:type": name_of("kfm:Data"),
                     "kfm:sha256": facts.content_hash,
-                    "kfm:size": _whole(facts.size),
-                    "kfm:rows": _whole(facts.rows),
+                    "kfm:size": _integer_literal(facts.size),
+                    "kfm:rows": _integer_literal(facts.rows),
                     "dcterms:format": PARQUET,
                     "care:authority": name_of(_authority_id(facts.care.authority)),
                 }
             ),
         )
         document.entity(
-            name_of(self._node_id("verdicts")), _said({"prov:type": name_of("kfm:Verdicts"), "kfm:green": list(facts.gates)})
+            name_of(self._node_id("verdicts")),
+            _attribute_pairs({"prov:type": name_of("kfm:Verdicts"), "kfm:green": list(facts.gates)}),
         )
         document.entity(
             name_of(self._node_id("staged")),
-            _said({"prov:type": [name_of("prov:Collection"), name_of("kfm:StagedRelease")]}),
+            _attribute_pairs({"prov:type": [name_of("prov:Collection"), name_of("kfm:StagedRelease")]}),
         )
         document.entity(
             name_of(self._node_id("release")),
-            _said(
+            _attribute_pairs(
                 {
                     "prov:type": [name_of("prov:Collection"), name_of("kfm:Release")],
                     "dcterms:identifier": facts.key,
@@ -198,8 +200,8 @@ class _Account:
 
     def _add_activity(self, stage: str, activity: str) -> None:
         document, care = self._document, self._facts.care
-        told = _care_told(care) if stage == "mask" else {"prov:type": name_of(f"kfm:{stage.capitalize()}")}
-        document.activity(name_of(activity), other_attributes=_said(told))
+        told = _care_attributes(care) if stage == "mask" else {"prov:type": name_of(f"kfm:{stage.capitalize()}")}
+        document.activity(name_of(activity), other_attributes=_attribute_pairs(told))
         plan = {"compute": self._transform_plan, "mask": _policy_id(care)}.get(stage)
         by = (name_of(plan), name_of(f"{activity}:by-software")) if plan else ()
         document.wasAssociatedWith(name_of(activity), name_of(SOFTWARE), *by)
@@ -216,7 +218,7 @@ class _Account:
         return f"kfm:plan:{self._dataset.dataset}:{version}:{self._facts.config[:16]}"
 
 
-def _care_told(care: CareFacts) -> dict[str, Any]:
+def _care_attributes(care: CareFacts) -> dict[str, Any]:
     kind = "Masking" if care.masked else "Exemption" if care.exemption else "LeftOpen"
     told: dict[str, Any] = {"prov:type": name_of(f"care:{kind}"), "care:method": list(care.methods)}
     if care.key_id and care.masked:
@@ -232,7 +234,7 @@ def _care_told(care: CareFacts) -> dict[str, Any]:
     return told
 
 
-def _said(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
+def _attribute_pairs(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
     """Attributes as the library takes them: a list is as many attributes."""
     pairs = []
     for name, value in attributes.items():
@@ -241,7 +243,7 @@ def _said(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def _whole(number: int | None) -> Any:
+def _integer_literal(number: int | None) -> Any:
     from prov.constants import XSD_INTEGER
     from prov.model import Literal
 

@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from rdflib.plugins.sparql.sparql import Query
     from rdflib.query import Result
 
-_REACHING = {"ServiceGraphPattern": "SERVICE", "DatasetClause": "FROM"}  # what makes the library open a connection
+_REMOTE_CLAUSES = {
+    "ServiceGraphPattern": "SERVICE",
+    "DatasetClause": "FROM",
+}  # what makes the library open a connection
 _ADDRESS = f"<{PREFIXES['prov']}specializationOf>"
 _QUAD = re.compile(r"^(<[^>]*>) (<[^>]*>) (.*) (<[^>]*>) \.$")
-SOURCES = """
+SOURCES_QUERY = """
 SELECT DISTINCT ?address ?object ?version ?etag ?sha256 ?hmac ?message WHERE {
     ?object a kfm:Object ; prov:specializationOf ?address . ?message a kfm:Message ; dcterms:references ?object .
     OPTIONAL { ?object kfm:versionId ?version } OPTIONAL { ?object kfm:etag ?etag }
     OPTIONAL { ?object kfm:sha256 ?sha256 } OPTIONAL { ?object kfm:hmacSha256 ?hmac }
 } ORDER BY ?address ?object ?message
 """
-STAGES = """
+STAGES_QUERY = """
 SELECT ?activity ?kind ?agent ?plan WHERE {
     { SELECT ?activity (COUNT(?before) AS ?place) WHERE { ?activity prov:wasInformedBy* ?before } GROUP BY ?activity }
     ?activity a prov:Activity, ?kind . FILTER (?kind != prov:Activity)
@@ -37,7 +40,7 @@ SELECT ?activity ?kind ?agent ?plan WHERE {
     }
 } ORDER BY ?place ?agent
 """
-SHARING = """
+SHARING_QUERY = """
 SELECT DISTINCT ?address ?key ?data WHERE { GRAPH ?document {
     ?release a kfm:Release ; dcterms:identifier ?key ; prov:hadMember ?data .
     ?data prov:wasDerivedFrom+ / prov:specializationOf ?address .
@@ -51,7 +54,7 @@ def quads(document: bytes, digest: str) -> list[str]:
     return sorted({f"{' '.join(triple)} {graph} ." for triple in triples(document)})
 
 
-def packed(lines: Iterable[str]) -> bytes:
+def compress_lines(lines: Iterable[str]) -> bytes:
     import pyarrow as pa
 
     target = pa.BufferOutputStream()
@@ -61,7 +64,7 @@ def packed(lines: Iterable[str]) -> bytes:
     return bytes(target.getvalue())
 
 
-def unpacked(graph: bytes) -> Iterator[str]:
+def decompress_lines(graph: bytes) -> Iterator[str]:
     """The lines again, without having all of them in memory at once."""
     import pyarrow as pa
 
@@ -72,18 +75,18 @@ def unpacked(graph: bytes) -> Iterator[str]:
             yield from (line.decode() for line in whole)
 
 
-def sharing(graph: bytes, addresses: Iterable[str]) -> list[str]:
+def find_lines_sharing(graph: bytes, addresses: Iterable[str]) -> list[str]:
     """The lines of all documents that tell of something at one of these addresses. Found without reading the whole
     graph into memory, which takes a minute where there are ten thousand releases."""
     wanted = {f"<{address}>" for address in addresses}
     documents = set()
-    for line in unpacked(graph):
+    for line in decompress_lines(graph):
         if _ADDRESS in line and (parts := _QUAD.match(line)) and parts[3] in wanted:
             documents.add(parts[4])
-    return [line for line in unpacked(graph) if (parts := _QUAD.match(line)) and parts[4] in documents]
+    return [line for line in decompress_lines(graph) if (parts := _QUAD.match(line)) and parts[4] in documents]
 
 
-def loaded(lines: Iterable[str]) -> "RdfDataset":
+def load_quads(lines: Iterable[str]) -> "RdfDataset":
     """As a graph that SPARQL can be asked of; without naming a graph, all of them are meant."""
     from rdflib import Dataset as RdfDataset
 
@@ -92,14 +95,14 @@ def loaded(lines: Iterable[str]) -> "RdfDataset":
     return dataset
 
 
-def prepared(query: str) -> "Query":
+def prepare_query(query: str) -> "Query":
     """QueryRefused for what is no query, and for one that reaches for another address than the graph's."""
     from rdflib.plugins.sparql.algebra import translateQuery
     from rdflib.plugins.sparql.parser import parseQuery
 
     try:
         parsed = parseQuery(query)
-        reaching = sorted(_REACHING[part] for part in _parts(parsed) if part in _REACHING)
+        reaching = sorted(_REMOTE_CLAUSES[part] for part in _part_names(parsed) if part in _REMOTE_CLAUSES)
         translated = translateQuery(parsed, initNs=PREFIXES)
     except Exception as error:  # noqa: BLE001 - the library has no class for what is wrong with a query
         raise QueryRefused(f"that is no SPARQL query: {str(error)[:200]}") from None
@@ -108,17 +111,17 @@ def prepared(query: str) -> "Query":
     return translated
 
 
-def asked(dataset: "RdfDataset", query: str) -> list[dict[str, Any]]:
+def run_query(dataset: "RdfDataset", query: str) -> list[dict[str, Any]]:
     """The answer's rows; of a question for yes or no one row with `answer`, of a graph its triples. QueryRefused where
     there can be no answer."""
-    question = prepared(query)
+    question = prepare_query(query)
     try:
         return _rows(dataset.query(question))
     except Exception as error:  # noqa: BLE001 - an expression that cannot be computed, such as a broken pattern
         raise QueryRefused(f"that query cannot be answered: {str(error)[:200]}") from None
 
 
-def _parts(parsed: Any) -> Iterator[str]:
+def _part_names(parsed: Any) -> Iterator[str]:
     """The names of everything a query is made of, however deep."""
     from rdflib.plugins.sparql.parserutils import CompValue
 
@@ -127,7 +130,7 @@ def _parts(parsed: Any) -> Iterator[str]:
         parsed = parsed.values()
     if isinstance(parsed, Iterable) and not isinstance(parsed, str):
         for part in parsed:
-            yield from _parts(part)
+            yield from _part_names(part)
 
 
 def _rows(result: "Result") -> list[dict[str, Any]]:

@@ -66,20 +66,20 @@ def as_json_ld(document: "ProvDocument") -> dict[str, Any]:
                 values.append(value)
     return {
         "@context": PREFIXES,
-        "@graph": [{"@id": name, **{p: _in_order(p, v) for p, v in nodes[name].items()}} for name in sorted(nodes)],
+        "@graph": [{"@id": name, **{p: _sort_values(p, v) for p, v in nodes[name].items()}} for name in sorted(nodes)],
     }
 
 
 def triples(document: bytes) -> Iterator[Triple]:
     """The triples of a document of ours, written as N-Triples have them."""
     for node in json.loads(document)["@graph"]:
-        subject = f"<{_expanded(node['@id'])}>"
+        subject = f"<{_expand(node['@id'])}>"
         for predicate, values in node.items():
             if predicate == "@type":
-                yield from ((subject, f"<{RDF_TYPE}>", f"<{_expanded(one)}>") for one in values)
+                yield from ((subject, f"<{RDF_TYPE}>", f"<{_expand(one)}>") for one in values)
             elif predicate != "@id":
                 listed = values if isinstance(values, list) else [values]
-                yield from ((subject, f"<{_expanded(predicate)}>", _term(one)) for one in listed)
+                yield from ((subject, f"<{_expand(predicate)}>", _term(one)) for one in listed)
 
 
 def _statements(record: "ProvRecord") -> Iterator[tuple[str, str, Any]]:
@@ -108,10 +108,10 @@ def _attribute(subject: str, name: "QualifiedName", value: Any) -> Iterator[tupl
     if predicate == "prov:type":
         yield subject, "@type", _compact(value)
     else:
-        yield subject, _PROPERTIES.get(predicate, predicate), _value(value)
+        yield subject, _PROPERTIES.get(predicate, predicate), _json_value(value)
 
 
-def _value(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, str):
         return value
     if hasattr(value, "localpart"):
@@ -125,7 +125,7 @@ def _compact(name: Any) -> str:
     return f"{name.namespace.prefix}:{name.localpart}"
 
 
-def _in_order(predicate: str, values: list[Any]) -> Any:
+def _sort_values(predicate: str, values: list[Any]) -> Any:
     """A type is always a list; of anything else a single value stands alone."""
     if predicate == "@type":
         # The class of PROV comes first, then the narrower ones.
@@ -134,20 +134,20 @@ def _in_order(predicate: str, values: list[Any]) -> Any:
     return ordered if len(ordered) > 1 else ordered[0]
 
 
-def _expanded(compact: str) -> str:
+def _expand(compact: str) -> str:
     prefix, _, local = compact.partition(":")
     return PREFIXES[prefix] + local if prefix in PREFIXES else compact
 
 
 def _term(value: Any) -> str:
     if isinstance(value, dict):
-        return f"<{_expanded(value['@id'])}>"
+        return f"<{_expand(value['@id'])}>"
     if isinstance(value, int):
         return f'"{value}"^^<{XSD_INTEGER}>'
-    return f'"{_escaped(value)}"'
+    return f'"{_escape(value)}"'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(plain, escaped)
     return text

@@ -19,7 +19,7 @@ from kfm_pipelines.catalog.stac.item import (
     table_columns,
 )
 from kfm_pipelines.catalog.stac.pages import child_link, dcat_link, stac_version
-from kfm_pipelines.catalog.stac.profile import PROFILE, PROFILE_FILE, check
+from kfm_pipelines.catalog.stac.profile import PROFILE, PROFILE_FILE, check_document
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.bbox import BBox, union
 from kfm_pipelines.declarations.dataset import Dataset
@@ -97,7 +97,7 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
             *(child_link(f"./by-time/{year}/catalog.json", year) for year in sorted(facts.years)),
         ],
     }
-    check("collection", document)
+    check_document("collection", document)
     return document_bytes(document)
 
 
@@ -130,7 +130,7 @@ def root_document(datasets: Iterable[Dataset]) -> bytes:
         "description": "Everything KFM Pipelines has published.",
         "links": links,
     }
-    check("catalog", document)
+    check_document("catalog", document)
     return document_bytes(document)
 
 

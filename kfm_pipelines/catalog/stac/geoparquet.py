@@ -11,7 +11,7 @@ from typing import Any
 
 _TIMES = ("datetime", "start_datetime", "end_datetime", "expires")
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
-ROWS_IN_A_GROUP = 10_000
+ROW_GROUP_SIZE = 10_000
 
 
 def items_table(items: Sequence[Mapping[str, Any]]) -> bytes:
@@ -24,10 +24,10 @@ def items_table(items: Sequence[Mapping[str, Any]]) -> bytes:
     names = sorted({name for row in rows for name in row})
     columns = {name: _column(name, [row.get(name) for row in rows]) for name in names}
     table = pa.table(columns).replace_schema_metadata(
-        {"stac-geoparquet": json.dumps({"version": "1.0.0"}), "geo": json.dumps(_geo(items))}
+        {"stac-geoparquet": json.dumps({"version": "1.0.0"}), "geo": json.dumps(_geo_metadata(items))}
     )
     sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=ROWS_IN_A_GROUP, compression="zstd", compression_level=3, version="2.6")
+    pq.write_table(table, sink, row_group_size=ROW_GROUP_SIZE, compression="zstd", compression_level=3, version="2.6")
     return sink.getvalue()
 
 
@@ -38,8 +38,8 @@ def _row(item: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **beside,
         **item["properties"],
-        "links": [{**link, "href": _from_above(link["href"])} for link in item["links"]],
-        "assets": {name: {**asset, "href": _from_above(asset["href"])} for name, asset in item["assets"].items()},
+        "links": [{**link, "href": _href_from_parent(link["href"])} for link in item["links"]],
+        "assets": {name: {**asset, "href": _href_from_parent(asset["href"])} for name, asset in item["assets"].items()},
         "bbox": dict(zip(_EDGES, bbox, strict=True)) if bbox else None,
         "geometry": _wkb(item.get("geometry")),
     }
@@ -68,7 +68,7 @@ def _wkb(geometry: Mapping[str, Any] | None) -> bytes | None:
     return wkb
 
 
-def _geo(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _geo_metadata(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What GeoParquet 1.1 wants to know of its column."""
     kinds = sorted({item["geometry"]["type"] for item in items if item.get("geometry")})
     boxes = [item["bbox"] for item in items if item.get("bbox")]
@@ -82,7 +82,7 @@ def _geo(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
 
 
-def _from_above(href: str) -> str:
+def _href_from_parent(href: str) -> str:
     """A relative address, as it is one folder further up."""
     if not href.startswith("../"):
         return href

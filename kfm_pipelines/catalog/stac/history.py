@@ -11,7 +11,7 @@ from kfm_pipelines.catalog.documents import checksum, document_bytes
 from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, DocumentFacts
 from kfm_pipelines.catalog.stac.item import TIMESTAMPS_EXTENSION
 from kfm_pipelines.catalog.stac.pages import stac_version
-from kfm_pipelines.catalog.stac.profile import PROFILE, check
+from kfm_pipelines.catalog.stac.profile import PROFILE, check_document
 
 SBOM = "sbom.json"
 # What tells how a revision came about: the name of its asset, its title and its type.
@@ -34,7 +34,7 @@ def revision_document(
     document = {
         **item,
         "id": f"{key}@{revision}",
-        "stac_extensions": [*item["stac_extensions"], *_missing(item, TIMESTAMPS_EXTENSION)],
+        "stac_extensions": [*item["stac_extensions"], *_extension_if_missing(item, TIMESTAMPS_EXTENSION)],
         "properties": {
             **item["properties"],
             "version": str(revision),
@@ -42,15 +42,15 @@ def revision_document(
             "kfm:revision": revision,
         },
         "assets": {
-            **{name: {**asset, "href": _deeper(asset["href"])} for name, asset in item["assets"].items()},
+            **{name: {**asset, "href": _href_from_child(asset["href"])} for name, asset in item["assets"].items()},
             **{RECORDS[name][0]: _record_asset(name, facts) for name, facts in records.items()},
         },
         "links": _links(item, key, predecessor),
     }
-    return _checked(document)
+    return _check_and_encode(document)
 
 
-def superseded(document: Mapping[str, Any], successor: int) -> bytes:
+def superseded_document(document: Mapping[str, Any], successor: int) -> bytes:
     """The Item of a revision after a later one has taken its place."""
     links = [link for link in document["links"] if link["rel"] != "successor-version"]
     changed = {
@@ -58,7 +58,7 @@ def superseded(document: Mapping[str, Any], successor: int) -> bytes:
         "properties": {**document["properties"], "deprecated": True},
         "links": [*links, _version_link("successor-version", successor)],
     }
-    return _checked(changed)
+    return _check_and_encode(changed)
 
 
 def history_document(pipeline: str, key: str, revisions: Sequence[int]) -> bytes:
@@ -84,18 +84,18 @@ def history_document(pipeline: str, key: str, revisions: Sequence[int]) -> bytes
             ),
         ],
     }
-    check("catalog", document)
+    check_document("catalog", document)
     return document_bytes(document)
 
 
-def _checked(document: Mapping[str, Any]) -> bytes:
-    check("item", document, profiled=PROFILE in document["stac_extensions"])
+def _check_and_encode(document: Mapping[str, Any]) -> bytes:
+    check_document("item", document, profiled=PROFILE in document["stac_extensions"])
     return document_bytes(document)
 
 
 def _links(item: Mapping[str, Any], key: str, predecessor: int | None) -> list[dict[str, Any]]:
     kept = [
-        {**link, "href": _deeper(link["href"])}
+        {**link, "href": _href_from_child(link["href"])}
         for link in item["links"]
         if link["rel"] not in ("parent", "version-history")
     ]
@@ -112,12 +112,12 @@ def _version_link(relation: str, revision: int) -> dict[str, Any]:
     return {"rel": relation, "href": f"./{revision}.json", "type": "application/geo+json"}
 
 
-def _deeper(href: str) -> str:
+def _href_from_child(href: str) -> str:
     """A relative address, as it is one folder further down."""
     return f"../{href}" if href.startswith("../") else href
 
 
-def _missing(item: Mapping[str, Any], extension: str) -> list[str]:
+def _extension_if_missing(item: Mapping[str, Any], extension: str) -> list[str]:
     return [] if extension in item["stac_extensions"] else [extension]
 
 

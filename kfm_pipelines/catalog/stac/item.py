@@ -9,20 +9,20 @@ from typing import Any
 from kfm_pipelines.catalog.documents import checksum, document_bytes
 from kfm_pipelines.catalog.facts import CareFacts, DocumentFacts, InputFacts, ReleaseFacts, StorageFacts
 from kfm_pipelines.catalog.stac.pages import page_of
-from kfm_pipelines.catalog.stac.profile import PROFILE, check
+from kfm_pipelines.catalog.stac.profile import PROFILE, check_document
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.bbox import BBox
 from kfm_pipelines.declarations.dataset import Dataset
 
-_OFFICIAL = "https://stac-extensions.github.io"
-ANONYMIZED_EXTENSION = f"{_OFFICIAL}/anonymized-location/v1.0.0/schema.json"
-FILE_EXTENSION = f"{_OFFICIAL}/file/v2.1.0/schema.json"
-PROCESSING_EXTENSION = f"{_OFFICIAL}/processing/v1.2.0/schema.json"
-PROJECTION_EXTENSION = f"{_OFFICIAL}/projection/v2.0.0/schema.json"
-STORAGE_EXTENSION = f"{_OFFICIAL}/storage/v2.0.0/schema.json"
-TABLE_EXTENSION = f"{_OFFICIAL}/table/v1.2.0/schema.json"
-TIMESTAMPS_EXTENSION = f"{_OFFICIAL}/timestamps/v1.1.0/schema.json"
-VERSION_EXTENSION = f"{_OFFICIAL}/version/v1.2.0/schema.json"
+_EXTENSIONS_URL = "https://stac-extensions.github.io"
+ANONYMIZED_EXTENSION = f"{_EXTENSIONS_URL}/anonymized-location/v1.0.0/schema.json"
+FILE_EXTENSION = f"{_EXTENSIONS_URL}/file/v2.1.0/schema.json"
+PROCESSING_EXTENSION = f"{_EXTENSIONS_URL}/processing/v1.2.0/schema.json"
+PROJECTION_EXTENSION = f"{_EXTENSIONS_URL}/projection/v2.0.0/schema.json"
+STORAGE_EXTENSION = f"{_EXTENSIONS_URL}/storage/v2.0.0/schema.json"
+TABLE_EXTENSION = f"{_EXTENSIONS_URL}/table/v1.2.0/schema.json"
+TIMESTAMPS_EXTENSION = f"{_EXTENSIONS_URL}/timestamps/v1.1.0/schema.json"
+VERSION_EXTENSION = f"{_EXTENSIONS_URL}/version/v1.2.0/schema.json"
 PARQUET = "application/vnd.apache.parquet"
 ROOT_TITLE = "Kansas Frontier Matrix"
 PROVENANCE_TITLE = "What was done to the data under its policy (PROV-O)"
@@ -53,7 +53,7 @@ def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, pr
         },
         "links": _links(dataset, facts),
     }
-    check("item", document)
+    check_document("item", document)
     return document_bytes(document)
 
 
@@ -95,11 +95,11 @@ def _links(dataset: Dataset, facts: ReleaseFacts) -> list[dict[str, Any]]:
         {"rel": "collection", "href": "../collection.json", "type": json_type, "title": dataset.title},
         {"rel": "version-history", "href": f"../history/{facts.key}.json", "type": json_type, "title": "All revisions"},
         {"rel": "license", "href": dataset.licence.url},
-        *(_origin(one) for one in facts.inputs),
+        *(_derived_from_link(one) for one in facts.inputs),
     ]
 
 
-def _origin(one: InputFacts) -> dict[str, Any]:
+def _derived_from_link(one: InputFacts) -> dict[str, Any]:
     version = {"kfm:object_version": one.version} if one.version else {}
     return {"rel": "derived_from", "href": one.uri, **version, **({"kfm:late": True} if one.late else {})}
 
@@ -122,7 +122,7 @@ def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
         "table:columns": table_columns(table),
         **({"table:primary_geometry": table.geometry_column} if table.geometry_column else {}),
         **({"proj:code": REFERENCE_SYSTEM, "proj:bbox": list(facts.bbox)} if facts.bbox else {}),
-        "storage:schemes": {STORE: _scheme(facts.storage)},
+        "storage:schemes": {STORE: _storage_scheme(facts.storage)},
         **_processing(dataset, facts),
         **_care_properties(dataset, facts.care),
     }
@@ -143,7 +143,7 @@ def _processing(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
     }
 
 
-def _scheme(storage: StorageFacts) -> dict[str, Any]:
+def _storage_scheme(storage: StorageFacts) -> dict[str, Any]:
     """Where the files are, as far as that is the same for whoever reads them: a folder may be anywhere."""
     if storage.bucket is None:
         return {"type": "file", "platform": "file:///{folder}"}

@@ -6,18 +6,18 @@ A page depends on the names of what it links and on nothing else, so it need not
 from collections.abc import Sequence
 
 from kfm_pipelines.catalog.documents import document_bytes
-from kfm_pipelines.catalog.stac.profile import check
+from kfm_pipelines.catalog.stac.profile import check_document
 
 _YEAR, _MONTH, _DAY = 4, 7, 10
 # How much of the label of a window names the page: a day of hours, a month of days, a year of months.
-_NAMED = {"2025-12-04T00Z": _DAY, "2025-12-04": _MONTH, "2025-12": _YEAR}
-_LENGTHS = {len(label): named for label, named in _NAMED.items()}
+_LABEL_PREFIXES = {"2025-12-04T00Z": _DAY, "2025-12-04": _MONTH, "2025-12": _YEAR}
+_PREFIX_LENGTHS = {len(label): named for label, named in _LABEL_PREFIXES.items()}
 
 
 def page_of(key: str) -> str:
     """The page that links this key: `2025/12/04`, `2025/12` or `2025`."""
     label = key.split(":")[3]
-    return label[: _LENGTHS[len(label)]].replace("-", "/")
+    return label[: _PREFIX_LENGTHS[len(label)]].replace("-", "/")
 
 
 def pages_above(page: str) -> list[str]:
@@ -49,7 +49,7 @@ def page_document(pipeline: str, page: str, below: Sequence[str], keys: Sequence
             *({"rel": "item", "href": f"{up}items/{key}.json", "type": "application/geo+json"} for key in sorted(keys)),
         ],
     }
-    check("catalog", document)
+    check_document("catalog", document)
     return document_bytes(document)
 
 

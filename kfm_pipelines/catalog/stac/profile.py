@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -24,11 +24,11 @@ PROFILE_FILE = "kfm-stac-profile-v1.schema.json"
 PROFILE = f"urn:kfm:contracts:{PROFILE_FILE}"
 
 
-def check(kind: Kind, document: Mapping[str, Any], *, profiled: bool = True) -> None:
+def check_document(kind: Kind, document: Mapping[str, Any], *, profiled: bool = True) -> None:
     """Refuse a document that is not valid, naming the place. Every Item and Collection has to keep to the profile, but
     for those that were published before there was one."""
     for schema in (kind, PROFILE) if profiled and kind != "catalog" else (kind,):
-        if not _accepting(schema).is_valid(document):
+        if not _fast_validator(schema).is_valid(document):
             error = _first_error(schema, document)
             where = "/".join(str(part) for part in error.absolute_path) or kind
             raise IntegrityBroken(
@@ -38,20 +38,20 @@ def check(kind: Kind, document: Mapping[str, Any], *, profiled: bool = True) -> 
 
 def profile_bytes() -> bytes:
     """The profile, as it is published beside the catalog."""
-    return (shipped("resources") / "contracts" / PROFILE_FILE).read_bytes()
+    return (shipped_path("resources") / "contracts" / PROFILE_FILE).read_bytes()
 
 
 def _first_error(schema: str, document: Mapping[str, Any]) -> "ValidationError":
     from jsonschema.exceptions import best_match
 
-    error: ValidationError | None = best_match(_explaining(schema).iter_errors(document))
+    error: ValidationError | None = best_match(_explaining_validator(schema).iter_errors(document))
     if error is None:
         raise IntegrityBroken(f"{document.get('id')} is refused by one validator of {schema} and not by the other")
     return error
 
 
 @cache
-def _accepting(schema: str) -> "jsonschema_rs.Draft7Validator":
+def _fast_validator(schema: str) -> "jsonschema_rs.Draft7Validator":
     import jsonschema_rs
 
     registry = jsonschema_rs.Registry(list(_schemas().items()), draft=jsonschema_rs.Draft7)
@@ -59,7 +59,7 @@ def _accepting(schema: str) -> "jsonschema_rs.Draft7Validator":
 
 
 @cache
-def _explaining(schema: str) -> "Draft7Validator":
+def _explaining_validator(schema: str) -> "Draft7Validator":
     from jsonschema import Draft7Validator
     from referencing import Registry, Resource
 

@@ -37,7 +37,7 @@ class Subjects:
         return dict((self.data, self.item, self.provenance, self.manifest))
 
 
-def attestation(dataset: Dataset, facts: ReleaseFacts, subjects: Subjects, signer: Signer) -> bytes:
+def sign_attestation(dataset: Dataset, facts: ReleaseFacts, subjects: Subjects, signer: Signer) -> bytes:
     from securesystemslib.dsse import Envelope
 
     statement = {
@@ -52,7 +52,7 @@ def attestation(dataset: Dataset, facts: ReleaseFacts, subjects: Subjects, signe
     return document_bytes(envelope.to_dict())
 
 
-def opened(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dict[str, Any], PublicKey]:
+def open_attestation(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dict[str, Any], PublicKey]:
     """The statement in an envelope and who signed it; SignatureRefused or IntegrityBroken for any other."""
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import VerificationError

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.catalog.facts import EnvironmentFacts, StorageFacts
-from kfm_pipelines.catalog.trust.sbom import installed, sbom_document, unlisted
+from kfm_pipelines.catalog.trust.sbom import find_unlisted, list_installed, sbom_document
 from kfm_pipelines.settings import PACKAGE
 
 
@@ -42,12 +42,12 @@ def storage_facts(store_url: str) -> StorageFacts:
 @cache
 def sbom() -> bytes:
     """What is installed, as one document."""
-    return sbom_document(installed(distributions()))
+    return sbom_document(list_installed(distributions()))
 
 
 def unlisted_software() -> list[str]:
     """What this process has installed or imported, and its SBOM does not tell, one sentence each."""
-    return unlisted(
+    return find_unlisted(
         sbom(),
         distributions(),
         dict(sys.modules),
@@ -79,12 +79,12 @@ def _checkout() -> tuple[str | None, bool | None]:
     git = shutil.which("git")
     if git is None or not (PACKAGE.parent / ".git").exists():
         return None, None
-    commit = _asked(git, "rev-parse", "HEAD")
-    changed = _asked(git, "status", "--porcelain", "--untracked-files=no", "--", PACKAGE.name, "resources")
+    commit = _run_git(git, "rev-parse", "HEAD")
+    changed = _run_git(git, "status", "--porcelain", "--untracked-files=no", "--", PACKAGE.name, "resources")
     return commit, None if changed is None else bool(changed)
 
 
-def _asked(git: str, *arguments: str) -> str | None:
+def _run_git(git: str, *arguments: str) -> str | None:
     command = [git, "-C", str(PACKAGE.parent), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 # Made up once; serial numbers are names below it.
 _SERIALS = UUID("9f0c8f0e-5c2b-5d0e-9a55-6b1f1e5ad5a1")
 _LICENCE = "License :: "
-_LONGEST_NAME = 120  # some distributions put the whole text there
+_MAX_LICENCE_LENGTH = 120  # some distributions put the whole text there
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledDistribution:
     """One distribution as its own metadata states it."""
 
     name: str  # normalised: `Foo.Bar_baz` is foo-bar-baz
@@ -37,24 +37,26 @@ class Installed:
     licences: tuple[str, ...]  # by name, where there is no expression
 
 
-def installed(distributions: Iterable[Distribution]) -> tuple[Installed, ...]:
+def list_installed(distributions: Iterable[Distribution]) -> tuple[InstalledDistribution, ...]:
     """Each once, sorted: of two with one name the first is the one that is imported."""
-    found: dict[str, Installed] = {}
+    found: dict[str, InstalledDistribution] = {}
     for distribution in distributions:
-        stated = _stated_by(distribution)
-        name = normalised(stated.get("Name", ""))
+        stated = _read_metadata(distribution)
+        name = normalise_name(stated.get("Name", ""))
         if name and name not in found:
-            expression = _line(stated.get("License-Expression"))
-            licences = () if expression else _licences(stated.get_all("Classifier", []), _line(stated.get("License")))
-            found[name] = Installed(name, stated.get("Version", ""), expression, licences)
+            expression = _first_line(stated.get("License-Expression"))
+            licences = (
+                () if expression else _licences(stated.get_all("Classifier", []), _first_line(stated.get("License")))
+            )
+            found[name] = InstalledDistribution(name, stated.get("Version", ""), expression, licences)
     return tuple(found[name] for name in sorted(found))
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def sbom_document(components: Iterable[Installed]) -> bytes:
+def sbom_document(components: Iterable[InstalledDistribution]) -> bytes:
     from cyclonedx.model.bom import Bom
     from cyclonedx.output.json import JsonV1Dot6
 
@@ -67,12 +69,12 @@ def sbom_document(components: Iterable[Installed]) -> bytes:
     return document_bytes({**document, "serialNumber": f"urn:uuid:{serial}"})
 
 
-def names_in(sbom: bytes) -> dict[str, str]:
+def listed_versions(sbom: bytes) -> dict[str, str]:
     """Version by name of what an SBOM lists."""
     return {one["name"]: one["version"] for one in json.loads(sbom)["components"]}
 
 
-def unlisted(
+def find_unlisted(
     sbom: bytes,
     distributions: Iterable[Distribution],
     modules: Mapping[str, ModuleType],
@@ -83,15 +85,15 @@ def unlisted(
 ) -> list[str]:
     """What is installed or imported and not in the SBOM as it is, one sentence each. `owners` names the distributions
     of every top-level module, `standard` the modules of Python itself, `own` the folder our code is run from."""
-    listed = names_in(sbom)
-    here = {one.name: one.version for one in installed(distributions)}
+    listed = listed_versions(sbom)
+    here = {one.name: one.version for one in list_installed(distributions)}
     problems = [
         f"{name} {here.get(name, 'which is not installed')} is listed as {listed.get(name, 'nothing')}"
         for name in sorted(listed.keys() | here.keys())
         if listed.get(name) != here.get(name)
     ]
-    for name in sorted({_top_of(*module) for module in modules.items()} - standard):
-        from_where = [normalised(owner) for owner in owners.get(name, ())]
+    for name in sorted({_top_level_module(*module) for module in modules.items()} - standard):
+        from_where = [normalise_name(owner) for owner in owners.get(name, ())]
         if from_where and not any(owner in listed for owner in from_where):
             problems.append(f"the module {name} is imported, and {from_where[0]} is not listed")
         elif not from_where and not _is_ours(name, modules.get(name), own):
@@ -99,7 +101,7 @@ def unlisted(
     return problems
 
 
-def _top_of(name: str, module: ModuleType | None) -> str:
+def _top_level_module(name: str, module: ModuleType | None) -> str:
     """The module at the top of where it was imported from: an extension may also lie about under a name of its own."""
     spec = getattr(module, "__spec__", None)
     return (spec.name if spec is not None else name).partition(".")[0]
@@ -111,13 +113,13 @@ def _is_ours(name: str, module: ModuleType | None, own: Path) -> bool:
     return file is None or Path(file).is_relative_to(own / name) or Path(file) == own / f"{name}.py"
 
 
-def _stated_by(distribution: Distribution) -> Message:
+def _read_metadata(distribution: Distribution) -> Message:
     """The headers alone: below them comes a description, often as long as a book."""
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     return HeaderParser().parsestr(text.partition("\n\n")[0])
 
 
-def _component(one: Installed) -> "Component":
+def _component(one: InstalledDistribution) -> "Component":
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
@@ -128,11 +130,11 @@ def _component(one: Installed) -> "Component":
         version=one.version,
         purl=purl,
         bom_ref=purl.to_string(),
-        licenses=_licensed(one),
+        licenses=_component_licences(one),
     )
 
 
-def _licensed(one: Installed) -> "list[License]":
+def _component_licences(one: InstalledDistribution) -> "list[License]":
     from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 
     if one.expression:
@@ -146,6 +148,6 @@ def _licences(classifiers: Iterable[str], field: str | None) -> tuple[str, ...]:
     return tuple(sorted(said)) or ((field,) if field else ())
 
 
-def _line(text: str | None) -> str | None:
+def _first_line(text: str | None) -> str | None:
     lines = (text or "").strip().splitlines()
-    return lines[0].strip() if lines and len(lines[0]) <= _LONGEST_NAME else None
+    return lines[0].strip() if lines and len(lines[0]) <= _MAX_LICENCE_LENGTH else None

@@ -22,20 +22,20 @@ _KIND = "ed25519"
 _DOMAIN = b"kfm-seal-1\n"
 
 
-def sealed(path: str, document: bytes, signer: Signer) -> bytes:
+def seal_document(path: str, document: bytes, signer: Signer) -> bytes:
     """The document, signed as the one at this path of the store."""
     content = {name: value for name, value in json.loads(document).items() if name != FIELD}
-    signature = base64.b64encode(signer.sign(_signed(path, content))).decode()
+    signature = base64.b64encode(signer.sign(_bytes_to_sign(path, content))).decode()
     return document_bytes({**content, FIELD: f"{_KIND}:{signer.public.key_id}:{signature}"})
 
 
-def sidecar(path: str, digest: str, size: int, signer: Signer) -> bytes:
+def sidecar_document(path: str, digest: str, size: int, signer: Signer) -> bytes:
     """The sealed document for `path + SIDECAR`."""
     document = {"kind": "kfm-seal", "version": 1, "path": path, "sha256": digest, "size": size}
-    return sealed(path + SIDECAR, document_bytes(document), signer)
+    return seal_document(path + SIDECAR, document_bytes(document), signer)
 
 
-def unsealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dict[str, Any], PublicKey]:
+def open_sealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dict[str, Any], PublicKey]:
     """The document and whose seal is on it; SignatureRefused or IntegrityBroken, naming the file, for any other."""
     try:
         document = json.loads(data)
@@ -48,10 +48,10 @@ def unsealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dic
     if kind != _KIND or key_id not in keys:
         raise SignatureRefused(f"{path} is sealed with key {key_id[:16]}, which is not known here")
     content = {name: value for name, value in document.items() if name != FIELD}
-    if not keys[key_id].verify(signed, _signed(path, content)):
+    if not keys[key_id].verify(signed, _bytes_to_sign(path, content)):
         raise SignatureRefused(f"{path} is not what was sealed")
     return document, keys[key_id]
 
 
-def _signed(path: str, content: Mapping[str, Any]) -> bytes:
+def _bytes_to_sign(path: str, content: Mapping[str, Any]) -> bytes:
     return _DOMAIN + path.encode() + b"\n" + document_bytes(content)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from kfm_pipelines.care.signatures import create_private_key, read_private_key
 from kfm_pipelines.catalog.trust.keys import Signer
-from kfm_pipelines.catalog.trust.seal import SIDECAR, sealed, sidecar
+from kfm_pipelines.catalog.trust.seal import SIDECAR, seal_document, sidecar_document
 from kfm_pipelines.errors import SettingsInvalid, SignatureRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import Settings, default_signing_key
@@ -19,7 +19,7 @@ def load_signer(settings: Settings) -> Signer:
     path = settings.signing_key
     try:
         if not path.exists() and path == default_signing_key(settings.home):
-            _create(path)
+            _create_key(path)
         return Signer(read_private_key(path))
     except SignatureRefused as error:
         raise SettingsInvalid(f"KFM_SIGNING_KEY: {error}") from None
@@ -33,24 +33,24 @@ def signer_of(services: Services) -> Signer:
 
 def write_sealed(services: Services, path: str, document: bytes) -> None:
     """Write a JSON document of the catalog that changes, unless it is there already."""
-    _write_if_new(services, path, sealed(path, document, signer_of(services)))
+    _write_if_changed(services, path, seal_document(path, document, signer_of(services)))
 
 
-def write_with_seal(services: Services, path: str, data: bytes) -> None:
+def write_with_sidecar(services: Services, path: str, data: bytes) -> None:
     """Write a file of the catalog that must stay as it is, or is not JSON, and its seal beside it."""
-    _write_if_new(services, path, data)
-    seal = sidecar(path, hashlib.sha256(data).hexdigest(), len(data), signer_of(services))
-    _write_if_new(services, path + SIDECAR, seal)
+    _write_if_changed(services, path, data)
+    seal = sidecar_document(path, hashlib.sha256(data).hexdigest(), len(data), signer_of(services))
+    _write_if_changed(services, path + SIDECAR, seal)
 
 
-def _write_if_new(services: Services, path: str, data: bytes) -> None:
+def _write_if_changed(services: Services, path: str, data: bytes) -> None:
     if path.startswith(f"{CATALOG}/"):
-        _announce(services)
+        _write_public_key(services)
     if services.store.digest(path) != hashlib.sha256(data).hexdigest():
         services.store.write(path, data)
 
 
-def _announce(services: Services) -> None:
+def _write_public_key(services: Services) -> None:
     """No seal in the catalog without the key that it can be checked with."""
     public = signer_of(services).public
     path = public_key(public.key_id)
@@ -62,7 +62,7 @@ def _announce(services: Services) -> None:
     services.load_once(("public key", path), announce)
 
 
-def _create(path: Path) -> None:
+def _create_key(path: Path) -> None:
     """Under its name in one step, so that of two processes that come at once both have the key of the first."""
     unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
     create_private_key(unfinished)

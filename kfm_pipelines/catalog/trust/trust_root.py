@@ -13,50 +13,50 @@ from kfm_pipelines.stores import Store
 from kfm_pipelines.stores.layout import KEYS
 
 
-class Origin(StrEnum):
+class PublicKeyOrigin(StrEnum):
     GIVEN = "given"
     OWN = "own signing key"
     FOUND = "found in the store"
 
 
 @dataclass(frozen=True)
-class Trust:
+class TrustRoot:
     """Public keys by id, and where each is from. `used` fills up as signatures are checked."""
 
     keys: Mapping[str, PublicKey]
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, PublicKeyOrigin]
     used: set[str] = field(default_factory=set)
 
     @property
     def proves_origin(self) -> bool:
         """Whether every signature was by a key that did not come with what it signs."""
-        return bool(self.used) and all(self.origins[key_id] is not Origin.FOUND for key_id in self.used)
+        return bool(self.used) and all(self.origins[key_id] is not PublicKeyOrigin.FOUND for key_id in self.used)
 
 
-def trust_from(store: Store, signing_key: Path, given: Path | None) -> Trust:
+def load_trust_root(store: Store, signing_key: Path, given: Path | None) -> TrustRoot:
     """The keys that were given and no others; else the one this machine signs with, and those in the store."""
     if given is not None:
         try:
             keys = read_public_keys(given.read_bytes(), given.name)
         except OSError as error:
             raise SettingsInvalid(f"{given} cannot be read: {error.strerror}") from None
-        return Trust({key.key_id: key for key in keys}, {key.key_id: Origin.GIVEN for key in keys})
-    found = _found(store)
-    origins = dict.fromkeys(found, Origin.FOUND)
-    own = _own(signing_key)
+        return TrustRoot({key.key_id: key for key in keys}, {key.key_id: PublicKeyOrigin.GIVEN for key in keys})
+    found = _keys_in_store(store)
+    origins = dict.fromkeys(found, PublicKeyOrigin.FOUND)
+    own = _own_key(signing_key)
     if own is not None:
-        found[own.key_id], origins[own.key_id] = own, Origin.OWN
-    return Trust(found, origins)
+        found[own.key_id], origins[own.key_id] = own, PublicKeyOrigin.OWN
+    return TrustRoot(found, origins)
 
 
-def _own(path: Path) -> PublicKey | None:
+def _own_key(path: Path) -> PublicKey | None:
     try:
         return Signer(read_private_key(path)).public
     except SignatureRefused:  # nobody signs here
         return None
 
 
-def _found(store: Store) -> dict[str, PublicKey]:
+def _keys_in_store(store: Store) -> dict[str, PublicKey]:
     """One that cannot be read counts for nothing here; that it is there is said where every file is looked at."""
     found = {}
     for path in store.paths(KEYS):

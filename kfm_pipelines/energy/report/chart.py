@@ -11,8 +11,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.energy.estimate import Method
-from kfm_pipelines.energy.report.report import Line, Report
-from kfm_pipelines.energy.report.table import plain
+from kfm_pipelines.energy.report.report import EnergyReport, ReportLine
+from kfm_pipelines.energy.report.table import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ INK, MUTED, GRID = "#1d2733", "#4b5866", "#d5dbe1"
 # Told apart by everybody, and on grey paper by how dark they are.
 COLOURS: dict[Method, str] = {"measured": "#004d80", "estimated": "#e69f00"}
 HATCH = "////"
-LOOKS: Any = {
+RC_PARAMS: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same on every machine
     "font.size": 8.5,
     "text.color": INK,
@@ -33,15 +33,15 @@ LOOKS: Any = {
     "text.parse_math": False,  # a name may have any characters
 }
 # In inches.
-PANEL, ONLY_PANEL = (4.4, 2.4), (8.8, 3.6)
-ABOVE, BELOW = 0.7, 0.4
-NUMBERED = 9  # so many bars have room for their numbers
-LABELLED = 8  # so many months have room for their names
-LONGEST_NAME = 44
+PANEL_SIZE, SINGLE_PANEL_SIZE = (4.4, 2.4), (8.8, 3.6)
+HEADER_HEIGHT, FOOTER_HEIGHT = 0.7, 0.4
+MAX_NUMBERED_BARS = 9  # so many bars have room for their numbers
+MAX_LABELLED_MONTHS = 8  # so many months have room for their names
+MAX_NAME_LENGTH = 44
 UNITS = (("kWh", 3_600_000.0), ("Wh", 3600.0), ("Ws", 1.0))
 
 
-def draw_chart(report: Report) -> bytes:
+def draw_chart(report: EnergyReport) -> bytes:
     """A PNG of a report that has lines."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -51,10 +51,12 @@ def draw_chart(report: Report) -> bytes:
     datasets = list(dict.fromkeys(line.dataset for line in report.lines))
     columns = min(len(datasets), 2 if len(datasets) <= 4 else 3)
     rows = ceil(len(datasets) / columns)
-    wide, tall = ONLY_PANEL if len(datasets) == 1 else PANEL
-    height = tall * rows + ABOVE + BELOW
-    room = ConstrainedLayoutEngine(rect=(0.005, BELOW / height, 0.99, 1 - (ABOVE + BELOW) / height))
-    with rc_context(LOOKS):
+    wide, tall = SINGLE_PANEL_SIZE if len(datasets) == 1 else PANEL_SIZE
+    height = tall * rows + HEADER_HEIGHT + FOOTER_HEIGHT
+    room = ConstrainedLayoutEngine(
+        rect=(0.005, FOOTER_HEIGHT / height, 0.99, 1 - (HEADER_HEIGHT + FOOTER_HEIGHT) / height)
+    )
+    with rc_context(RC_PARAMS):
         figure = Figure(figsize=(wide * columns, height), facecolor="white", layout=room)
         FigureCanvasAgg(figure)
         months = _months(report.lines)
@@ -71,12 +73,12 @@ def draw_chart(report: Report) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_panel(axes: "Axes", dataset: str, lines: Sequence[Line], months: Sequence[date]) -> None:
-    totals = Report(tuple(lines), ()).totals
+def _draw_panel(axes: "Axes", dataset: str, lines: Sequence[ReportLine], months: Sequence[date]) -> None:
+    totals = EnergyReport(tuple(lines), ()).totals
     methods = [one.energy.method for one in totals]
     unit, size = _unit(lines)
     bar = 0.7 / len(methods)
-    numbered = len(months) * len(methods) <= NUMBERED
+    numbered = len(months) * len(methods) <= MAX_NUMBERED_BARS
     for line in lines:
         place = _slot(line, months) + (methods.index(line.energy.method) - (len(methods) - 1) / 2) * bar
         if line.energy.watt_seconds is None:
@@ -85,12 +87,12 @@ def _draw_panel(axes: "Axes", dataset: str, lines: Sequence[Line], months: Seque
         value = line.energy.watt_seconds / size
         _draw_bar(axes, place, min(0.92 * bar, 0.5), value, line)
         if numbered:
-            _write_above(axes, plain(value), place, value)
-    _frame(axes, months, unit)
+            _write_above(axes, format_number(value), place, value)
+    _format_axes(axes, months, unit)
     _write_heading(axes, dataset, totals)
 
 
-def _slot(line: Line, months: Sequence[date]) -> int:
+def _slot(line: ReportLine, months: Sequence[date]) -> int:
     return months.index(line.month) if line.month else 0
 
 
@@ -98,7 +100,7 @@ def _write_above(axes: "Axes", text: str, place: float, value: float, weight: st
     axes.annotate(text, (place, value), (0, 2), textcoords="offset points", ha="center", size=7.5, weight=weight)
 
 
-def _draw_bar(axes: "Axes", place: float, width: float, value: float, line: Line) -> None:
+def _draw_bar(axes: "Axes", place: float, width: float, value: float, line: ReportLine) -> None:
     """What published nothing is at the bottom, where shares can be compared."""
     nothing = value * (line.wasted_share or 0.0)
     colour = COLOURS[line.energy.method]
@@ -106,10 +108,10 @@ def _draw_bar(axes: "Axes", place: float, width: float, value: float, line: Line
     axes.bar(place, value - nothing, width, bottom=nothing, color=colour, edgecolor=colour, linewidth=0.8, zorder=2)
 
 
-def _frame(axes: "Axes", months: Sequence[date], unit: str) -> None:
+def _format_axes(axes: "Axes", months: Sequence[date], unit: str) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-    every = ceil(len(months) / LABELLED)
+    every = ceil(len(months) / MAX_LABELLED_MONTHS)
     shown = range(0, len(months), every)
     axes.set_xticks(list(shown), [f"{months[place]:%b}\n{months[place]:%Y}" for place in shown])
     axes.set_xlim(min(-0.6, len(months) / 2 - 2), max(len(months) - 0.4, len(months) / 2 + 1))
@@ -124,29 +126,29 @@ def _frame(axes: "Axes", months: Sequence[date], unit: str) -> None:
     axes.spines["bottom"].set_color(MUTED)
 
 
-def _write_heading(axes: "Axes", dataset: str, totals: Sequence[Line]) -> None:
+def _write_heading(axes: "Axes", dataset: str, totals: Sequence[ReportLine]) -> None:
     """With what it comes to, by each method: the scales of panels differ."""
-    told = "\n".join(_amount(one) for one in totals)
+    told = "\n".join(_format_amount(one) for one in totals)
     axes.set_title(told, loc="left", size=8, color=MUTED)
     above = 7 + 10 * len(totals)  # points: the lines below it
     axes.annotate(
-        _shortened(dataset), (0, 1), (0, above), xycoords="axes fraction", textcoords="offset points", weight="bold",
+        _shorten(dataset), (0, 1), (0, above), xycoords="axes fraction", textcoords="offset points", weight="bold",
     )  # fmt: skip
 
 
-def _amount(line: Line) -> str:
+def _format_amount(line: ReportLine) -> str:
     energy = line.energy
     if energy.watt_seconds is None:
         return "unknown in part"
     unit, size = _unit([line])
-    return f"{energy.method} {plain(energy.watt_seconds / size)} {unit}, {plain(energy.carbon_grams)} g CO2e"
+    return f"{energy.method} {format_number(energy.watt_seconds / size)} {unit}, {format_number(energy.carbon_grams)} g CO2e"
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+def _shorten(name: str) -> str:
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
 
 
-def _write_title(figure: "Figure", report: Report, *, several: bool) -> None:
+def _write_title(figure: "Figure", report: EnergyReport, *, several: bool) -> None:
     known = [method for method in report.methods if method != "unknown"]
     kind = " and ".join(known) or "unknown"
     figure.text(0.01, 1 - 0.12 / figure.get_figheight(), f"Energy by dataset and month, {kind}", va="top", size=12)
@@ -157,7 +159,7 @@ def _write_title(figure: "Figure", report: Report, *, several: bool) -> None:
     figure.text(0.01, 1 - 0.42 / figure.get_figheight(), "; ".join(said), va="top", size=8.5, color=MUTED)
 
 
-def _draw_legend(figure: "Figure", report: Report) -> None:
+def _draw_legend(figure: "Figure", report: EnergyReport) -> None:
     from matplotlib.artist import Artist
     from matplotlib.patches import Patch
 
@@ -169,7 +171,7 @@ def _draw_legend(figure: "Figure", report: Report) -> None:
     figure.legend(handles=keys, loc="lower left", bbox_to_anchor=(0.005, 0.0), ncols=4, frameon=False)
 
 
-def _months(lines: Sequence[Line]) -> list[date]:
+def _months(lines: Sequence[ReportLine]) -> list[date]:
     """All of them from the first to the last: one without entries is a gap."""
     known = sorted(line.month for line in lines if line.month)
     months = [known[0]]
@@ -179,7 +181,7 @@ def _months(lines: Sequence[Line]) -> list[date]:
     return months
 
 
-def _unit(lines: Sequence[Line]) -> tuple[str, float]:
+def _unit(lines: Sequence[ReportLine]) -> tuple[str, float]:
     """The largest in which the most is at least one."""
     most = max((line.energy.watt_seconds or 0.0 for line in lines), default=0.0)
     return next(((unit, size) for unit, size in UNITS if most >= size), UNITS[-1])

@@ -4,18 +4,18 @@ from base64 import b64encode
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.energy.report.report import Report
-from kfm_pipelines.energy.report.table import COLUMNS, TEXTS, notes_on, rows_of
+from kfm_pipelines.energy.report.report import EnergyReport
+from kfm_pipelines.energy.report.table import COLUMNS, TEXT_COLUMNS, notes_on, rows_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 
-def page_of(report: Report, picture: bytes) -> bytes:
+def render_page(report: EnergyReport, picture: bytes) -> bytes:
     page = _template().render(
         picture=b64encode(picture).decode(),
         columns=COLUMNS,
-        texts=TEXTS,
+        texts=TEXT_COLUMNS,
         rows=rows_of(report),
         notes=notes_on(report),
         sources=report.sources,

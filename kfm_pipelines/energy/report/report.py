@@ -6,17 +6,17 @@ from datetime import date
 from typing import Any
 
 from kfm_pipelines.energy.estimate import Coefficients, Energy, Method
-from kfm_pipelines.energy.ledger import MonthSpent, coefficients_used, spent_by_month
+from kfm_pipelines.energy.ledger import MonthlyTotal, coefficients_used, monthly_totals
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.config_snapshots import thawed
+from kfm_pipelines.state.config_snapshots import load_snapshot
 
 METHODS: tuple[Method, ...] = ("measured", "estimated", "unknown")
-QUEUES = "(taking messages)"  # of no dataset
-PARTS = {"cpu_seconds": "processor time", "gigabyte_seconds": "memory", "network_bytes": "traffic"}
+NO_DATASET = "(taking messages)"  # of no dataset
+USAGE_LABELS = {"cpu_seconds": "processor time", "gigabyte_seconds": "memory", "network_bytes": "traffic"}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReportLine:
     """What one dataset cost in one month by one method, or all of that method."""
 
     dataset: str
@@ -29,7 +29,7 @@ class Line:
 
     def as_document(self) -> dict[str, Any]:
         return {
-            "dataset": None if self.dataset == QUEUES else self.dataset,
+            "dataset": None if self.dataset == NO_DATASET else self.dataset,
             "month": f"{self.month:%Y-%m}" if self.month else None,
             "method": self.energy.method,
             "runs": self.runs,
@@ -43,8 +43,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    lines: tuple[Line, ...]
+class EnergyReport:
+    lines: tuple[ReportLine, ...]
     coefficients: tuple[Coefficients, ...]  # all that were in force, the earliest first
 
     @property
@@ -52,7 +52,7 @@ class Report:
         return tuple(method for method in METHODS if any(line.energy.method == method for line in self.lines))
 
     @property
-    def totals(self) -> tuple[Line, ...]:
+    def totals(self) -> tuple[ReportLine, ...]:
         """One for each method; there is none of all of them."""
         return tuple(
             _total(method, [one for one in self.lines if one.energy.method == method]) for method in self.methods
@@ -70,32 +70,32 @@ class Report:
         }
 
 
-def energy_report(services: Services, dataset: str | None, start: date | None, end: date | None) -> Report:
+def energy_report(services: Services, dataset: str | None, start: date | None, end: date | None) -> EnergyReport:
     """Of all datasets or one, which need not be declared any more; from the month of `start` to before `end`."""
-    spent = spent_by_month(services.database, dataset, start, end)
+    spent = monthly_totals(services.database, dataset, start, end)
     if dataset is not None and not spent:
         _ = services.datasets[dataset]  # whoever asks for one that never was has mistyped it
     used = coefficients_used(services.database, dataset, start, end)
-    return Report(
+    return EnergyReport(
         tuple(_line(one) for one in spent),
-        tuple(Coefficients.model_validate(thawed(services.database, digest)) for digest in used),
+        tuple(Coefficients.model_validate(load_snapshot(services.database, digest)) for digest in used),
     )
 
 
-def _line(one: MonthSpent) -> Line:
+def _line(one: MonthlyTotal) -> ReportLine:
     estimated = one.total.energy.method != "measured"
-    return Line(
-        dataset=one.dataset or QUEUES,
+    return ReportLine(
+        dataset=one.dataset or NO_DATASET,
         month=one.month,
         runs=one.runs,
         keys=one.keys,
         wasted_share=one.wasted_share,
         energy=one.total.energy,
-        missing=tuple(PARTS[name] for name in one.total.usage.missing) if estimated else (),
+        missing=tuple(USAGE_LABELS[name] for name in one.total.usage.missing) if estimated else (),
     )
 
 
-def _total(method: Method, lines: list[Line]) -> Line:
+def _total(method: Method, lines: list[ReportLine]) -> ReportLine:
     energy = Energy(
         method,
         _sum(line.energy.watt_seconds for line in lines),
@@ -106,7 +106,9 @@ def _total(method: Method, lines: list[Line]) -> Line:
         None if line.wasted_share is None else line.wasted_share * (line.energy.watt_seconds or 0) for line in lines
     )
     share = wasted / energy.watt_seconds if wasted is not None and energy.watt_seconds else None
-    return Line("all", None, None, None, share, energy, tuple(dict.fromkeys(m for line in lines for m in line.missing)))
+    return ReportLine(
+        "all", None, None, None, share, energy, tuple(dict.fromkeys(m for line in lines for m in line.missing))
+    )
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:

@@ -12,30 +12,30 @@ from kfm_pipelines.events.body import read_body
 from kfm_pipelines.events.notice import Notice
 from kfm_pipelines.events.shapes import fifo_envelope, sns
 from kfm_pipelines.events.shapes.registry import shape_of
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 
 def normalise(text: str | bytes) -> tuple[Notice, ...]:
     """What a queue message says, as notices; none for a control message; MessageRefused for anything else."""
-    document = _object(read_body(text))
+    document = _require_object(read_body(text))
     if sns.is_control(document):
         return ()
     if sns.is_notification(document):
-        document = _object(sns.unwrap(document))
-    return _read(document)
+        document = _require_object(sns.unwrap(document))
+    return _read_document(document)
 
 
-def _read(document: Mapping[str, object]) -> tuple[Notice, ...]:
+def _read_document(document: Mapping[str, object]) -> tuple[Notice, ...]:
     if shape := shape_of(document):
         return shape.read(document)
     if fifo_envelope.matches(document):
         return fifo_envelope.read(document)
-    names = ", ".join(quoted(name) for name in sorted(document)[:8]) or "none"
+    names = ", ".join(quote_value(name) for name in sorted(document)[:8]) or "none"
     more = f" and {len(document) - 8} more" if len(document) > 8 else ""
     raise ShapeUnknown(f"message has no known shape; its top-level fields are {names}{more}")
 
 
-def _object(document: object) -> Mapping[str, object]:
+def _require_object(document: object) -> Mapping[str, object]:
     if not isinstance(document, dict):
-        raise ShapeUnknown(f"message must be a JSON object, not {quoted(document)}")
+        raise ShapeUnknown(f"message must be a JSON object, not {quote_value(document)}")
     return document

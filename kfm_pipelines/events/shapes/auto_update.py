@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from kfm_pipelines.events.contracts import check_contract, check_major
+from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.identity import auto_update_identity
 from kfm_pipelines.events.locations import read_asset_uri
-from kfm_pipelines.events.notice import ObjectNotice, plain_etag
+from kfm_pipelines.events.notice import ObjectNotice, normalise_etag
 from kfm_pipelines.events.timestamps import read_timestamp
 
 
@@ -16,7 +16,7 @@ def matches(document: Mapping[str, object]) -> bool:
 
 
 def read(document: Mapping[str, object]) -> tuple[ObjectNotice, ...]:
-    check_major("schema_version", document.get("schema_version"), supported=1)
+    check_major_version("schema_version", document.get("schema_version"), supported=1)
     check_contract("auto-update-v1", document)
     return (_notice(document),)
 
@@ -28,7 +28,7 @@ def _notice(document: Mapping[str, Any]) -> ObjectNotice:
         identity=auto_update_identity(document["dataset"], document["asset_uri"], document["content_etag"]),
         bucket=bucket,
         object_key=object_key,
-        etag=plain_etag(document["content_etag"]),
+        etag=normalise_etag(document["content_etag"]),
         event_time=read_timestamp(document["event_time"]),
         dataset=document["dataset"],
         granule_start=_optional_timestamp(document.get("granule_start")),

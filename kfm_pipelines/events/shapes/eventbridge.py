@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfm_pipelines.errors import ShapeUnknown
-from kfm_pipelines.events.contracts import check_contract, check_major
+from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.notice import Change, ObjectNotice
-from kfm_pipelines.events.shapes.s3_objects import Stored, change_of, s3_notice
+from kfm_pipelines.events.shapes.s3_objects import S3Object, change_of, s3_notice
 from kfm_pipelines.events.timestamps import read_timestamp
-from kfm_pipelines.text import quoted
+from kfm_pipelines.text import quote_value
 
 _KINDS = ("Object Created", "Object Deleted")
 
@@ -28,14 +28,14 @@ def _check_kind(document: Mapping[str, Any]) -> None:
     source, kind, detail = document.get("source"), document["detail-type"], document.get("detail")
     known = source == "aws.s3" and kind in _KINDS
     if isinstance(source, str) and isinstance(kind, str) and not known:
-        raise ShapeUnknown(f"EventBridge event {quoted(kind)} from {quoted(source)} is not handled")
-    check_major("version", document.get("version"), supported=0)
-    check_major("detail.version", detail.get("version") if isinstance(detail, dict) else None, supported=0)
+        raise ShapeUnknown(f"EventBridge event {quote_value(kind)} from {quote_value(source)} is not handled")
+    check_major_version("version", document.get("version"), supported=0)
+    check_major_version("detail.version", detail.get("version") if isinstance(detail, dict) else None, supported=0)
 
 
 def _notice(document: Mapping[str, Any], detail: Mapping[str, Any]) -> ObjectNotice:
     said = detail["object"]
-    stored = Stored(
+    stored = S3Object(
         bucket=detail["bucket"]["name"],
         key=said["key"],
         etag=said.get("etag"),

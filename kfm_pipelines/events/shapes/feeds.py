@@ -32,14 +32,14 @@ def feed_notice(
     )
 
 
-def folder_in(bucket: str, path: str) -> tuple[str, str]:
+def product_folder(bucket: str, path: str) -> tuple[str, str]:
     """A product's folder, which feeds write without the trailing slash."""
     key = path if path.endswith("/") else f"{path}/"
     check_folder_key(key)
     return bucket, key
 
 
-def ingested(product: Mapping[str, str], sensed: datetime) -> datetime:
+def ingestion_time(product: Mapping[str, str], sensed: datetime) -> datetime:
     """When the product reached the bucket: what a reprocessed one is newer by. The sensing time if nobody says."""
     said = product.get("s3Ingestion") or product.get("sciHubIngestion")
     return read_utc(said) if said else sensed

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfm_pipelines.errors import ShapeUnknown
-from kfm_pipelines.events.contracts import check_contract, check_major
+from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.identity import dedupe_key_identities, feed_identities
 from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice
 from kfm_pipelines.events.shapes.registry import shape_of
@@ -22,17 +22,17 @@ def matches(document: Mapping[str, object]) -> bool:
 
 
 def read(document: Mapping[str, Any]) -> tuple[Notice, ...]:
-    check_major("schema_version", document.get("schema_version"), supported=1)
+    check_major_version("schema_version", document.get("schema_version"), supported=1)
     check_contract("fifo-envelope-v1", document)
     payload = document["payload"]
     if shape := shape_of(payload):
-        return _objects(document, shape.read(payload))
+        return _object_notices(document, shape.read(payload))
     if matches(payload):
         raise ShapeUnknown("FIFO envelope holds another FIFO envelope; one is read, not two")
-    return (_payload(document, payload),)
+    return (_payload_notice(document, payload),)
 
 
-def _objects(document: Mapping[str, Any], notices: Sequence[ObjectNotice]) -> tuple[ObjectNotice, ...]:
+def _object_notices(document: Mapping[str, Any], notices: Sequence[ObjectNotice]) -> tuple[ObjectNotice, ...]:
     own = _identities(document, len(notices))
     return tuple(
         replace(
@@ -45,7 +45,7 @@ def _objects(document: Mapping[str, Any], notices: Sequence[ObjectNotice]) -> tu
     )
 
 
-def _payload(document: Mapping[str, Any], payload: Mapping[str, object]) -> PayloadNotice:
+def _payload_notice(document: Mapping[str, Any], payload: Mapping[str, object]) -> PayloadNotice:
     [identity] = _identities(document, 1)
     return PayloadNotice(
         shape="fifo-envelope",

@@ -6,9 +6,9 @@ Its `idempotency_key` is not looked at: identity is computed here, so that a sen
 from collections.abc import Mapping
 from typing import Any
 
-from kfm_pipelines.events.contracts import check_contract, check_major
+from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.notice import ObjectNotice
-from kfm_pipelines.events.shapes.s3_objects import Stored, change_of, check_handled, s3_notice
+from kfm_pipelines.events.shapes.s3_objects import S3Object, change_of, check_event_name, s3_notice
 from kfm_pipelines.events.timestamps import read_timestamp
 
 
@@ -19,11 +19,11 @@ def matches(document: Mapping[str, object]) -> bool:
 
 def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     # Before the contract, because another version or another kind of event has other fields.
-    check_major("schema_version", document.get("schema_version"), supported=1)
+    check_major_version("schema_version", document.get("schema_version"), supported=1)
     event_name = document["source"].removeprefix("s3:")
-    check_handled(event_name)
+    check_event_name(event_name)
     check_contract("s3-envelope-v1", document)
-    stored = Stored(
+    stored = S3Object(
         bucket=document["bucket"],
         key=document["key"],
         etag=document.get("etag"),

@@ -10,7 +10,7 @@ from typing import Any
 from kfm_pipelines.events.contracts import check_contract
 from kfm_pipelines.events.identity import feed_identities
 from kfm_pipelines.events.notice import ObjectNotice
-from kfm_pipelines.events.shapes.feeds import feed_notice, folder_in, ingested
+from kfm_pipelines.events.shapes.feeds import feed_notice, ingestion_time, product_folder
 from kfm_pipelines.events.timestamps import read_utc
 
 BUCKET = "sentinel-s1-l1c"
@@ -27,5 +27,5 @@ def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     check_contract("sentinel-1", document)
     [identity] = feed_identities(document, 1)
     started = read_utc(document["startTime"])
-    where = folder_in(BUCKET, document["path"])
-    return (feed_notice("sentinel-1", identity, where, ingested(document, started), (started, None)),)
+    where = product_folder(BUCKET, document["path"])
+    return (feed_notice("sentinel-1", identity, where, ingestion_time(document, started), (started, None)),)

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kfm_pipelines.events.contracts import check_contract, check_count
+from kfm_pipelines.events.contracts import check_contract, check_record_count
 from kfm_pipelines.events.identity import feed_identities
 from kfm_pipelines.events.notice import ObjectNotice
-from kfm_pipelines.events.shapes.feeds import feed_notice, folder_in, ingested
+from kfm_pipelines.events.shapes.feeds import feed_notice, ingestion_time, product_folder
 from kfm_pipelines.events.timestamps import read_utc
 
 BUCKETS = {"MSIL1C": "sentinel-s2-l1c", "MSIL2A": "sentinel-s2-l2a"}
@@ -24,7 +24,7 @@ def matches(document: Mapping[str, object]) -> bool:
 
 
 def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
-    check_count(document.get("tiles"))
+    check_record_count(document.get("tiles"))
     check_contract("sentinel-2", document)
     places = document.get("tiles") or [document]
     identities = feed_identities(document, len(places))
@@ -33,5 +33,5 @@ def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
 
 def _notice(product: Mapping[str, Any], place: Mapping[str, Any], identity: str) -> ObjectNotice:
     sensed = read_utc(place.get("timestamp") or product["timestamp"])
-    where = folder_in(BUCKETS[product["name"].split("_")[1]], place["path"])
-    return feed_notice("sentinel-2", identity, where, ingested(product, sensed), (sensed, None))
+    where = product_folder(BUCKETS[product["name"].split("_")[1]], place["path"])
+    return feed_notice("sentinel-2", identity, where, ingestion_time(product, sensed), (sensed, None))

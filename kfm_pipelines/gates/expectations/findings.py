@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.gates.expectations.runner import (
     COUNTS,
-    place_of,
-    run,
+    add_ratio_columns,
+    position_of,
+    redact_exception,
+    redact_result,
+    run_suite,
     strip_values,
-    with_ratios,
-    without_values,
-    without_words,
 )
 from kfm_pipelines.gates.expectations.suite import Expectation, Suite
-from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.gates.samples import format_sample
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Finding, Severity
 
@@ -35,7 +35,7 @@ class SuiteResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExpectationOutcome:
     """Of one expectation. `success` is none when there was nothing to judge."""
 
     success: bool | None
@@ -48,11 +48,11 @@ def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) ->
     """Of the columns that are published. A table without rows is asked only how many it has. `values` leaves in GX's
     own result what was observed in the data; the rest is the same with it and without."""
     gx = None
-    spared = {one.name: _spared(one, suite, subject) for one in suite.expectations}
-    outcomes = {name: Outcome(None, {}, reason=reason) for name, reason in spared.items() if reason}
+    spared = {one.name: _skip_reason(one, suite, subject) for one in suite.expectations}
+    outcomes = {name: ExpectationOutcome(None, {}, reason=reason) for name, reason in spared.items() if reason}
     if judged := [one for one in suite.expectations if not spared[one.name]]:
         asked = suite.model_copy(update={"expectations": judged})
-        gx = run(asked, subject.table, values=values)
+        gx = run_suite(asked, subject.table, values=values)
         outcomes |= _outcomes(asked, gx)
         if not values:
             strip_values(gx)
@@ -65,7 +65,7 @@ def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) ->
     return SuiteResult(tuple(findings), rules, _report(suite, outcomes, subject), gx)
 
 
-def _spared(expectation: Expectation, suite: Suite, subject: TableSubject) -> str:
+def _skip_reason(expectation: Expectation, suite: Suite, subject: TableSubject) -> str:
     """Why an expectation is not judged, if so."""
     published = {column.name for column in subject.published.columns}
     if not suite.source_columns(expectation) <= published:
@@ -73,21 +73,23 @@ def _spared(expectation: Expectation, suite: Suite, subject: TableSubject) -> st
     return "no rows" if expectation.columns and subject.table.num_rows == 0 else ""
 
 
-def _outcomes(suite: Suite, gx: "ExpectationSuiteValidationResult") -> dict[str, Outcome]:
-    results = {place_of(one): one for one in gx.results}
+def _outcomes(suite: Suite, gx: "ExpectationSuiteValidationResult") -> dict[str, ExpectationOutcome]:
+    results = {position_of(one): one for one in gx.results}
     return {expectation.name: _outcome(results.get(place)) for place, expectation in enumerate(suite.expectations)}
 
 
-def _outcome(result: Any) -> Outcome:
+def _outcome(result: Any) -> ExpectationOutcome:
     """Nothing said, or an exception, is no success."""
     if result is None:
-        return Outcome(False, {}, raised="no result")
-    told = without_values(result)
+        return ExpectationOutcome(False, {}, raised="no result")
+    told = redact_result(result)
     counts = {name: told[name] for name in (*COUNTS, "observed_value") if name in told}
-    return Outcome(bool(result.success), counts, raised=without_words(result)["exception_message"])
+    return ExpectationOutcome(bool(result.success), counts, raised=redact_exception(result)["exception_message"])
 
 
-def _finding(suite: Suite, expectation: Expectation, outcome: Outcome, subject: TableSubject) -> Finding | None:
+def _finding(
+    suite: Suite, expectation: Expectation, outcome: ExpectationOutcome, subject: TableSubject
+) -> Finding | None:
     about = ", ".join(expectation.columns) or "table"
     expected = str(expectation)
     if outcome.reason == NOT_PUBLISHED:
@@ -97,11 +99,11 @@ def _finding(suite: Suite, expectation: Expectation, outcome: Outcome, subject: 
         return Finding(expectation.rule, Severity.ERROR, about, expected, measured)
     if outcome.success is not False:
         return None
-    sample = _sample(suite, expectation, subject)
-    return Finding(expectation.rule, expectation.finding_severity, about, expected, _measured(outcome), sample)
+    sample = _sample_failing_rows(suite, expectation, subject)
+    return Finding(expectation.rule, expectation.finding_severity, about, expected, _format_measured(outcome), sample)
 
 
-def _measured(outcome: Outcome) -> str:
+def _format_measured(outcome: ExpectationOutcome) -> str:
     counts = outcome.counts
     if "element_count" in counts:
         return f"{counts['unexpected_count']} of {counts['element_count']} rows otherwise"
@@ -110,22 +112,22 @@ def _measured(outcome: Outcome) -> str:
     return "otherwise"
 
 
-def _sample(suite: Suite, expectation: Expectation, subject: TableSubject) -> str:
+def _sample_failing_rows(suite: Suite, expectation: Expectation, subject: TableSubject) -> str:
     """Rows that are otherwise, for the expectations where that is quickly seen."""
     from pyarrow import ArrowException
 
-    unlike = _UNLIKE.get(expectation.type)
+    unlike = _FAILING_ROWS.get(expectation.type)
     if unlike is None or not subject.may_sample:
         return ""
-    values = with_ratios(suite, subject.table).column(expectation.kwargs["column"])
+    values = add_ratio_columns(suite, subject.table).column(expectation.kwargs["column"])
     try:
         wrong = unlike(values, expectation.kwargs)
     except (ArrowException, TypeError):  # what GX compares, Arrow does not always; an example is no reason to fail
         return ""
-    return sample_of(subject, wrong, *sorted(suite.source_columns(expectation)))
+    return format_sample(subject, wrong, *sorted(suite.source_columns(expectation)))
 
 
-def _beyond(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
+def _out_of_bounds(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
     import pyarrow.compute as pc
 
     least, most = kwargs.get("min_value"), kwargs.get("max_value")
@@ -141,29 +143,29 @@ def _not_in_set(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.Chu
     return pc.and_(values.is_valid(), pc.invert(pc.is_in(values, value_set=known)))
 
 
-def _unlike_pattern(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
+def _not_matching_pattern(values: "pa.ChunkedArray", kwargs: Mapping[str, Any]) -> "pa.ChunkedArray":
     import pyarrow.compute as pc
 
     return pc.invert(pc.match_substring_regex(values, kwargs["regex"]))
 
 
-_UNLIKE: Mapping[str, "Callable[[pa.ChunkedArray, Mapping[str, Any]], pa.ChunkedArray]"] = {
-    "expect_column_values_to_be_between": _beyond,
+_FAILING_ROWS: Mapping[str, "Callable[[pa.ChunkedArray, Mapping[str, Any]], pa.ChunkedArray]"] = {
+    "expect_column_values_to_be_between": _out_of_bounds,
     "expect_column_values_to_be_in_set": _not_in_set,
-    "expect_column_values_to_match_regex": _unlike_pattern,
+    "expect_column_values_to_match_regex": _not_matching_pattern,
 }
 
 
-def _report(suite: Suite, outcomes: Mapping[str, Outcome], subject: TableSubject) -> dict[str, Any]:
+def _report(suite: Suite, outcomes: Mapping[str, ExpectationOutcome], subject: TableSubject) -> dict[str, Any]:
     return {
         "suite": suite.name,
         "rows": subject.table.num_rows,
         "success": all(outcome.success is not False for outcome in outcomes.values()),
-        "expectations": [_described(one, outcomes[one.name]) for one in suite.expectations],
+        "expectations": [_report_entry(one, outcomes[one.name]) for one in suite.expectations],
     }
 
 
-def _described(expectation: Expectation, outcome: Outcome) -> dict[str, Any]:
+def _report_entry(expectation: Expectation, outcome: ExpectationOutcome) -> dict[str, Any]:
     return {
         "rule": expectation.rule,
         "type": expectation.type,
@@ -173,10 +175,10 @@ def _described(expectation: Expectation, outcome: Outcome) -> dict[str, Any]:
         "judged": outcome.success is not None,
         "success": outcome.success,
         "raised": outcome.raised,
-        "counts": {name: _plain(value) for name, value in outcome.counts.items()},
+        "counts": {name: _to_json_number(value) for name, value in outcome.counts.items()},
     }
 
 
-def _plain(value: Any) -> int | float:
+def _to_json_number(value: Any) -> int | float:
     """GX gives NumPy's numbers, which are no JSON."""
     return float(value) if float(value) != int(value) else int(value)

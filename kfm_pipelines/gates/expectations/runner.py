@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-PLACE = "place"  # in an expectation's meta: GX gives results back in an order of its own
+POSITION = "place"  # in an expectation's meta: GX gives results back in an order of its own
 COUNTS = ("element_count", "missing_count", "unexpected_count")
 PERCENTS = ("missing_percent", "unexpected_percent", "unexpected_percent_nonmissing", "unexpected_percent_total")
 # What these observe is a number of rows or of different values, not a value.
-COUNTING = frozenset(
+COUNT_EXPECTATIONS = frozenset(
     {
         "expect_column_proportion_of_non_null_values_to_be_between",
         "expect_column_proportion_of_unique_values_to_be_between",
@@ -33,7 +33,7 @@ COUNTING = frozenset(
 )
 
 
-def run(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) -> "ExpectationSuiteValidationResult":
+def run_suite(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) -> "ExpectationSuiteValidationResult":
     """GX's own result; `values` asks for a few of the data as examples. Without, some still are: see `strip_values`."""
     with _quiet(), _without_fingerprint():
         context = _context()
@@ -53,8 +53,8 @@ def run(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) -> "Expe
 def strip_values(result: "ExpectationSuiteValidationResult") -> None:
     """Take out of it whatever tells values of the data."""
     for one in result.results:
-        one.result = without_values(one)
-        one.exception_info = without_words(one)
+        one.result = redact_result(one)
+        one.exception_info = redact_exception(one)
 
 
 def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
@@ -63,14 +63,14 @@ def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
 
     if isinstance(data, pd.DataFrame):
         return data
-    table = with_ratios(suite, data)
+    table = add_ratio_columns(suite, data)
     needed = dict.fromkeys(column for expectation in suite.expectations for column in expectation.columns)
     if not needed:
         return pd.DataFrame(index=range(table.num_rows))
     return table.select(list(needed)).to_pandas(date_as_object=False)
 
 
-def with_ratios(suite: Suite, table: "pa.Table") -> "pa.Table":
+def add_ratio_columns(suite: Suite, table: "pa.Table") -> "pa.Table":
     """Something divided by nothing is endless, and so is nothing divided by nothing: as no number it would pass."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -83,32 +83,32 @@ def with_ratios(suite: Suite, table: "pa.Table") -> "pa.Table":
     return table
 
 
-def without_words(one: "ExpectationValidationResult") -> dict[str, Any]:
+def redact_exception(one: "ExpectationValidationResult") -> dict[str, Any]:
     """What GX says of an exception without its words, which may quote the data."""
     exception_info: dict[str, Any] = one.exception_info
     entries = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
     failed = [entry for entry in entries if entry.get("raised_exception")]
     if not failed:
         return {"raised_exception": False, "exception_message": None, "exception_traceback": None}
-    kind = _kind_of(str(failed[0].get("exception_traceback")))
+    kind = _exception_name(str(failed[0].get("exception_traceback")))
     return {"raised_exception": True, "exception_message": kind, "exception_traceback": "not shown"}
 
 
-def _kind_of(traceback: str) -> str:
+def _exception_name(traceback: str) -> str:
     """The name of the first exception in it, if Python knows it."""
     named = re.findall(r"^(\w+)(?::|$)", traceback, re.MULTILINE)
     return next((name for name in named if isinstance(getattr(builtins, name, None), type)), "Exception")
 
 
-def place_of(one: "ExpectationValidationResult") -> int | None:
+def position_of(one: "ExpectationValidationResult") -> int | None:
     """Which of the suite's expectations a result is about."""
     config = one.expectation_config
-    place: int | None = config.meta.get(PLACE) if config and config.meta else None
+    place: int | None = config.meta.get(POSITION) if config and config.meta else None
     return place
 
 
-def without_values(one: "ExpectationValidationResult") -> dict[str, Any]:
-    counting = one.expectation_config is not None and one.expectation_config.type in COUNTING
+def redact_result(one: "ExpectationValidationResult") -> dict[str, Any]:
+    counting = one.expectation_config is not None and one.expectation_config.type in COUNT_EXPECTATIONS
     counted = "element_count" in one.result  # counts without it are half a story, on which GX's own pages stumble
     kept = (*((*COUNTS, *PERCENTS) if counted else ()), *(("observed_value",) if counting else ()))
     return {name: one.result[name] for name in kept if name in one.result}
@@ -119,7 +119,7 @@ def _gx_suite(suite: Suite) -> Any:
     from great_expectations.exceptions.exceptions import GreatExpectationsError
 
     expectations = [
-        one.model_dump(include={"type", "kwargs", "severity"}) | {"meta": one.meta.model_dump() | {PLACE: place}}
+        one.model_dump(include={"type", "kwargs", "severity"}) | {"meta": one.meta.model_dump() | {POSITION: place}}
         for place, one in enumerate(suite.expectations)
     ]
     try:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from kfm_pipelines.declarations import ColumnName, Declared, KeyPart, Table, Words
-from kfm_pipelines.declarations.dataset import Dataset, describe
+from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart, NonEmptyText, Table
+from kfm_pipelines.declarations.dataset import Dataset, format_validation_error
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.gates.expectations.vocabulary import mistakes_in
+from kfm_pipelines.gates.expectations.vocabulary import validate_expectation
 from kfm_pipelines.gates.verdict import Severity
 
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
@@ -22,18 +22,18 @@ SEVERITIES: Mapping[str, Severity] = {
 }
 
 
-class Reason(Declared):
+class ExpectationMeta(DeclarationModel):
     """What people read of an expectation: a short name, and why it is expected."""
 
     rule: KeyPart | None = None
-    why: Words | None = None
+    why: NonEmptyText | None = None
 
 
-class Expectation(Declared):
+class Expectation(DeclarationModel):
     type: str
     kwargs: dict[str, Any] = Field(default_factory=dict)
     severity: Literal["critical", "warning", "info"] = "critical"  # GX's own words, and its own default
-    meta: Reason = Reason()
+    meta: ExpectationMeta = ExpectationMeta()
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class Expectation(Declared):
         return " ".join([self.type.removeprefix("expect_").removeprefix("column_"), *said])
 
 
-class Additions(Declared):
+class SuiteMeta(DeclarationModel):
     """Columns that are made for the suite: each the first of two columns divided by the second, because GX cannot
     compare two columns with a tolerance."""
 
@@ -71,9 +71,9 @@ class Additions(Declared):
     )
 
 
-class Suite(Declared):
+class Suite(DeclarationModel):
     name: KeyPart
-    meta: Additions = Additions()
+    meta: SuiteMeta = SuiteMeta()
     expectations: Annotated[list[Expectation], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -98,10 +98,10 @@ def load_suite(resources: Path, name: str, table: Table) -> Suite:
         raise DeclarationInvalid(f"{path.name}: name: must be {name!r} like its file, not {suite.name!r}")
     known = {column.name for column in table.columns}
     for made, parts in suite.meta.ratios.items():
-        for sentence in _ratio_mistakes(made, parts, table):
+        for sentence in _validate_ratio(made, parts, table):
             raise DeclarationInvalid(f"{path.name}: meta.ratios.{made}: {sentence}")
     for expectation in suite.expectations:
-        for sentence in mistakes_in(expectation.type, expectation.kwargs):
+        for sentence in validate_expectation(expectation.type, expectation.kwargs):
             raise DeclarationInvalid(f"{path.name}: {expectation.name}: {sentence}")
         for column in expectation.columns:
             if column not in known and column not in suite.meta.ratios:
@@ -120,14 +120,14 @@ def suites_of(resources: Path, dataset: Dataset, table: Table) -> dict[str, Suit
 
 def suite_digest(resources: Path, name: str | None) -> str | None:
     """Of the file's bytes: another text is another suite. None for none."""
-    return None if name is None else hashlib.sha256(_bytes_of(_path(resources, name))).hexdigest()
+    return None if name is None else hashlib.sha256(_read_bytes(_path(resources, name))).hexdigest()
 
 
 def _path(resources: Path, name: str) -> Path:
     return resources / "expectations" / f"{name}.json"
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -135,7 +135,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _read(path: Path) -> Suite:
-    data = _bytes_of(path)
+    data = _read_bytes(path)
     try:
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -143,10 +143,10 @@ def _read(path: Path) -> Suite:
     try:
         return Suite.model_validate(document)
     except ValidationError as error:
-        raise DeclarationInvalid(f"{path.name}: {describe(error)}") from None
+        raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
 
 
-def _ratio_mistakes(made: str, parts: list[str], table: Table) -> list[str]:
+def _validate_ratio(made: str, parts: list[str], table: Table) -> list[str]:
     types = {column.name: column.type for column in table.columns}
     if made in types:
         return ["is a column of the table; give the ratio another name"]

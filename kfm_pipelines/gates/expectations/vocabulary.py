@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 # What a column is and which there are is the schema gate's to say; GX is shown only the columns that a suite is about.
-SCHEMA_GATE = frozenset(
+SCHEMA_GATE_EXPECTATIONS = frozenset(
     {
         "expect_column_to_exist",
         "expect_column_type_to_be",
@@ -22,7 +22,7 @@ SCHEMA_GATE = frozenset(
 )
 # How an expectation is run is not a suite's to say: it could make values part of the result. Conditions on rows are
 # texts that pandas would evaluate, and name columns that nobody checks.
-NOT_IN_A_SUITE = frozenset(
+FORBIDDEN_ARGUMENTS = frozenset(
     {
         "batch_id",
         "catch_exceptions",
@@ -42,20 +42,20 @@ NOT_IN_A_SUITE = frozenset(
 )
 
 
-def mistakes_in(kind: str, arguments: Mapping[str, Any]) -> Iterator[str]:
+def validate_expectation(kind: str, arguments: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with an expectation of this type and these arguments, one sentence each."""
-    if kind not in _files():
+    if kind not in _schema_files():
         yield f"there is no expectation {kind[:80]!r} for tables here"
-    elif kind in SCHEMA_GATE:
+    elif kind in SCHEMA_GATE_EXPECTATIONS:
         yield f"{kind} is what the schema gate says; declare the columns instead"
     else:
-        yield from _argument_mistakes(_schema(kind), arguments)
+        yield from _validate_arguments(_schema(kind), arguments)
 
 
-def _argument_mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[str]:
+def _validate_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[str]:
     from jsonschema import Draft7Validator
 
-    allowed = {name: value for name, value in schema["properties"].items() if name not in NOT_IN_A_SUITE}
+    allowed = {name: value for name, value in schema["properties"].items() if name not in FORBIDDEN_ARGUMENTS}
     for name, value in arguments.items():
         if name not in allowed:
             yield f"kwargs: {name[:80]!r} is not one of {', '.join(sorted(allowed))}"
@@ -63,17 +63,17 @@ def _argument_mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) 
             yield f"kwargs: {name!r} must be a value; there are no parameters"
     for error in Draft7Validator({**schema, "properties": allowed}).iter_errors(dict(arguments)):
         where = ".".join(["kwargs", *map(str, error.absolute_path)])
-        yield f"{where}: {_first_line(error.message)}"
+        yield f"{where}: {_shorten(error.message)}"
 
 
-def _first_line(text: str) -> str:
+def _shorten(text: str) -> str:
     return " ".join(text.split())[:200]
 
 
 @cache
-def _files() -> Mapping[str, str]:
+def _schema_files() -> Mapping[str, str]:
     """The file with the schema of each expectation that works on a table in memory."""
-    index = json.loads((_folder() / "index.json").read_text(encoding="utf-8"))
+    index = json.loads((_schema_folder() / "index.json").read_text(encoding="utf-8"))
     return {
         kind: entry["schema_file"]
         for kind, entry in index["expectations"].items()
@@ -83,11 +83,11 @@ def _files() -> Mapping[str, str]:
 
 @cache
 def _schema(kind: str) -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = json.loads((_folder() / _files()[kind]).read_text(encoding="utf-8"))
+    schema: Mapping[str, Any] = json.loads((_schema_folder() / _schema_files()[kind]).read_text(encoding="utf-8"))
     return schema
 
 
-def _folder() -> Path:
+def _schema_folder() -> Path:
     found = find_spec("great_expectations")  # finds the package without importing it
     if found is None or found.origin is None:
         raise ModuleNotFoundError("great_expectations is not installed")

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.declarations import Nulls, Range, Statistic
-from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.declarations import NullLimits, Range, Statistic
+from kfm_pipelines.gates.samples import format_sample
 from kfm_pipelines.gates.subject import TableSubject, count_true
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def is_judged(subject: TableSubject, name: str) -> bool:
+def is_published_as_declared(subject: TableSubject, name: str) -> bool:
     """Whether the column is published as what it was declared: masking takes columns away, or puts words in their
     place."""
     declared = subject.dataset.table.column(name).type
     return any(column.name == name and column.type == declared for column in subject.published.columns)
 
 
-def not_judged(rule: str, threshold: Range | Nulls, expected: str) -> Finding:
+def not_judged_finding(rule: str, threshold: Range | NullLimits, expected: str) -> Finding:
     return Finding(rule, Severity.INFO, threshold.column, expected, "not published, so not judged")
 
 
-def between(bounds: Range) -> str:
+def format_bounds(bounds: Range) -> str:
     """The bounds in words."""
     if bounds.max is None:
         return f"at least {bounds.min:.12g}"
@@ -33,22 +33,22 @@ def between(bounds: Range) -> str:
     return f"{bounds.min:.12g} to {bounds.max:.12g}"
 
 
-def _statistic(subject: TableSubject) -> Iterator[Finding]:
+def _check_statistics(subject: TableSubject) -> Iterator[Finding]:
     for bounds in subject.dataset.quality.statistics:
-        expected = f"{bounds.measure} of {between(bounds)}"
-        if not is_judged(subject, bounds.column):
-            yield not_judged("statistic", bounds, expected)
+        expected = f"{bounds.measure} of {format_bounds(bounds)}"
+        if not is_published_as_declared(subject, bounds.column):
+            yield not_judged_finding("statistic", bounds, expected)
             continue
         values = subject.table.column(bounds.column)
         if values.null_count == len(values):
             continue
-        found = _measured(values, bounds)
-        if not _is_inside(found, bounds):
+        found = _measure(values, bounds)
+        if not _is_within(found, bounds):
             severity = Severity(bounds.severity)
-            yield Finding("statistic", severity, bounds.column, expected, *_told(subject, found, bounds))
+            yield Finding("statistic", severity, bounds.column, expected, *_format_measured(subject, found, bounds))
 
 
-def _measured(values: "pa.ChunkedArray", bounds: Statistic) -> float:
+def _measure(values: "pa.ChunkedArray", bounds: Statistic) -> float:
     """Of the values that are there. The deviation is that of the column itself, not of what it may be a sample of."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -63,13 +63,13 @@ def _measured(values: "pa.ChunkedArray", bounds: Statistic) -> float:
     return math.nan if found is None else float(found)
 
 
-def _is_inside(found: float, bounds: Statistic) -> bool:
+def _is_within(found: float, bounds: Statistic) -> bool:
     """Written so that what is no number is outside."""
     least, most = bounds.min, bounds.max
     return (least is None or found >= least) and (most is None or found <= most)
 
 
-def _told(subject: TableSubject, found: float, bounds: Statistic) -> tuple[str, str]:
+def _format_measured(subject: TableSubject, found: float, bounds: Statistic) -> tuple[str, str]:
     """What was measured, and the number itself where it may be shown: of a single row it is that row's value."""
     if bounds.measure == "distinct":
         return f"{found:.0f}", ""
@@ -81,28 +81,28 @@ def _told(subject: TableSubject, found: float, bounds: Statistic) -> tuple[str, 
 
 STATISTIC = Rule(
     "statistic",
-    _statistic,
+    _check_statistics,
     "Compare this window with earlier ones at the source: a unit or an instrument may have changed; declare other "
     "bounds if the change is real.",
 )
 
 
-def _null_share(subject: TableSubject) -> Iterator[Finding]:
+def _check_null_share(subject: TableSubject) -> Iterator[Finding]:
     rows = subject.table.num_rows
     for allowed in subject.dataset.quality.nulls:
-        if not is_judged(subject, allowed.column):
-            yield not_judged("null-share", allowed, _expected(allowed, _strictest(allowed)))
+        if not is_published_as_declared(subject, allowed.column):
+            yield not_judged_finding("null-share", allowed, _format_expected(allowed, _strictest_severity(allowed)))
             continue
         values = subject.table.column(allowed.column)
         nulls = values.null_count
         severity = _severity(allowed, nulls / rows) if rows else None
         if severity is not None:
             measured = f"{nulls} of {rows} rows ({nulls / rows:.1%})"
-            sample = sample_of(subject, values.is_null())
-            yield Finding("null-share", severity, allowed.column, _expected(allowed, severity), measured, sample)
+            sample = format_sample(subject, values.is_null())
+            yield Finding("null-share", severity, allowed.column, _format_expected(allowed, severity), measured, sample)
 
 
-def _severity(allowed: Nulls, share: float) -> Severity | None:
+def _severity(allowed: NullLimits, share: float) -> Severity | None:
     """The worst that applies."""
     if allowed.error_above is not None and share > allowed.error_above:
         return Severity.ERROR
@@ -111,37 +111,37 @@ def _severity(allowed: Nulls, share: float) -> Severity | None:
     return None
 
 
-def _strictest(allowed: Nulls) -> Severity:
+def _strictest_severity(allowed: NullLimits) -> Severity:
     return Severity.ERROR if allowed.error_above is not None else Severity.WARN
 
 
-def _expected(allowed: Nulls, severity: Severity) -> str:
+def _format_expected(allowed: NullLimits, severity: Severity) -> str:
     limit = allowed.error_above if severity is Severity.ERROR else allowed.warn_above
     return f"at most {limit:.1%} missing"
 
 
 NULL_SHARE = Rule(
     "null-share",
-    _null_share,
+    _check_null_share,
     "Ask the source why so much is missing; send the object again when it is there, or declare a higher share if it is "
     "usual.",
 )
 
 
-def _range(subject: TableSubject) -> Iterator[Finding]:
+def _check_range(subject: TableSubject) -> Iterator[Finding]:
     for bounds in subject.dataset.quality.ranges:
-        expected = between(bounds)
-        if not is_judged(subject, bounds.column):
-            yield not_judged("range", bounds, expected)
+        expected = format_bounds(bounds)
+        if not is_published_as_declared(subject, bounds.column):
+            yield not_judged_finding("range", bounds, expected)
             continue
-        outside = _outside(subject.table.column(bounds.column), bounds)
+        outside = _outside_range(subject.table.column(bounds.column), bounds)
         if count := count_true(outside):
             measured = f"{count} of {subject.table.num_rows} rows outside"
-            sample = sample_of(subject, outside, bounds.column)
+            sample = format_sample(subject, outside, bounds.column)
             yield Finding("range", Severity(bounds.severity), bounds.column, expected, measured, sample)
 
 
-def _outside(values: "pa.ChunkedArray", bounds: Range) -> "pa.ChunkedArray":
+def _outside_range(values: "pa.ChunkedArray", bounds: Range) -> "pa.ChunkedArray":
     """What is not there is neither inside nor outside; what is no number, or endless, is outside."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -149,16 +149,16 @@ def _outside(values: "pa.ChunkedArray", bounds: Range) -> "pa.ChunkedArray":
     whole = pa.types.is_integer(values.type)
     inside = [] if whole else [pc.is_finite(values)]
     if bounds.min is not None:
-        inside.append(pc.greater_equal(values, _whole(math.ceil(bounds.min)) if whole else bounds.min))
+        inside.append(pc.greater_equal(values, _to_int64(math.ceil(bounds.min)) if whole else bounds.min))
     if bounds.max is not None:
-        inside.append(pc.less_equal(values, _whole(math.floor(bounds.max)) if whole else bounds.max))
+        inside.append(pc.less_equal(values, _to_int64(math.floor(bounds.max)) if whole else bounds.max))
     within = inside[0]
     for condition in inside[1:]:
         within = pc.and_(within, condition)
     return pc.invert(within)
 
 
-def _whole(bound: int) -> "pa.Scalar":
+def _to_int64(bound: int) -> "pa.Scalar":
     """Large whole numbers are not to be compared with fractions: not each of them is one."""
     import pyarrow as pa
 
@@ -167,7 +167,7 @@ def _whole(bound: int) -> "pa.Scalar":
 
 RANGE = Rule(
     "range",
-    _range,
+    _check_range,
     "Look at these values at the source: correct them there and send the object again, or declare wider bounds if they "
     "are right.",
 )

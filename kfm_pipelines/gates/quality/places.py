@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.policies import RESERVED
+from kfm_pipelines.care.policies import RESERVED_COLUMNS
 from kfm_pipelines.declarations import Extent
-from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.gates.samples import format_sample
 from kfm_pipelines.gates.subject import TableSubject, count_true
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, error
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-METRES_A_DEGREE = 110_500.0  # of latitude, where it is shortest
-_, _, UNCERTAINTY, _ = RESERVED
+METRES_PER_DEGREE = 110_500.0  # of latitude, where it is shortest
+_, _, UNCERTAINTY, _ = RESERVED_COLUMNS
 
 
-def _in_extent(subject: TableSubject) -> Iterator[Finding]:
+def _check_in_extent(subject: TableSubject) -> Iterator[Finding]:
     table, extent = subject.published, subject.dataset.extent
     if extent is None or table.longitude_column is None or table.latitude_column is None:
         return
-    outside = _outside(subject, table.longitude_column, table.latitude_column, extent)
+    outside = _outside_extent(subject, table.longitude_column, table.latitude_column, extent)
     if count := count_true(outside):
         expected = f"longitudes {extent.west:g} to {extent.east:g} and latitudes {extent.south:g} to {extent.north:g}"
         measured = f"{count} of {subject.table.num_rows} rows outside"
         named = f"{table.longitude_column}, {table.latitude_column}"
-        yield Finding("in-extent", Severity.WARN, named, expected, measured, sample_of(subject, outside))
+        yield Finding("in-extent", Severity.WARN, named, expected, measured, format_sample(subject, outside))
 
 
-def _outside(subject: TableSubject, longitude: str, latitude: str, extent: Extent) -> "pa.ChunkedArray":
+def _outside_extent(subject: TableSubject, longitude: str, latitude: str, extent: Extent) -> "pa.ChunkedArray":
     """A place that was made coarse may lie outside by as much as it is uncertain."""
     import pyarrow.compute as pc
 
     longitudes, latitudes = subject.table.column(longitude), subject.table.column(latitude)
-    north_south = _slack(subject)
+    north_south = _tolerance_degrees(subject)
     # The farther from the equator, the more degrees of longitude a metre is.
     narrowest = math.cos(math.radians(min(89.0, max(abs(extent.south), abs(extent.north)))))
     east_west = pc.divide(north_south, narrowest)
@@ -56,7 +56,7 @@ def _within(
     return pc.and_(pc.greater_equal(pc.add(degrees, slack), least), pc.less_equal(pc.subtract(degrees, slack), most))
 
 
-def _slack(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
+def _tolerance_degrees(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
     """In degrees of latitude."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -64,47 +64,47 @@ def _slack(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
     masked = subject.published != subject.dataset.table and UNCERTAINTY in subject.table.column_names
     if not masked:
         return pa.scalar(0.0)
-    return pc.divide(pc.fill_null(subject.table.column(UNCERTAINTY), 0.0), METRES_A_DEGREE)
+    return pc.divide(pc.fill_null(subject.table.column(UNCERTAINTY), 0.0), METRES_PER_DEGREE)
 
 
 IN_EXTENT = Rule(
     "in-extent",
-    _in_extent,
+    _check_in_extent,
     "Look whether these places are right (a sign lost, another reference system); declare a larger extent if so.",
 )
 
 
-def _geometry_valid(subject: TableSubject) -> Iterator[Finding]:
+def _check_geometry(subject: TableSubject) -> Iterator[Finding]:
     import pyarrow as pa
 
     name = subject.published.geometry_column
     if name is None:
         return
-    for expected, measured, wrong in _mistakes(subject, name):
+    for expected, measured, wrong in _geometry_errors(subject, name):
         if count := int(wrong.sum()):
             said = f"{count} of {subject.table.num_rows} rows {measured}"
-            yield error("geometry-valid", name, expected, said, sample_of(subject, pa.array(wrong)))
+            yield error("geometry-valid", name, expected, said, format_sample(subject, pa.array(wrong)))
 
 
-def _mistakes(subject: TableSubject, name: str) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
+def _geometry_errors(subject: TableSubject, name: str) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
     """What is expected, what is said of those that are not so, and which they are; each is told of one thing only."""
     import numpy as np
     import shapely
 
     there = subject.table.column(name).is_valid().to_numpy()
-    shapes = shapes_of(subject, name)
+    shapes = read_shapes(subject, name)
     read = ~shapely.is_missing(shapes)
     yield "geometries in WKB", "unreadable", there & ~read
     empty = shapely.is_empty(shapes)
     yield "a place each", "empty", read & empty
-    astray = read & _is_astray(shapes)
+    astray = read & _is_out_of_range(shapes)
     yield "degrees within 180 east or west and 90 north or south", "beyond", astray
     with np.errstate(invalid="ignore"):
         valid = shapely.is_valid(shapes)
     yield "valid geometries", "invalid", read & ~astray & ~valid
 
 
-def shapes_of(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
+def read_shapes(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
     """One for each row; none where there is none or it cannot be read."""
     import numpy as np
     import shapely
@@ -114,7 +114,7 @@ def shapes_of(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
         return shapely.from_wkb(wkb, on_invalid="ignore")  # type: ignore[no-any-return]
 
 
-def _is_astray(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+def _is_out_of_range(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Whether any of its coordinates is no place on the earth, or no number."""
     import numpy as np
     import shapely
@@ -129,6 +129,6 @@ def _is_astray(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
 
 GEOMETRY_VALID = Rule(
     "geometry-valid",
-    _geometry_valid,
+    _check_geometry,
     "Repair the geometries where they come from (shapely's make_valid shows what is meant) and send the object again.",
 )

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.declarations import Change
-from kfm_pipelines.gates.samples import sample_of
+from kfm_pipelines.declarations import RowCountTolerance
+from kfm_pipelines.gates.samples import format_sample
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, error
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DIGITS_SHOWN = 12
+DIGEST_PREFIX_LENGTH = 12
 
 
-def _checksum_drift(subject: TableSubject) -> Iterator[Finding]:
+def _check_checksum_drift(subject: TableSubject) -> Iterator[Finding]:
     """A transform that is not declared stable may drift, but whoever looks should know that it did."""
     before, now = subject.baselines.same_inputs_hash, subject.content_hash
     if before is None or before == now:
@@ -23,49 +23,57 @@ def _checksum_drift(subject: TableSubject) -> Iterator[Finding]:
     severity = Severity.ERROR if subject.dataset.quality.stable else Severity.INFO
     expected = "the bytes that the same objects gave before"
     yield Finding(
-        "checksum-drift", severity, "table", expected, f"{now[:DIGITS_SHOWN]} instead of {before[:DIGITS_SHOWN]}"
+        "checksum-drift",
+        severity,
+        "table",
+        expected,
+        f"{now[:DIGEST_PREFIX_LENGTH]} instead of {before[:DIGEST_PREFIX_LENGTH]}",
     )
 
 
 CHECKSUM_DRIFT = Rule(
     "checksum-drift",
-    _checksum_drift,
+    _check_checksum_drift,
     "Find out what changed besides the objects, a library for example: if the new bytes are right, give the transform "
     "another version.",
 )
 
 
-def _previous(subject: TableSubject) -> Iterator[Finding]:
+def _check_previous_rows(subject: TableSubject) -> Iterator[Finding]:
     before = subject.baselines.previous_rows
     if before is not None:
         change = subject.dataset.quality.rows.previous
-        yield from _compared("row-count-previous", subject, change, before, "published now")
+        yield from _compare_row_count("row-count-previous", subject, change, before, "published now")
 
 
-def _neighbours(subject: TableSubject) -> Iterator[Finding]:
+def _check_neighbour_rows(subject: TableSubject) -> Iterator[Finding]:
     change, around = subject.dataset.quality.rows.neighbours, subject.baselines.neighbour_rows
     if change is not None and around:
         middle = median(around)
-        yield from _compared("row-count-neighbours", subject, change, middle, "in the middle one of the windows around")
+        yield from _compare_row_count(
+            "row-count-neighbours", subject, change, middle, "in the middle one of the windows around"
+        )
 
 
-def _compared(rule: str, subject: TableSubject, change: Change, before: float, where: str) -> Iterator[Finding]:
+def _compare_row_count(
+    rule: str, subject: TableSubject, change: RowCountTolerance, before: float, where: str
+) -> Iterator[Finding]:
     rows = subject.table.num_rows
-    percent = _percent(rows, before)
+    percent = _percent_change(rows, before)
     for severity, limit in ((Severity.ERROR, change.error_percent), (Severity.WARN, change.warn_percent)):
         if limit is not None and percent > limit:
             expected = f"at most {limit:g} % from the {before:g} rows {where}"
-            yield Finding(rule, severity, "table", expected, _measured(rows, before, percent))
+            yield Finding(rule, severity, "table", expected, _format_measured(rows, before, percent))
             return
 
 
-def _percent(rows: int, before: float) -> float:
+def _percent_change(rows: int, before: float) -> float:
     if before == 0:
         return 0.0 if rows == 0 else float("inf")
     return abs(rows - before) / before * 100
 
 
-def _measured(rows: int, before: float, percent: float) -> str:
+def _format_measured(rows: int, before: float, percent: float) -> str:
     if before == 0:
         return f"{rows} rows"
     return f"{rows} rows, {percent:.1f} % {'more' if rows > before else 'fewer'}"
@@ -73,34 +81,34 @@ def _measured(rows: int, before: float, percent: float) -> str:
 
 ROW_COUNT_PREVIOUS = Rule(
     "row-count-previous",
-    _previous,
+    _check_previous_rows,
     "Look whether an object of this window came twice, was cut short or is missing; a larger change can be declared.",
 )
 ROW_COUNT_NEIGHBOURS = Rule(
     "row-count-neighbours",
-    _neighbours,
+    _check_neighbour_rows,
     "Look whether an object of this window is missing or holds more than its window; a larger change can be declared.",
 )
 
 
-def _not_empty(subject: TableSubject) -> Iterator[Finding]:
+def _check_not_empty(subject: TableSubject) -> Iterator[Finding]:
     if subject.table.num_rows == 0:
         yield Finding("not-empty", Severity.WARN, "table", "at least one row", "none")
 
 
-def _primary_key_unique(subject: TableSubject) -> Iterator[Finding]:
+def _check_primary_key_unique(subject: TableSubject) -> Iterator[Finding]:
     keys = subject.table.select(subject.published.primary_key)
-    if keys.num_rows < 2 or rises(keys):
+    if keys.num_rows < 2 or is_strictly_increasing(keys):
         return
     counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     surplus = keys.num_rows - counted.num_rows
     if surplus:
         names = ", ".join(keys.column_names)
-        sample = sample_of(subject, _repeated(keys, counted)) if subject.may_sample else ""
+        sample = format_sample(subject, _rows_with_repeated_key(keys, counted)) if subject.may_sample else ""
         yield error("primary-key-unique", names, "one row each", f"{surplus} rows too many", sample)
 
 
-def rises(keys: "pa.Table") -> bool:
+def is_strictly_increasing(keys: "pa.Table") -> bool:
     """Whether every row's key is greater than the one before it: then no two are the same. Compute sorts rows, so this
     mostly settles it, in a tenth of the time that counting them takes; when it does not, nothing is said."""
     import pyarrow.compute as pc
@@ -113,7 +121,7 @@ def rises(keys: "pa.Table") -> bool:
     return bool(pc.all(pc.fill_null(rises, False)).as_py())
 
 
-def _repeated(keys: "pa.Table", counted: "pa.Table") -> "pa.ChunkedArray":
+def _rows_with_repeated_key(keys: "pa.Table", counted: "pa.Table") -> "pa.ChunkedArray":
     """Which rows have the first of the keys that are there more than once."""
     import pyarrow.compute as pc
 
@@ -128,11 +136,11 @@ def _repeated(keys: "pa.Table", counted: "pa.Table") -> "pa.ChunkedArray":
 
 NOT_EMPTY = Rule(
     "not-empty",
-    _not_empty,
+    _check_not_empty,
     "Look whether the source really had nothing for this window; if so, nothing has to be done.",
 )
 PRIMARY_KEY_UNIQUE = Rule(
     "primary-key-unique",
-    _primary_key_unique,
+    _check_primary_key_unique,
     "Find out which of the rows is right and send the object again with one of each, or declare a longer primary key.",
 )

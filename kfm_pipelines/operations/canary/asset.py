@@ -7,23 +7,23 @@ import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
-from kfm_pipelines.operations.canary.tables import Compared
+from kfm_pipelines.operations.canary.tables import KeyComparison
 from kfm_pipelines.orchestration.names import asset_key
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.stages.assets.assets import stage_asset
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
-CHECK = "canary_agrees"
-SHOWN = 50
-LONGEST_CELL = 500
+CHECK_NAME = "canary_agrees"
+MAX_ROWS = 50
+MAX_CELL_LENGTH = 500
 
 
 def canary_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """One, or none when no candidate is named."""
-    return [_canary(dataset, dataset.canary.transform_version)] if dataset.canary else []
+    return [_canary_asset(dataset, dataset.canary.transform_version)] if dataset.canary else []
 
 
-def _canary(dataset: Dataset, version: str) -> dg.AssetsDefinition:
+def _canary_asset(dataset: Dataset, version: str) -> dg.AssetsDefinition:
     @stage_asset(
         dataset,
         "canary",
@@ -31,39 +31,42 @@ def _canary(dataset: Dataset, version: str) -> dg.AssetsDefinition:
         "published.",
         kinds={"parquet"},
         deps=[asset_key(dataset, "publish")],
-        check_specs=[_check(dataset, version)],
+        check_specs=[_check_spec(dataset, version)],
     )
     def canary(context: dg.AssetExecutionContext, services: ServicesResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         run = CanaryRun(services.open(), dataset, context.run.run_id)
         compared = run.compare(context.partition_keys)
         for key, note in {**run.skipped, **run.failed}.items():
-            context.log.info("%s was not compared: %s", key, one_line(note, LONGEST_CELL))
+            context.log.info("%s was not compared: %s", key, truncate_line(note, MAX_CELL_LENGTH))
         return dg.MaterializeResult(
             metadata={"compared": len(compared), "good": sum(one.good for one in compared)},
-            check_results=[_result(compared, run)],
+            check_results=[_check_result(compared, run)],
         )
 
     return canary
 
 
-def _check(dataset: Dataset, version: str) -> dg.AssetCheckSpec:
+def _check_spec(dataset: Dataset, version: str) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
-        CHECK,
+        CHECK_NAME,
         asset=asset_key(dataset, "canary"),
         blocking=False,
         description=f"What the candidate {version} makes is within its tolerance of what is published. Only a warning.",
     )
 
 
-def _result(comparisons: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckResult:
+def _check_result(comparisons: Sequence[KeyComparison], run: CanaryRun) -> dg.AssetCheckResult:
     bad = sum(not one.good for one in comparisons)
-    records = [*(comparison_record(one) for one in sorted(comparisons, key=lambda one: one.good)), *_uncompared(run)]
+    records = [
+        *(comparison_record(one) for one in sorted(comparisons, key=lambda one: one.good)),
+        *_uncompared_records(run),
+    ]
     metadata: dict[str, Any] = {"compared": len(comparisons), "good": len(comparisons) - bad}
     if records:
-        metadata["comparisons"] = dg.MetadataValue.table(records[:SHOWN])
+        metadata["comparisons"] = dg.MetadataValue.table(records[:MAX_ROWS])
     failed = f"; {len(run.failed)} chosen keys could not be compared" if run.failed else ""
     return dg.AssetCheckResult(
-        check_name=CHECK,
+        check_name=CHECK_NAME,
         passed=not bad and not run.failed,
         severity=dg.AssetCheckSeverity.WARN,
         description=f"{bad} of {len(comparisons)} compared keys are not good{failed}",
@@ -71,53 +74,53 @@ def _result(comparisons: Sequence[Compared], run: CanaryRun) -> dg.AssetCheckRes
     )
 
 
-def comparison_record(comparison: Compared) -> dg.TableRecord:
+def comparison_record(comparison: KeyComparison) -> dg.TableRecord:
     """One line of the table that the check shows."""
     report = comparison.report
     if "rows" not in report:
-        return _row(comparison.key, "no", faults=report["faults"])
-    return _row(
+        return _table_record(comparison.key, "no", faults=report["faults"])
+    return _table_record(
         comparison.key,
         "yes" if comparison.good else "no",
-        rows=_rows(report),
+        rows=_format_rows(report),
         columns=", ".join(f"{change['column']} {change['what']}".strip() for change in report["columns"]) or "the same",
-        statistics=_statistics(report),
-        size=_size(report),
+        statistics=_format_statistics(report),
+        size=_format_size(report),
         faults=report["faults"],
     )
 
 
-def _rows(report: Mapping[str, Any]) -> str:
+def _format_rows(report: Mapping[str, Any]) -> str:
     rows = report["rows"]
     if "within" in rows:
-        return _within(rows["within"])
+        return _format_within(rows["within"])
     counts = f"{report['published_rows']} → {report['candidate_rows']}"
     different = rows["added"] + rows["removed"] + rows["changed"]
     return f"{counts}, {different} differ" if different else counts
 
 
-def _statistics(report: Mapping[str, Any]) -> str:
+def _format_statistics(report: Mapping[str, Any]) -> str:
     if "statistics_within" in report:
-        return _within(report["statistics_within"])
+        return _format_within(report["statistics_within"])
     worst = report["statistics"][:1]
     return "".join(f"{one['column']} {one['measure']} {one['percent']:.3g} %" for one in worst) or "the same"
 
 
-def _size(report: Mapping[str, Any]) -> str:
+def _format_size(report: Mapping[str, Any]) -> str:
     if report["identical"]:
         return "identical"
     return f"{report['published_bytes']} → {report['candidate_bytes']}" if "published_bytes" in report else "different"
 
 
-def _within(is_within: bool) -> str:
+def _format_within(is_within: bool) -> str:
     return "within tolerance" if is_within else "beyond tolerance"
 
 
-def _uncompared(run: CanaryRun) -> list[dg.TableRecord]:
-    return [_row(key, "not compared", faults=[note]) for key, note in run.failed.items()]
+def _uncompared_records(run: CanaryRun) -> list[dg.TableRecord]:
+    return [_table_record(key, "not compared", faults=[note]) for key, note in run.failed.items()]
 
 
-def _row(
+def _table_record(
     key: str,
     good: str,
     *,
@@ -132,9 +135,9 @@ def _row(
             "key": key,
             "good": good,
             "rows": rows,
-            "columns": one_line(columns, LONGEST_CELL),
+            "columns": truncate_line(columns, MAX_CELL_LENGTH),
             "statistics": statistics,
             "bytes": size,
-            "what is not good": one_line("; ".join(faults), LONGEST_CELL),
+            "what is not good": truncate_line("; ".join(faults), MAX_CELL_LENGTH),
         }
     )

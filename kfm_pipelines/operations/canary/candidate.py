@@ -13,7 +13,7 @@ from pathlib import Path
 import rfc8785
 
 from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.care.policies import Policy, refuse_if_exchanged
+from kfm_pipelines.care.policies import Policy, refuse_policy_change
 from kfm_pipelines.declarations import Canary, Tolerance
 from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_dataset
 from kfm_pipelines.errors import DeclarationInvalid
@@ -40,7 +40,7 @@ def load_candidate(resources: Path, dataset: Dataset, canary: Canary) -> Dataset
 
 def read_candidate(path: Path, dataset: Dataset) -> Dataset:
     candidate = load_dataset(path)
-    _refuse_unless_alike(path, candidate, dataset)
+    _check_compatible(path, candidate, dataset)
     return candidate
 
 
@@ -48,10 +48,10 @@ def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
     """Every candidate there is, and every one that is named, checked."""
     named = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
     paths = {candidate_path(resources, one, one.key.transform_version) for one in named}
-    return [*named, *_unnamed(resources, datasets, paths)]
+    return [*named, *_load_unnamed_candidates(resources, datasets, paths)]
 
 
-def _unnamed(resources: Path, datasets: Datasets, named: set[Path]) -> Iterator[Dataset]:
+def _load_unnamed_candidates(resources: Path, datasets: Datasets, named: set[Path]) -> Iterator[Dataset]:
     """Those that nothing tries yet. A mistake in one is better found now than when it is named."""
     by_pipeline = {dataset.pipeline: dataset for dataset in datasets.values()}
     for path in sorted((resources / FOLDER).glob("*.yaml")):
@@ -65,15 +65,15 @@ def _unnamed(resources: Path, datasets: Datasets, named: set[Path]) -> Iterator[
         yield read_candidate(path, by_pipeline[pipeline])
 
 
-def chosen(key: str, candidate_version: str, fraction: float) -> bool:
+def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:
     """Whether this key tries the candidate: always the same answer, and whoever is chosen for a small fraction is
     chosen for a larger one too. Another version has other keys, so that it is not always the same ones."""
     digest = hashlib.sha256(f"{key}@{candidate_version}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
 
-def _refuse_unless_alike(path: Path, candidate: Dataset, dataset: Dataset) -> None:
-    for field, of_candidate, of_dataset in _shared(candidate, dataset):
+def _check_compatible(path: Path, candidate: Dataset, dataset: Dataset) -> None:
+    for field, of_candidate, of_dataset in _shared_fields(candidate, dataset):
         if of_candidate != of_dataset:
             raise DeclarationInvalid(f"{path.name}: {field} must be that of {dataset.dataset}, whose candidate it is")
     version = candidate.key.transform_version
@@ -87,7 +87,7 @@ def _refuse_unless_alike(path: Path, candidate: Dataset, dataset: Dataset) -> No
         raise DeclarationInvalid(f"{path.name}: a candidate has no canary of its own")
 
 
-def _shared(candidate: Dataset, dataset: Dataset) -> Iterator[tuple[str, object, object]]:
+def _shared_fields(candidate: Dataset, dataset: Dataset) -> Iterator[tuple[str, object, object]]:
     yield "dataset", candidate.dataset, dataset.dataset
     for part in _SHARED_KEY_PARTS:
         yield f"key.{part}", getattr(candidate.key, part), getattr(dataset.key, part)
@@ -98,7 +98,7 @@ PACKAGE = "kfm-pipelines"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidacy:
+class CanaryCandidate:
     dataset: Dataset
     declaration: Dataset
     canary: Canary
@@ -110,17 +110,17 @@ class Candidacy:
         return self.declaration.key.transform_version
 
 
-def candidacy_of(services: Services, dataset: Dataset) -> Candidacy:
+def load_canary_candidate(services: Services, dataset: Dataset) -> CanaryCandidate:
     """DeclarationInvalid when the dataset names no candidate, or one that is not right."""
     if dataset.canary is None:
         raise DeclarationInvalid(f"{dataset.dataset} names no candidate; a `canary` section in its declaration does")
     resources = services.settings.resources
     candidate = load_candidate(resources, dataset, dataset.canary)
-    refuse_if_exchanged(policy_of(services, dataset), candidate)
+    refuse_policy_change(policy_of(services, dataset), candidate)
     suite = suite_digest(resources, candidate.quality.suite)
     digest = candidate_digest(candidate, policy_of(services, candidate), suite, dataset.canary.tolerance)
     is_open = all(policy_of(services, one).is_open and one.review == "none" for one in (dataset, candidate))
-    return Candidacy(dataset, candidate, dataset.canary, digest, is_open)
+    return CanaryCandidate(dataset, candidate, dataset.canary, digest, is_open)
 
 
 def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:

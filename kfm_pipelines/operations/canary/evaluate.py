@@ -13,20 +13,20 @@ from functools import cached_property
 
 from kfm_pipelines.care.governance import Governance, governance_of
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
+from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.operations.canary.candidate import Candidacy, candidacy_of, chosen
-from kfm_pipelines.operations.canary.shadow_run import Trying
-from kfm_pipelines.operations.canary.tables import Compared, find_comparison, record_comparison
+from kfm_pipelines.operations.canary.candidate import CanaryCandidate, is_canary_key, load_canary_candidate
+from kfm_pipelines.operations.canary.shadow_run import ShadowRun
+from kfm_pipelines.operations.canary.tables import KeyComparison, find_comparison, record_comparison
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.table import inputs_hash
 from kfm_pipelines.stages.publish.read_back import published_data
 from kfm_pipelines.state import kill_switch
-from kfm_pipelines.state.keys import keys_of_others
+from kfm_pipelines.state.keys import keys_of_other_datasets
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs.configure import of_error
+from kfm_pipelines.telemetry.logs.configure import error_fields
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ class CanaryRun:
         self.skipped: dict[str, str] = {}  # why there was nothing to compare
         self.failed: dict[str, str] = {}  # why a key could not be compared, through no fault of the candidate
 
-    def compare(self, keys: Sequence[str]) -> list[Compared]:
-        found: list[Compared] = []
-        stopped = kill_switch.killed(self._services.database).get(self._dataset.dataset)
+    def compare(self, keys: Sequence[str]) -> list[KeyComparison]:
+        found: list[KeyComparison] = []
+        stopped = kill_switch.killed_datasets(self._services.database).get(self._dataset.dataset)
         if stopped is not None:
             self.skipped = dict.fromkeys(keys, str(stopped))
             return found
         # What another dataset masks must not be made, compared and shown as if it were this one's.
-        self.skipped = keys_of_others(self._services.database, self._dataset.dataset, keys)
+        self.skipped = keys_of_other_datasets(self._services.database, self._dataset.dataset, keys)
         for key in keys:
             if key not in self.skipped and self._is_canary_key(key):
                 with self._isolate_errors(key):
@@ -58,9 +58,9 @@ class CanaryRun:
 
     def _is_canary_key(self, key: str) -> bool:
         canary = self._dataset.canary
-        return canary is not None and chosen(key, canary.transform_version, canary.fraction)
+        return canary is not None and is_canary_key(key, canary.transform_version, canary.fraction)
 
-    def _compare_key(self, key: str) -> Iterator[Compared]:
+    def _compare_key(self, key: str) -> Iterator[KeyComparison]:
         database, candidacy = self._services.database, self._candidate
         current = current_revision(database, key)
         if current is None:
@@ -78,7 +78,7 @@ class CanaryRun:
         rules = self._candidate_governance.rules_for(key)
         published = published_data(self._services.store, self._layout, current)
         trial = self._shadow_run.run(key, objects, published, rules)
-        compared = Compared(
+        compared = KeyComparison(
             dataset=self._dataset.dataset,
             key=key,
             candidate_version=candidacy.version,
@@ -92,14 +92,14 @@ class CanaryRun:
         yield compared
 
     @cached_property
-    def _candidate(self) -> Candidacy:
-        return candidacy_of(self._services, self._dataset)
+    def _candidate(self) -> CanaryCandidate:
+        return load_canary_candidate(self._services, self._dataset)
 
     @cached_property
-    def _shadow_run(self) -> Trying:
+    def _shadow_run(self) -> ShadowRun:
         one = self._candidate
         tolerance = one.canary.tolerance
-        return Trying(
+        return ShadowRun(
             self._services, self._dataset, self._governance, one.declaration, tolerance, one.version, one.is_open
         )
 
@@ -120,8 +120,8 @@ class CanaryRun:
         except KfmError as error:
             self.failed[key] = str(error).removeprefix(f"{key}: ")
         except Exception as error:  # noqa: BLE001 - an exception may quote the data it was about
-            log.warning("%s was not compared", key, extra={"idempotency_key": key, **of_error(error)})
+            log.warning("%s was not compared", key, extra={"idempotency_key": key, **error_fields(error)})
             self.failed[key] = f"{type(error).__name__} while comparing"
         finally:
-            used = {Work("canary", key): meter.read()}
-            tell_costs(self._services, enter_used(self._services, self._run_id, used, dataset=self._dataset.dataset))
+            used = {WorkUnit("canary", key): meter.read()}
+            emit_costs(self._services, record_usage(self._services, self._run_id, used, dataset=self._dataset.dataset))

@@ -18,26 +18,26 @@ from typing import Any
 from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datasets
 from kfm_pipelines.errors import PromotionRefused
 from kfm_pipelines.gates.schema_approval import approve_if_changed
-from kfm_pipelines.operations.canary.candidate import Candidacy, candidacy_of, candidate_path
+from kfm_pipelines.operations.canary.candidate import CanaryCandidate, candidate_path, load_canary_candidate
 from kfm_pipelines.operations.canary.shadow_store import clear_shadows
 from kfm_pipelines.operations.canary.tables import (
-    Compared,
+    KeyComparison,
     Promotion,
     comparisons_with_current,
+    count_unsettled_keys,
     record_promotion,
-    unsettled_keys,
 )
 from kfm_pipelines.services import Services
 
-WORST_NAMED = 10
+MAX_DIFFERENCES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CandidateStatus:
     """How far a candidate has come."""
 
-    candidate: Candidacy
-    comparisons: Sequence[Compared]
+    candidate: CanaryCandidate
+    comparisons: Sequence[KeyComparison]
     unsettled: int = 0  # keys of the version declared now that are neither published nor dead-lettered
 
     @property
@@ -50,7 +50,7 @@ class Standing:
         return sum(not one.is_empty for one in self.comparisons)
 
     @property
-    def bad(self) -> list[Compared]:
+    def bad(self) -> list[KeyComparison]:
         return [one for one in self.comparisons if not one.good]
 
     @property
@@ -59,9 +59,7 @@ class Standing:
         who = f"{self.candidate.dataset.dataset}@{self.candidate.version}"
         if self.bad:
             first = self.bad[0]
-            return (
-                f"{who}: {len(self.bad)} of {len(self.comparisons)} keys are not good; {first.key}: {first_fault(first)}"
-            )
+            return f"{who}: {len(self.bad)} of {len(self.comparisons)} keys are not good; {first.key}: {first_fault(first)}"
         if self.counted < self.needed:
             empty = len(self.comparisons) - self.counted
             more = f", and {empty} without rows do not count" if empty else ""
@@ -83,7 +81,7 @@ class Standing:
                 about = (difference["column"], difference["measure"])
                 if about not in found or difference["percent"] > found[about]["percent"]:
                     found[about] = {"key": one.key, **difference}
-        return sorted(found.values(), key=lambda one: -one["percent"])[:WORST_NAMED]
+        return sorted(found.values(), key=lambda one: -one["percent"])[:MAX_DIFFERENCES]
 
     def as_report(self) -> dict[str, Any]:
         return {
@@ -101,7 +99,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Promoted:
+class PromotionResult:
     dataset: str
     from_version: str | None  # None: an earlier promotion was only tidied up after
     to_version: str
@@ -109,33 +107,33 @@ class Promoted:
     candidate: Path
 
 
-def first_fault(comparison: Compared) -> str:
+def first_fault(comparison: KeyComparison) -> str:
     faults = comparison.report["faults"]
     more = f" (and {comparison.report['faults_in_all'] - 1} more)" if len(faults) > 1 else ""
     return f"{faults[0]}{more}" if faults else "no reason was recorded"
 
 
-def standing_of(services: Services, dataset: Dataset) -> Standing:
-    candidacy = candidacy_of(services, dataset)
-    return Standing(
+def read_candidate_status(services: Services, dataset: Dataset) -> CandidateStatus:
+    candidacy = load_canary_candidate(services, dataset)
+    return CandidateStatus(
         candidacy,
         comparisons_with_current(services.database, dataset.dataset, candidacy.digest),
-        unsettled_keys(services.database, dataset.dataset, dataset.key.transform_version),
+        count_unsettled_keys(services.database, dataset.dataset, dataset.key.transform_version),
     )
 
 
-def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Promoted:
+def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: bool = False) -> PromotionResult:
     """Make the candidate the declared version; PromotionRefused unless enough keys were compared, all are good, and no
     key of the version before is on its way: it would be made by the wrong declaration."""
     dataset = load_datasets(services.settings.resources)[name]  # as the files are now, whatever was read before
-    declaration = declaration_of(services.settings.resources, dataset)
+    declaration = declaration_path(services.settings.resources, dataset)
     if dataset.canary is None:
-        return _tidied(services, dataset, declaration, dry_run)
-    standing = standing_of(services, dataset)
+        return _finish_interrupted(services, dataset, declaration, dry_run)
+    standing = read_candidate_status(services, dataset)
     if standing.refusal:
         raise PromotionRefused(standing.refusal)
     candidate = candidate_path(services.settings.resources, dataset, standing.candidate.version)
-    promoted = Promoted(
+    promoted = PromotionResult(
         dataset=name,
         from_version=dataset.key.transform_version,
         to_version=standing.candidate.version,
@@ -143,35 +141,37 @@ def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: 
         candidate=candidate,
     )
     if not dry_run:
-        with _explained(declaration, candidate):
-            _carry_out(services, standing, promoted, actor, reason)
+        with _translate_write_errors(declaration, candidate):
+            _apply_promotion(services, standing, promoted, actor, reason)
         clear_shadows(services, dataset)
     return promoted
 
 
-def declaration_of(resources: Path, dataset: Dataset) -> Path:
+def declaration_path(resources: Path, dataset: Dataset) -> Path:
     """The file that declares the dataset; it may have any name."""
     paths = sorted((resources / "datasets").glob("*.yaml"))
     return next(path for path in paths if load_dataset(path).dataset == dataset.dataset)
 
 
-def _carry_out(services: Services, status: Standing, result: Promoted, actor: str, reason: str) -> None:
+def _apply_promotion(
+    services: Services, status: CandidateStatus, result: PromotionResult, actor: str, reason: str
+) -> None:
     """Everything that can be refused comes before the decision is recorded."""
     if not os.access(result.candidate.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    prepared = _prepared(result)
+    prepared = _write_new_declaration(result)
     try:
         if load_dataset(prepared) != status.candidate.declaration:
             raise PromotionRefused(f"{result.candidate.name} was changed in the meantime; look at it again")
-        _record(services, status, result, actor, reason)
-        _promise(services, status.candidate.declaration, actor, reason)
+        _record_promotion(services, status, result, actor, reason)
+        _approve_schema(services, status.candidate.declaration, actor, reason)
         prepared.replace(result.declaration)
     finally:
         prepared.unlink(missing_ok=True)
     result.candidate.unlink()
 
 
-def _prepared(result: Promoted) -> Path:
+def _write_new_declaration(result: PromotionResult) -> Path:
     """The new declaration next to the old one, complete, under a name that nothing reads."""
     prepared = result.declaration.with_name(f".{result.declaration.name}.promoted")
     with prepared.open("wb") as file:
@@ -182,7 +182,9 @@ def _prepared(result: Promoted) -> Path:
     return prepared
 
 
-def _record(services: Services, status: Standing, result: Promoted, actor: str, reason: str) -> None:
+def _record_promotion(
+    services: Services, status: CandidateStatus, result: PromotionResult, actor: str, reason: str
+) -> None:
     promotion = Promotion(
         dataset=result.dataset,
         from_version=status.candidate.dataset.key.transform_version,
@@ -195,26 +197,26 @@ def _record(services: Services, status: Standing, result: Promoted, actor: str, 
     record_promotion(services.database, promotion)
 
 
-def _promise(services: Services, candidate: Dataset, actor: str, reason: str) -> None:
+def _approve_schema(services: Services, candidate: Dataset, actor: str, reason: str) -> None:
     """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
     approve_if_changed(services, candidate, actor, f"promotion of {candidate.key.transform_version}: {reason}")
 
 
-def _tidied(services: Services, dataset: Dataset, declaration: Path, dry_run: bool) -> Promoted:
+def _finish_interrupted(services: Services, dataset: Dataset, declaration: Path, dry_run: bool) -> PromotionResult:
     """The end of a promotion that was interrupted after the swap."""
     version = dataset.key.transform_version
     left = candidate_path(services.settings.resources, dataset, version)
     if not left.is_file() or load_dataset(left) != dataset:
         raise PromotionRefused(f"{dataset.dataset} names no candidate; a `canary` section in {declaration.name} does")
     if not dry_run:
-        with _explained(declaration, left):
+        with _translate_write_errors(declaration, left):
             left.unlink()
         clear_shadows(services, dataset)
-    return Promoted(dataset.dataset, None, version, declaration, left)
+    return PromotionResult(dataset.dataset, None, version, declaration, left)
 
 
 @contextmanager
-def _explained(declaration: Path, candidate: Path) -> Iterator[None]:
+def _translate_write_errors(declaration: Path, candidate: Path) -> Iterator[None]:
     """Where the reviewed files are part of an image, the change is made where they are reviewed."""
     try:
         yield

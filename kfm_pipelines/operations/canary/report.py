@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from kfm_pipelines.declarations import Tolerance
-from kfm_pipelines.operations.canary.compare.columns import is_tolerated, shown
+from kfm_pipelines.operations.canary.compare.columns import format_name, is_tolerated
 from kfm_pipelines.operations.canary.compare.compare import Comparison
 
-STATISTICS_KEPT = 20
-BEYOND = "differs by more than is tolerated"
+MAX_STATISTICS = 20
+BEYOND_TOLERANCE = "differs by more than is tolerated"
 
 
 def full_report(comparison: Comparison) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def full_report(comparison: Comparison) -> dict[str, Any]:
     return {
         "published_rows": comparison.published_rows,
         "candidate_rows": comparison.candidate_rows,
-        "rows_percent": _rounded(comparison.rows_percent),
+        "rows_percent": _round_percent(comparison.rows_percent),
         "published_bytes": comparison.published_bytes,
         "candidate_bytes": comparison.candidate_bytes,
         "identical": comparison.identical,
@@ -33,18 +33,18 @@ def full_report(comparison: Comparison) -> dict[str, Any]:
             "added": rows.added,
             "removed": rows.removed,
             "changed": rows.changed,
-            "percent": _rounded(rows.percent),
+            "percent": _round_percent(rows.percent),
             "columns": [asdict(column) for column in rows.columns],
         },
         "statistics": [
-            {"column": one.column, "measure": one.measure, "percent": _rounded(one.percent)}
-            for one in comparison.statistics[:STATISTICS_KEPT]
+            {"column": one.column, "measure": one.measure, "percent": _round_percent(one.percent)}
+            for one in comparison.statistics[:MAX_STATISTICS]
         ],
     }
 
 
-def withheld_report(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> dict[str, Any]:
-    hidden = {shown(name) for name in place_columns}
+def redacted_report(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> dict[str, Any]:
+    hidden = {format_name(name) for name in place_columns}
     return {
         "identical": comparison.identical,
         "empty": comparison.is_empty,
@@ -55,21 +55,25 @@ def withheld_report(comparison: Comparison, tolerance: Tolerance, place_columns:
             {"column": one.column, "measure": one.measure, "within": one.percent <= tolerance.statistics_percent}
             for one in sorted(comparison.statistics, key=lambda one: (one.column, one.measure))
             if one.column not in hidden
-        ][:STATISTICS_KEPT],
+        ][:MAX_STATISTICS],
     }
 
 
-def withheld_faults(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> tuple[str, ...]:
+def redacted_faults(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> tuple[str, ...]:
     """As `Comparison.faults`, one sentence each, in the order of names."""
-    hidden = {shown(name) for name in place_columns}
+    hidden = {format_name(name) for name in place_columns}
 
     def found() -> Iterator[str]:
         if not _rows_are_within(comparison, tolerance):
-            yield f"rows: what they are, or how many, {BEYOND}"
+            yield f"rows: what they are, or how many, {BEYOND_TOLERANCE}"
         yield from (str(change) for change in comparison.columns if not is_tolerated(change, tolerance))
         for one in sorted(comparison.statistics, key=lambda one: (one.column, one.measure)):
             if one.percent > tolerance.statistics_percent:
-                yield f"{one.column}: {BEYOND}" if one.column in hidden else f"{one.column}: {one.measure} {BEYOND}"
+                yield (
+                    f"{one.column}: {BEYOND_TOLERANCE}"
+                    if one.column in hidden
+                    else f"{one.column}: {one.measure} {BEYOND_TOLERANCE}"
+                )
 
     return tuple(dict.fromkeys(found()))
 
@@ -78,6 +82,6 @@ def _rows_are_within(comparison: Comparison, tolerance: Tolerance) -> bool:
     return comparison.rows_percent <= tolerance.rows_percent and comparison.rows.percent <= tolerance.changed_percent
 
 
-def _rounded(percent: float) -> float:
+def _round_percent(percent: float) -> float:
     """Nobody judges by more digits, and all of them together would be a value."""
     return float(f"{percent:.3g}")

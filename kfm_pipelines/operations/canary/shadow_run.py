@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.governance import Governance, Rules
+from kfm_pipelines.care.governance import Governance, KeyRules
 from kfm_pipelines.declarations import Table, Tolerance
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError, Retryable
@@ -18,7 +18,7 @@ from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.canary.compare.compare import Comparison, compare
-from kfm_pipelines.operations.canary.report import full_report, withheld_faults, withheld_report
+from kfm_pipelines.operations.canary.report import full_report, redacted_faults, redacted_report
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.fetch import fetch
@@ -26,23 +26,23 @@ from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.compute.table import SourceObject, compute
 from kfm_pipelines.stages.mask.mask import mask
 from kfm_pipelines.stages.telemetry.gates import TRIAL
-from kfm_pipelines.stages.validate.table_gates import fitness_to_mask, table_verdicts, unfit_to_mask
+from kfm_pipelines.stages.validate.table_gates import fitness_to_mask, masking_refusal, table_verdicts
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs.configure import of_error
-from kfm_pipelines.telemetry.logs.context import joined
-from kfm_pipelines.telemetry.traces.spans import Value
+from kfm_pipelines.telemetry.logs.configure import error_fields
+from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.traces.spans import SpanValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
-FAULTS_KEPT = 20
+MAX_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ShadowResult:
     """What came of trying one key; no comparison when nothing was made, or there is nothing to compare with."""
 
     faults: tuple[str, ...]
@@ -50,11 +50,11 @@ class Trial:
     content_hash: str | None = None  # of what was made
 
     def as_report(self) -> dict[str, Any]:
-        return {"faults": list(self.faults[:FAULTS_KEPT]), "faults_in_all": len(self.faults), **self.comparison}
+        return {"faults": list(self.faults[:MAX_FAULTS]), "faults_in_all": len(self.faults), **self.comparison}
 
 
 @dataclass(frozen=True, slots=True)
-class Trying:
+class ShadowRun:
     """What is tried, and by what it is judged."""
 
     services: Services
@@ -72,32 +72,37 @@ class Trying:
         limit = self.dataset.input.max_bytes
         return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
 
-    def run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
+    def run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: KeyRules) -> ShadowResult:
         """`published` is what it is compared with; without it only the gates judge."""
         dataset = self.dataset.dataset
-        about: dict[str, Value] = {"kfm.dataset": dataset, "kfm.key": key, "kfm.stage": "canary", TRIAL: self.shadow_name}
+        about: dict[str, SpanValue] = {
+            "kfm.dataset": dataset,
+            "kfm.key": key,
+            "kfm.stage": "canary",
+            TRIAL: self.shadow_name,
+        }
         try:
             with (
-                joined(idempotency_key=key, dataset=dataset, stage="canary"),
+                log_context(idempotency_key=key, dataset=dataset, stage="canary"),
                 self.services.telemetry.spans.span("trial", about),
             ):
                 return self._run(key, objects, published, rules)
         except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
             raise
         except KfmError as error:
-            return Trial((str(error).removeprefix(f"{key}: "),))
+            return ShadowResult((str(error).removeprefix(f"{key}: "),))
         except Exception as error:  # noqa: BLE001 - whatever it is, the candidate is not good; it may quote the data
-            log.warning("the candidate failed on %s", key, extra={"idempotency_key": key, **of_error(error)})
-            return Trial((f"the candidate failed with {type(error).__name__}",))
+            log.warning("the candidate failed on %s", key, extra={"idempotency_key": key, **error_fields(error)})
+            return ShadowResult((f"the candidate failed with {type(error).__name__}",))
 
-    def _run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: Rules) -> Trial:
+    def _run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: KeyRules) -> ShadowResult:
         candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow_name)
         self.services.store.discard(shadow)  # what an earlier candidate of this version made
         table = compute(candidate, objects)
         if rules.masks:
             fit = fitness_to_mask(self.services, candidate, key, table, write_parquet(table))
             if not fit.passed:
-                raise unfit_to_mask(key, fit)
+                raise masking_refusal(key, fit)
             table = mask(table, candidate, rules.policy, rules.secret).table
         declared = rules.published_table(candidate)
         data = write_published(table, declared)
@@ -106,20 +111,20 @@ class Trying:
         verdicts = [verdict for verdict, _ in table_verdicts(self.services, subject) if not verdict.passed]
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
         if published is None:
-            return Trial(tuple(findings), content_hash=subject.content_hash)
+            return ShadowResult(tuple(findings), content_hash=subject.content_hash)
         comparison = compare(
             read_parquet(published, key), read_parquet(data, key), published, data, self.dataset.table.primary_key
         )
         places = {*self.governance.rules_for(key).published_table(self.dataset).place_columns, *declared.place_columns}
         faults, report = self._report(comparison, places)
-        return Trial((*findings, *faults), report, subject.content_hash)
+        return ShadowResult((*findings, *faults), report, subject.content_hash)
 
     def _report(self, comparison: Comparison, place_columns: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
         if self.is_open:
             return comparison.faults(self.tolerance), full_report(comparison)
         return (
-            withheld_faults(comparison, self.tolerance, place_columns),
-            withheld_report(comparison, self.tolerance, place_columns),
+            redacted_faults(comparison, self.tolerance, place_columns),
+            redacted_report(comparison, self.tolerance, place_columns),
         )
 
     def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:

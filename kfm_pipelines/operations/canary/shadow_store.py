@@ -3,7 +3,7 @@ as the comparison it belongs to counts."""
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import Terminal
-from kfm_pipelines.operations.canary.candidate import candidacy_of
+from kfm_pipelines.operations.canary.candidate import load_canary_candidate
 from kfm_pipelines.operations.canary.tables import comparisons_with_current
 from kfm_pipelines.services import Services
 from kfm_pipelines.stores import Layout
@@ -12,15 +12,15 @@ from kfm_pipelines.stores.layout import SHADOW
 
 def purge_shadows(services: Services) -> int:
     """Remove every file whose comparison is superseded: by another revision, another candidate, or by none."""
-    kept = {path for dataset in services.datasets.values() for path in _counting(services, dataset)}
+    kept = {path for dataset in services.datasets.values() for path in _current_shadows(services, dataset)}
     past = [path for path in services.store.paths(SHADOW) if path not in kept]
-    folders_kept = {_folder(path) for path in kept}
+    folders_kept = {_key_folder(path) for path in kept}
     for path in past:
         # The folder as well: on a file system it would stay behind empty, one for every key there ever was.
-        if _folder(path) in folders_kept:
+        if _key_folder(path) in folders_kept:
             services.store.discard(path)
         else:
-            services.store.remove(_folder(path))
+            services.store.remove(_key_folder(path))
     return len(past)
 
 
@@ -28,16 +28,16 @@ def clear_shadows(services: Services, dataset: Dataset) -> None:
     services.store.remove(Layout(dataset.pipeline).shadows())
 
 
-def _folder(path: str) -> str:
+def _key_folder(path: str) -> str:
     """The one of the key."""
     return path.rsplit("/", 1)[0]
 
 
-def _counting(services: Services, dataset: Dataset) -> list[str]:
+def _current_shadows(services: Services, dataset: Dataset) -> list[str]:
     if dataset.canary is None:
         return []
     try:
-        candidacy = candidacy_of(services, dataset)
+        candidacy = load_canary_candidate(services, dataset)
     except Terminal:  # the candidate is not right, so no comparison counts
         return []
     compared = comparisons_with_current(services.database, dataset.dataset, candidacy.digest)

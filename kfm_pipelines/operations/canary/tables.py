@@ -9,7 +9,7 @@ from kfm_pipelines.state.database import Database, jsonb
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class KeyComparison:
     """`report` has names, counts and differences, never a value of the data; of what is masked or reviewed only names
     and whether they are close enough."""
 
@@ -28,7 +28,7 @@ class Compared:
         return bool(self.report.get("empty"))
 
 
-def record_comparison(database: Database, comparison: Compared) -> None:
+def record_comparison(database: Database, comparison: KeyComparison) -> None:
     database.execute(
         """
         INSERT INTO kfm.comparisons
@@ -52,16 +52,16 @@ def record_comparison(database: Database, comparison: Compared) -> None:
     )
 
 
-def find_comparison(database: Database, key: str, candidate_digest: str, content_hash: str) -> Compared | None:
+def find_comparison(database: Database, key: str, candidate_digest: str, content_hash: str) -> KeyComparison | None:
     rows = database.fetch(
         "SELECT * FROM kfm.comparisons WHERE key = %(key)s AND candidate_digest = %(candidate_digest)s"
         " AND content_hash = %(content_hash)s",
         {"key": key, "candidate_digest": candidate_digest, "content_hash": content_hash},
     )
-    return _compared(rows[0]) if rows else None
+    return _comparison_from_row(rows[0]) if rows else None
 
 
-def comparisons_with_current(database: Database, dataset: str, candidate_digest: str) -> list[Compared]:
+def comparisons_with_current(database: Database, dataset: str, candidate_digest: str) -> list[KeyComparison]:
     """Those with what is published now, in the order of keys. One with an earlier revision says nothing any more."""
     rows = database.fetch(
         """
@@ -73,11 +73,11 @@ def comparisons_with_current(database: Database, dataset: str, candidate_digest:
         """,
         {"dataset": dataset, "candidate_digest": candidate_digest},
     )
-    return [_compared(row) for row in rows]
+    return [_comparison_from_row(row) for row in rows]
 
 
-def _compared(row: Mapping[str, Any]) -> Compared:
-    return Compared(
+def _comparison_from_row(row: Mapping[str, Any]) -> KeyComparison:
+    return KeyComparison(
         dataset=row["dataset"],
         key=row["key"],
         candidate_version=row["candidate_version"],
@@ -118,7 +118,7 @@ def record_promotion(database: Database, promotion: Promotion) -> None:
     )
 
 
-def unsettled_keys(database: Database, dataset: str, transform_version: str) -> int:
+def count_unsettled_keys(database: Database, dataset: str, transform_version: str) -> int:
     """How many keys of this version are due, being worked on or waiting for a review."""
     [row] = database.fetch(
         """

@@ -7,19 +7,19 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.console.findings import show_findings
-from kfm_pipelines.console.options import Age, Words
-from kfm_pipelines.console.output import console, json_option, notes, print_json, progress, shown_time
-from kfm_pipelines.console.session import current_session, opened_services
+from kfm_pipelines.console.findings import display_findings
+from kfm_pipelines.console.options import Age, StorableText
+from kfm_pipelines.console.output import console, format_time, json_option, print_json, progress, stderr_console
+from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.errors import KfmError, RedriveStopped
 from kfm_pipelines.operations.dead_letters import redrive as redriving
 from kfm_pipelines.operations.dead_letters import redrives, tables
-from kfm_pipelines.operations.dead_letters.export import file_letters, record_of
-from kfm_pipelines.operations.dead_letters.redrive import Manner, Progress
-from kfm_pipelines.operations.dead_letters.remedies import red_bytes_of
-from kfm_pipelines.operations.dead_letters.tables import TRIAGE, Letter, LetterFilter
+from kfm_pipelines.operations.dead_letters.export import export_letters, letter_record
+from kfm_pipelines.operations.dead_letters.redrive import RedriveOptions, RedriveProgress
+from kfm_pipelines.operations.dead_letters.remedies import find_refused_bytes
+from kfm_pipelines.operations.dead_letters.tables import TRIAGE_CLASSES, Letter, LetterFilter
 from kfm_pipelines.services import Services
-from kfm_pipelines.text import printable
+from kfm_pipelines.text import make_printable
 
 
 def filter_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -27,9 +27,9 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--newer-than", type=Age(), help="Changed less than so long ago: 15m, 2h, 7d."),
         click.option("--older-than", type=Age(), help="Last changed longer ago than: 15m, 2h, 7d."),
-        click.option("--key", type=Words(), help="Of this key; a * at the end stands for the rest."),
-        click.option("--dataset", type=Words(), help="Of this dataset."),
-        click.option("--class", "triage", type=click.Choice(TRIAGE), help="Of this class."),
+        click.option("--key", type=StorableText(), help="Of this key; a * at the end stands for the rest."),
+        click.option("--dataset", type=StorableText(), help="Of this dataset."),
+        click.option("--class", "triage", type=click.Choice(TRIAGE_CLASSES), help="Of this class."),
     ):
         command = option(command)
     return command
@@ -52,15 +52,21 @@ def dlq() -> None:
 @json_option
 def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
     """List dead letters, oldest first."""
-    states = (*tables.LIVE, "closed") if state == "all" else (state,)
-    with opened_services() as services:
+    states = (*tables.LIVE_STATES, "closed") if state == "all" else (state,)
+    with open_services() as services:
         chosen = letter_filter(states=states, **wanted)
         found = tables.find_letters(services.database, chosen, limit)
         counts = tables.count_letters(services.database, chosen)
     if as_json:
-        print_json({"letters": [_line(letter) for letter in found], "total": sum(counts.values()), "classes": counts})
+        print_json(
+            {
+                "letters": [_letter_document(letter) for letter in found],
+                "total": sum(counts.values()),
+                "classes": counts,
+            }
+        )
         return
-    _show_list(found, counts)
+    _display_list(found, counts)
 
 
 @dlq.command()
@@ -71,23 +77,23 @@ def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
 @json_option
 def show(letter: int, payload: bool, as_json: bool) -> None:
     """Show one dead LETTER: reason, trace, lineage, history, and what redriving it would do."""
-    with opened_services() as services:
+    with open_services() as services:
         found = tables.read_letter(services.database, letter)
-        record = record_of(services, found)
+        record = letter_record(services, found)
         record["redrive_would"] = redriving.describe(services, found)
-        record["red_bytes"] = _red_bytes(services, found)
+        record["red_bytes"] = _refused_bytes(services, found)
     if payload:
         record["body"] = found.body if as_json or found.body is None else repr(found.body)
     if as_json:
         print_json(record)
     else:
-        _show_record(record)
+        _display_record(record)
 
 
-def _red_bytes(services: Services, letter: Letter) -> dict[str, Any] | None:
+def _refused_bytes(services: Services, letter: Letter) -> dict[str, Any] | None:
     """A message that SQS set aside may name a key and still have no transaction."""
     txn = letter.lineage.get("txn")
-    return red_bytes_of(services, letter.key, txn) if letter.key and txn else None
+    return find_refused_bytes(services, letter.key, txn) if letter.key and txn else None
 
 
 @dlq.command()
@@ -108,9 +114,9 @@ def _red_bytes(services: Services, letter: Letter) -> dict[str, Any] | None:
 )
 @click.option("--work", is_flag=True, help="Do the work in this process, where no daemon runs.")
 @click.option(
-    "--resume", type=Words(), metavar="ID", help="Go on with a redrive that was interrupted, at its own rate."
+    "--resume", type=StorableText(), metavar="ID", help="Go on with a redrive that was interrupted, at its own rate."
 )
-@click.option("--stop", type=Words(), metavar="ID", help="Give up a redrive; what is undecided is open again.")
+@click.option("--stop", type=StorableText(), metavar="ID", help="Give up a redrive; what is undecided is open again.")
 @json_option
 def redrive(
     ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None, stop: str | None, as_json: bool, **chosen: Any
@@ -121,20 +127,20 @@ def redrive(
         return
     how = {name: chosen.pop(name) for name in ("rate", "canary", "wait", "work")}
     if resume is None:
-        require_choice(ids, chosen)
-    elif dry_run or is_choice(ids, chosen):
+        require_selection(ids, chosen)
+    elif dry_run or has_selection(ids, chosen):
         raise click.UsageError("--resume goes on with the letters of that redrive; it takes no others and no --dry-run")
-    with opened_services() as services:
+    with open_services() as services:
         tables.check_open(services.database, ids)
         wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
-            _tell_plan(services, tables.find_letters(services.database, wanted, limit), how, as_json)
+            _display_plan(services, tables.find_letters(services.database, wanted, limit), how, as_json)
             return
         redrive_id = resume or redriving.begin(services, wanted, limit=limit, canary=how["canary"], rate=how["rate"])
         if redrive_id is None:
-            _tell_nothing(as_json)
+            _display_no_match(as_json)
             return
-        done = _carried_out(services, redrive_id, how, quiet=as_json)
+        done = _run_with_progress(services, redrive_id, how, quiet=as_json)
     if as_json:
         print_json({"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed})
     else:
@@ -146,23 +152,23 @@ def redrive(
 @dlq.command()
 @click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
 @filter_options
-@click.option("--reason", type=Words(), required=True, help="Why it cannot be mended; kept with the letter.")
+@click.option("--reason", type=StorableText(), required=True, help="Why it cannot be mended; kept with the letter.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
 @json_option
 def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_json: bool, **chosen: Any) -> None:
     """Set dead letters aside for good, with everything known about them."""
-    require_choice(ids, chosen)
+    require_selection(ids, chosen)
     if not reason.strip():
         raise click.UsageError("--reason is empty; whoever finds the letter later has nothing else to go by")
-    with opened_services() as services:
+    with open_services() as services:
         tables.check_open(services.database, ids)
         wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
             found = tables.find_letters(services.database, wanted, limit)
         else:
             found = tables.quarantine(services.database, wanted, reason, limit)
-            _file(services)
+            _export(services)
     if as_json:
         print_json({"quarantined": [letter.id for letter in found], "dry_run": dry_run})
     else:
@@ -171,7 +177,7 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
 
 
 def _stop(redrive_id: str, as_json: bool) -> None:
-    with opened_services() as services:
+    with open_services() as services:
         reopened = redriving.stop(services, redrive_id)
     if as_json:
         print_json({"redrive": redrive_id, "reopened": reopened})
@@ -179,29 +185,33 @@ def _stop(redrive_id: str, as_json: bool) -> None:
         console.print(f"redrive {redrive_id} has ended; {reopened} letters are open again")
 
 
-def _file(services: Services) -> None:
+def _export(services: Services) -> None:
     """What is done is done, even if its record cannot be written now."""
     try:
-        file_letters(services)
+        export_letters(services)
     except KfmError as error:
-        notes.print(f"the records follow later: {error}", markup=False)
+        stderr_console.print(f"the records follow later: {error}", markup=False)
 
 
-def _carried_out(services: Services, redrive_id: str, options: dict[str, Any], *, quiet: bool) -> Progress:
+def _run_with_progress(services: Services, redrive_id: str, options: dict[str, Any], *, quiet: bool) -> RedriveProgress:
     """Carry it out; whatever ends it early, its id is on the screen, without which nobody could go on."""
     total = len(redrives.item_states(services.database, redrive_id))
     try:
         with progress(f"redrive {redrive_id}", total, quiet=quiet) as show_done:
-            return redriving.carry_out(services, redrive_id, _manner(services, options, show_done))
+            return redriving.run_redrive(services, redrive_id, _redrive_options(services, options, show_done))
     except RedriveStopped:
         raise
     except (KeyboardInterrupt, KfmError) as stop:
         if total and redrive_id not in str(stop):
-            notes.print(f"redrive {redrive_id} is not over; go on with `kfm dlq redrive --resume {redrive_id}`")
+            stderr_console.print(
+                f"redrive {redrive_id} is not over; go on with `kfm dlq redrive --resume {redrive_id}`"
+            )
         raise
 
 
-def _manner(services: Services, options: dict[str, Any], update_progress: Callable[[int], None]) -> Manner:
+def _redrive_options(
+    services: Services, options: dict[str, Any], update_progress: Callable[[int], None]
+) -> RedriveOptions:
     session = current_session()
 
     def work() -> None:
@@ -209,13 +219,13 @@ def _manner(services: Services, options: dict[str, Any], update_progress: Callab
 
         run_worker(services, session.definitions(services.settings.resources), session.chores(), once=True)
 
-    def show(now: Progress) -> None:
+    def show(now: RedriveProgress) -> None:
         update_progress(now.decided)
 
-    return Manner(float(options["wait"]), work if options["work"] else lambda: None, show)
+    return RedriveOptions(float(options["wait"]), work if options["work"] else lambda: None, show)
 
 
-def _line(letter: Letter) -> dict[str, Any]:
+def _letter_document(letter: Letter) -> dict[str, Any]:
     return {
         "letter": letter.id,
         "state": letter.state,
@@ -229,14 +239,14 @@ def _line(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _show_list(letters: list[Letter], counts: dict[str, int]) -> None:
+def _display_list(letters: list[Letter], counts: dict[str, int]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("letter", "changed", "class", "stage", "key or dataset", "reason"):
         table.add_column(column, overflow="fold")
     for one in letters:
         about = one.key or one.dataset or (one.queue and f"queue {one.queue}") or ""
-        row = (str(one.id), shown_time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
-        table.add_row(*(printable(cell) for cell in row))
+        row = (str(one.id), format_time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
+        table.add_row(*(make_printable(cell) for cell in row))
     if letters:
         console.print(table)
     total = sum(counts.values())
@@ -248,22 +258,22 @@ def _show_list(letters: list[Letter], counts: dict[str, int]) -> None:
     )
 
 
-def _show_record(record: dict[str, Any]) -> None:
+def _display_record(record: dict[str, Any]) -> None:
     history, findings, kept = record.pop("history"), record.pop("findings"), record.pop("red_bytes")
     for name, value in record.items():
         if value not in (None, "", [], {}):
-            console.print(f"{name.replace('_', ' ')}: {printable(str(value))}")
-    show_findings(findings)
+            console.print(f"{name.replace('_', ' ')}: {make_printable(str(value))}")
+    display_findings(findings)
     if kept:
-        console.print(f"refused bytes: {kept['folder']} until {shown_time(kept['until'])}", markup=False)
+        console.print(f"refused bytes: {kept['folder']} until {format_time(kept['until'])}", markup=False)
     console.print("history", style="bold")
     for move in history:
         detail = ", ".join(f"{name} {value}" for name, value in move.items() if name not in ("at", "what"))
-        console.print(f"  {move['at']}  {move['what']}" + (f": {printable(detail)}" if detail else ""))
+        console.print(f"  {move['at']}  {move['what']}" + (f": {make_printable(detail)}" if detail else ""))
 
 
-def _tell_plan(services: Services, letters: list[Letter], options: dict[str, Any], as_json: bool) -> None:
-    plan = [{**_line(letter), "would": redriving.describe(services, letter)} for letter in letters]
+def _display_plan(services: Services, letters: list[Letter], options: dict[str, Any], as_json: bool) -> None:
+    plan = [{**_letter_document(letter), "would": redriving.describe(services, letter)} for letter in letters]
     if as_json:
         print_json({"dry_run": True, "letters": plan, "canary": options["canary"], "rate": options["rate"]})
         return
@@ -277,7 +287,7 @@ def _tell_plan(services: Services, letters: list[Letter], options: dict[str, Any
     )
 
 
-def _tell_nothing(as_json: bool) -> None:
+def _display_no_match(as_json: bool) -> None:
     if as_json:
         print_json({"redrive": None, "sent": 0, "succeeded": 0, "failed": 0})
     else:
@@ -296,10 +306,10 @@ def letter_filter(
     return LetterFilter(ids, triage, dataset, key, older_than, newer_than, states)
 
 
-def is_choice(ids: tuple[int, ...], filters: dict[str, Any]) -> bool:
+def has_selection(ids: tuple[int, ...], filters: dict[str, Any]) -> bool:
     return bool(ids) or any(value is not None for value in filters.values())
 
 
-def require_choice(ids: tuple[int, ...], filters: dict[str, Any]) -> None:
-    if not is_choice(ids, filters):
+def require_selection(ids: tuple[int, ...], filters: dict[str, Any]) -> None:
+    if not has_selection(ids, filters):
         raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")

@@ -6,62 +6,62 @@ from functools import partial
 from kfm_pipelines.aws.queue import Message, Queue
 from kfm_pipelines.errors import DeliveryExhausted, KfmError
 from kfm_pipelines.inbox.drain import record_safely
-from kfm_pipelines.inbox.parse import read_message, refused
-from kfm_pipelines.inbox.telemetry import Arrivals
+from kfm_pipelines.inbox.parse import build_refusal, read_message
+from kfm_pipelines.inbox.telemetry import IntakeTelemetry
 from kfm_pipelines.operations.dead_letters import tables
-from kfm_pipelines.operations.dead_letters.export import LETTER, file_letters
+from kfm_pipelines.operations.dead_letters.export import LETTER_ATTRIBUTE, export_letters
 from kfm_pipelines.operations.dead_letters.redrives import settle_running
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.dead_letters import Refusal
 from kfm_pipelines.state.inbox import Delivery, known_identities
 
 # A look into the queue, not a search: copies of open letters stay there, and come up in turn.
-RECEIVES_A_LOOK = 3
+RECEIVES_PER_QUEUE = 3
 
 
-def tend_letters(services: Services) -> list[str]:
+def collect_and_export_letters(services: Services) -> list[str]:
     """Pick up and file dead letters; return what there is to say. What cannot be done now stays on the list."""
     try:
-        collected = collect_dead(services)
+        collected = collect_dead_messages(services)
         settle_running(services.database)
-        problems = file_letters(services)
+        problems = export_letters(services)
     except KfmError as error:
         return [f"dead letters: {error}; will try again"]
     return [f"{collected} messages that SQS gave up on became dead letters"] * bool(collected) + problems[:3]
 
 
-def collect_dead(services: Services) -> int:
+def collect_dead_messages(services: Services) -> int:
     """Make a letter of every message that SQS moved; return how many. What stays is shown again after a while."""
     collected = 0
     for queue in services.dead_letter_queues:
-        for _ in range(RECEIVES_A_LOOK):
+        for _ in range(RECEIVES_PER_QUEUE):
             messages = queue.receive()
             if not messages:
                 break
-            collected += _collected(services, queue, messages)
+            collected += _collect_messages(services, queue, messages)
     return collected
 
 
-def _collected(services: Services, queue: Queue, messages: list[Message]) -> int:
-    copies = [message for message in messages if _letter_of(message) is not None]
-    moved = [message for message in messages if _letter_of(message) is None]
+def _collect_messages(services: Services, queue: Queue, messages: list[Message]) -> int:
+    copies = [message for message in messages if _copied_letter_id(message) is not None]
+    moved = [message for message in messages if _copied_letter_id(message) is None]
     for message in moved:
         source = message.moved_from or _likely_source(services, queue)
-        arrivals = Arrivals(services, source)
-        read = arrivals.read([message], partial(_delivery, services))
+        arrivals = IntakeTelemetry(services, source)
+        read = arrivals.read([message], partial(_read_delivery, services))
         arrivals.emit(record_safely(services.database, source, [message], read, services.datasets))
-    queue.delete([*moved, *_settled(services, copies)])
+    queue.delete([*moved, *_settled_copies(services, copies)])
     return len(moved)
 
 
-def _letter_of(message: Message) -> int | None:
+def _copied_letter_id(message: Message) -> int | None:
     """The letter this is a copy of. What SQS moved here is no copy, whatever it says."""
-    number = message.attributes.get(LETTER, "")
+    number = message.attributes.get(LETTER_ATTRIBUTE, "")
     ours = message.moved_from is None and number.isascii() and number.isdigit() and len(number) <= 18
     return int(number) if ours else None
 
 
-def _delivery(services: Services, message: Message) -> Delivery:
+def _read_delivery(services: Services, message: Message) -> Delivery:
     """Events that are in the inbox after all are duplicates; anything else is a letter."""
     read = read_message(message, services.datasets)
     if read.refusal is not None:
@@ -69,15 +69,15 @@ def _delivery(services: Services, message: Message) -> Delivery:
     known = known_identities(services.database, [event.identity for event in read.events])
     if len(known) == len(read.events):
         return read
-    return Delivery(read.body, refusal=_given_up(message, read), token=read.token)
+    return Delivery(read.body, refusal=_exhausted_refusal(message, read), token=read.token)
 
 
-def _given_up(message: Message, read: Delivery) -> Refusal:
+def _exhausted_refusal(message: Message, read: Delivery) -> Refusal:
     why = DeliveryExhausted(
         f"SQS set this message aside after {message.receives} receives, though it can be read; "
         "the consumer could not record it. Redrive it when the consumer works again"
     )
-    refusal = refused(message, why)
+    refusal = build_refusal(message, why)
     if not read.events:
         return refusal
     return replace(refusal, dataset=read.events[0].dataset, key=read.events[0].key)
@@ -89,9 +89,9 @@ def _likely_source(services: Services, dead_letter_queue: Queue) -> str:
     return services.queue.name if services.queue.name in sources else sources[0]
 
 
-def _settled(services: Services, copies: list[Message]) -> list[Message]:
+def _settled_copies(services: Services, copies: list[Message]) -> list[Message]:
     """Copies of letters that nobody has to look at any more."""
-    numbers = {message.receipt: _letter_of(message) for message in copies}
+    numbers = {message.receipt: _copied_letter_id(message) for message in copies}
     states = tables.states_of(services.database, [number for number in numbers.values() if number is not None])
     waiting = {number for number, state in states.items() if state in ("open", "redriving")}
     return [message for message in copies if numbers[message.receipt] not in waiting]

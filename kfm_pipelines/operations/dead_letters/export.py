@@ -10,52 +10,52 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kfm_pipelines.aws.queue import MOST_ATTRIBUTES, Queue
-from kfm_pipelines.energy.ledger import cpu_seconds_in_all, energy_in_all, spent_in_transaction
+from kfm_pipelines.aws.queue import MAX_ATTRIBUTES, Queue
+from kfm_pipelines.energy.ledger import total_cpu_seconds, total_energy, transaction_totals
 from kfm_pipelines.errors import Terminal
 from kfm_pipelines.events.body import MAX_BYTES
 from kfm_pipelines.operations.dead_letters import tables
-from kfm_pipelines.operations.dead_letters.remedies import what_to_fix
-from kfm_pipelines.operations.dead_letters.summary import summary_of
+from kfm_pipelines.operations.dead_letters.remedies import findings_with_remedies
+from kfm_pipelines.operations.dead_letters.summary import summarise_body
 from kfm_pipelines.operations.dead_letters.tables import Letter
 from kfm_pipelines.services import Services
-from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantined
-from kfm_pipelines.text import one_line, without_places
+from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantine_record
+from kfm_pipelines.text import redact_coordinates, truncate_line
 
 LETTERS_AT_ONCE = 50
 BUDGET_SECONDS = 5.0
-HISTORY_SHOWN = 50
-LETTER = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
-ROOM_FOR_ATTRIBUTES = 8 * 1024
+MAX_HISTORY = 50
+LETTER_ATTRIBUTE = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
+ATTRIBUTE_RESERVE_BYTES = 8 * 1024
 
 
-def file_letters(services: Services, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
+def export_letters(services: Services, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
     """Write the records that are missing and forward the letters that are not in the dead-letter queue yet; return what
     could not be done for a letter. One that cannot be filed holds up no other."""
     deadline = time.monotonic() + budget_seconds
     problems: list[str] = []
     for waiting, do, mark_done in (
-        (tables.unfiled, _write_record, tables.mark_filed),
-        (tables.unforwarded, _forward, tables.mark_forwarded),
+        (tables.find_unfiled, _write_record, tables.mark_filed),
+        (tables.find_unforwarded, _forward, tables.mark_forwarded),
     ):
         for letter in waiting(services.database, LETTERS_AT_ONCE):
             if time.monotonic() > deadline:
                 break
-            with _noting(letter, problems):
+            with _collect_problems(letter, problems):
                 do(services, letter)
                 mark_done(services.database, letter)
     return problems
 
 
 @contextmanager
-def _noting(letter: Letter, problems: list[str]) -> Iterator[None]:
+def _collect_problems(letter: Letter, problems: list[str]) -> Iterator[None]:
     try:
         yield
     except Terminal as error:
         problems.append(f"letter {letter.id}: {error}")
 
 
-def record_of(services: Services, letter: Letter) -> dict[str, Any]:
+def letter_record(services: Services, letter: Letter) -> dict[str, Any]:
     """What a reviewer may know of a letter: everything but the raw payload."""
     return {
         "letter": letter.id,
@@ -63,7 +63,7 @@ def record_of(services: Services, letter: Letter) -> dict[str, Any]:
         "class": letter.triage,
         "failure_stage": letter.failure_stage,
         "error": letter.error,
-        "reason": without_places(letter.reason),
+        "reason": redact_coordinates(letter.reason),
         "trace": letter.trace.splitlines(),
         "retry_count": letter.attempts,
         "dataset": letter.dataset,
@@ -71,14 +71,14 @@ def record_of(services: Services, letter: Letter) -> dict[str, Any]:
         "queue": letter.queue,
         "message_group": letter.message_group,
         "findings": _findings(services, letter),
-        "payload": None if letter.body is None else summary_of(letter.body),
+        "payload": None if letter.body is None else summarise_body(letter.body),
         "lineage": {**letter.lineage, "run": letter.run_id},
         "cost": _cost(services, letter),
         "opened_at": letter.at.isoformat(),
         "changed_at": letter.changed_at.isoformat(),
         "history": [
-            {"at": move["at"].isoformat(), "what": move["what"], **_shown(move["detail"])}
-            for move in tables.history_of(services.database, letter.id)[-HISTORY_SHOWN:]
+            {"at": move["at"].isoformat(), "what": move["what"], **_redact_detail(move["detail"])}
+            for move in tables.history_of(services.database, letter.id)[-MAX_HISTORY:]
         ],
     }
 
@@ -86,17 +86,17 @@ def record_of(services: Services, letter: Letter) -> dict[str, Any]:
 def _findings(services: Services, letter: Letter) -> list[dict[str, Any]]:
     """What the gates found in the transaction that failed."""
     txn = letter.lineage.get("txn")
-    return what_to_fix(services, letter.key, txn) if letter.key and txn else []
+    return findings_with_remedies(services, letter.key, txn) if letter.key and txn else []
 
 
 def _cost(services: Services, letter: Letter) -> dict[str, Any]:
     """Of the attempt that failed, as far as its stages have ended. What is not known is null, and never 0."""
     txn = letter.lineage.get("txn")
-    spent = spent_in_transaction(services.database, letter.key, txn) if letter.key and txn else ()
-    energy = energy_in_all(spent)
+    spent = transaction_totals(services.database, letter.key, txn) if letter.key and txn else ()
+    energy = total_energy(spent)
     return {
         "wall_seconds": letter.cost.get("seconds"),
-        "cpu_seconds": cpu_seconds_in_all(spent),
+        "cpu_seconds": total_cpu_seconds(spent),
         "energy_method": energy.method,
         "energy_joules": energy.watt_seconds,
         "carbon_grams_estimated": energy.carbon_grams,
@@ -104,8 +104,8 @@ def _cost(services: Services, letter: Letter) -> dict[str, Any]:
     }
 
 
-def _shown(detail: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: without_places(value) if name == "reason" else value for name, value in detail.items()}
+def _redact_detail(detail: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: redact_coordinates(value) if name == "reason" else value for name, value in detail.items()}
 
 
 def queue_of(services: Services, letter: Letter) -> Queue:
@@ -119,11 +119,11 @@ def dead_letter_queue_of(services: Services, letter: Letter) -> Queue:
 
 
 def _write_record(services: Services, letter: Letter) -> None:
-    record = json.dumps(record_of(services, letter), indent=2).encode()
+    record = json.dumps(letter_record(services, letter), indent=2).encode()
     pipeline = _pipeline(services, letter)
     services.store.write(dead_letter(pipeline, letter.at.date(), letter.source), record)
     if letter.state == "quarantined":
-        services.store.write(quarantined(pipeline, letter.at.date(), letter.source), record)
+        services.store.write(quarantine_record(pipeline, letter.at.date(), letter.source), record)
 
 
 def _pipeline(services: Services, letter: Letter) -> str:
@@ -147,23 +147,23 @@ def _forward(services: Services, letter: Letter) -> None:
 def _forwarded_body(services: Services, letter: Letter) -> str:
     """The message itself; the record for a key, and for a message that with its reasons would be too large for SQS."""
     body = letter.body
-    if body is None or len(body.encode()) > MAX_BYTES - ROOM_FOR_ATTRIBUTES:
-        return json.dumps({"kfm_letter": record_of(services, letter)})
+    if body is None or len(body.encode()) > MAX_BYTES - ATTRIBUTE_RESERVE_BYTES:
+        return json.dumps({"kfm_letter": letter_record(services, letter)})
     return body
 
 
 def _attributes(letter: Letter) -> dict[str, str]:
     """Why it is there, and as many of its own attributes as SQS has room for; the letter itself keeps them all."""
     reasons = {
-        LETTER: str(letter.id),
+        LETTER_ATTRIBUTE: str(letter.id),
         "kfm-class": letter.triage,
         "kfm-error": letter.error,
         "kfm-stage": letter.failure_stage,
-        "kfm-reason": without_places(one_line(letter.reason, 500)),
+        "kfm-reason": redact_coordinates(truncate_line(letter.reason, 500)),
         "kfm-dataset": letter.dataset or "",
         "kfm-key": letter.key or "",
     }
     stated = {name: value for name, value in reasons.items() if value}
     plain = {name: value for name, value in letter.attributes.items() if name not in letter.attribute_types}
     own = [(name, value) for name, value in plain.items() if value and len(value) < 500]
-    return {**dict(own[: MOST_ATTRIBUTES - len(stated)]), **stated}
+    return {**dict(own[: MAX_ATTRIBUTES - len(stated)]), **stated}

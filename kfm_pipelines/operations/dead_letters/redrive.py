@@ -10,23 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from kfm_pipelines.aws.queue import MOST_ATTRIBUTES
+from kfm_pipelines.aws.queue import MAX_ATTRIBUTES
 from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable, Terminal
 from kfm_pipelines.events.body import MAX_BYTES
-from kfm_pipelines.inbox.drain import LONGEST_DRAIN_SECONDS, drain
+from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain
 from kfm_pipelines.inbox.parse import REDRIVE
 from kfm_pipelines.operations.dead_letters import redrives
 from kfm_pipelines.operations.dead_letters.export import queue_of
-from kfm_pipelines.operations.dead_letters.redrives import ON_THE_WAY, UNDECIDED, Item
+from kfm_pipelines.operations.dead_letters.redrives import IN_FLIGHT, UNDECIDED, RedriveItem
 from kfm_pipelines.operations.dead_letters.tables import Letter, LetterFilter, find_letters, read_letter
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 
-LOOK_EVERY_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RedriveProgress:
     """Where a redrive is: how many are sent, and what came of them."""
 
     total: int
@@ -40,12 +40,12 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RedriveOptions:
     """How a redrive is carried out. `work` does the work on what arrived, where no daemon does; `pause` waits."""
 
     wait_seconds: float
     work: Callable[[], object] = lambda: None
-    on_progress: Callable[[Progress], None] = lambda _: None
+    on_progress: Callable[[RedriveProgress], None] = lambda _: None
     sleep: Callable[[float], None] = time.sleep
 
 
@@ -54,7 +54,7 @@ def describe(services: Services, letter: Letter) -> str:
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
     queue = queue_of(services, letter).name
-    if obstacle := _obstacle(letter, _marked(letter, f"r{'0' * 12}.{letter.id}")):
+    if obstacle := _obstacle(letter, _with_token(letter, f"r{'0' * 12}.{letter.id}")):
         return f"fail, because {obstacle}"
     group = f", group {letter.message_group}" if letter.message_group else ""
     names = ", ".join(sorted(letter.attributes)) or "none"
@@ -71,13 +71,13 @@ def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary
 
 
 def _refuse_killed(services: Services, letters: Sequence[Letter]) -> None:
-    stopped = kill_switch.killed(services.database)
+    stopped = kill_switch.killed_datasets(services.database)
     named = next((letter.dataset for letter in letters if letter.dataset in stopped), None)
     if named is not None:
         raise RedriveStopped(f"{stopped[named]}; release it first with `kfm unkill {named}`")
 
 
-def carry_out(services: Services, redrive_id: str, options: Manner) -> Progress:
+def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) -> RedriveProgress:
     """Send what is not sent yet, the canary first. RedriveStopped when the canary fails; ServiceUnavailable when
     nothing was decided in time, after which the same redrive can be carried on."""
     redrive = redrives.read_redrive(services.database, redrive_id)
@@ -86,10 +86,10 @@ def carry_out(services: Services, redrive_id: str, options: Manner) -> Progress:
             f"redrive {redrive_id} has ended: {redrive.state}{f', {redrive.note}' if redrive.note else ''}"
         )
     items = redrives.items_of(services.database, redrive_id)
-    _clear_doubts(services, [item for item in items if item.state in ON_THE_WAY], options)
+    _resolve_in_doubt(services, [item for item in items if item.state in IN_FLIGHT], options)
     first, rest = items[: redrive.canary], items[redrive.canary :]
     _send(services, redrive_id, first, redrive.rate, options)
-    _await(services, redrive_id, first, options)
+    _wait_until_decided(services, redrive_id, first, options)
     failures = _failures(services, redrive_id, first)
     if failures:
         dropped = redrives.end_redrive(services.database, redrive_id, "stopped", f"the canary failed: {failures[0]}")
@@ -97,7 +97,7 @@ def carry_out(services: Services, redrive_id: str, options: Manner) -> Progress:
             f"{len(failures)} of the first {len(first)} failed again, so {dropped} others were not sent: {failures[0]}"
         )
     _send(services, redrive_id, rest, redrive.rate, options)
-    _await(services, redrive_id, rest, options)
+    _wait_until_decided(services, redrive_id, rest, options)
     redrives.end_redrive(services.database, redrive_id, "done", "")
     return progress_of(services, redrive_id)
 
@@ -108,13 +108,15 @@ def stop(services: Services, redrive_id: str) -> int:
     return redrives.stop_redrive(services.database, redrive_id)
 
 
-def progress_of(services: Services, redrive_id: str) -> Progress:
+def progress_of(services: Services, redrive_id: str) -> RedriveProgress:
     states = [state for state, _ in redrives.item_states(services.database, redrive_id).values()]
     waiting = states.count("planned") + states.count("dropped")
-    return Progress(len(states), len(states) - waiting, states.count("succeeded"), states.count("failed"))
+    return RedriveProgress(len(states), len(states) - waiting, states.count("succeeded"), states.count("failed"))
 
 
-def _send(services: Services, redrive_id: str, items: Sequence[Item], rate: float, options: Manner) -> None:
+def _send(
+    services: Services, redrive_id: str, items: Sequence[RedriveItem], rate: float, options: RedriveOptions
+) -> None:
     states = redrives.item_states(services.database, redrive_id)
     for item in items:
         if states[item.place][0] == "planned":
@@ -123,18 +125,18 @@ def _send(services: Services, redrive_id: str, items: Sequence[Item], rate: floa
             options.sleep(1 / rate)
 
 
-def _send_one(services: Services, item: Item) -> None:
+def _send_one(services: Services, item: RedriveItem) -> None:
     letter = item.letter
     if letter.body is None:
         redrives.make_key_due(services.database, item.token, str(letter.key))
         return
     queue = queue_of(services, letter)
     fifo = queue.name.endswith(".fifo")
-    attributes = _marked(letter, item.token)
+    attributes = _with_token(letter, item.token)
     if obstacle := _obstacle(letter, attributes):
-        redrives.give_up_item(services.database, item.token, obstacle)
+        redrives.fail_item(services.database, item.token, obstacle)
         return
-    if not redrives.mark(services.database, item.token, "sending", only_from=["planned"]):
+    if not redrives.mark_item(services.database, item.token, "sending", only_from=["planned"]):
         return  # somebody else carries this redrive out as well, and was quicker
     try:
         queue.send(
@@ -146,12 +148,12 @@ def _send_one(services: Services, item: Item) -> None:
             types=letter.attribute_types,
         )
     except Terminal as error:
-        redrives.give_up_item(services.database, item.token, str(error))
+        redrives.fail_item(services.database, item.token, str(error))
         return
-    redrives.mark(services.database, item.token, "sent", only_from=["sending"])
+    redrives.mark_item(services.database, item.token, "sent", only_from=["sending"])
 
 
-def _marked(letter: Letter, token: str) -> Mapping[str, str]:
+def _with_token(letter: Letter, token: str) -> Mapping[str, str]:
     """The attributes it came with, and ours."""
     return {**letter.attributes, REDRIVE: token}
 
@@ -160,7 +162,7 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
     """Why SQS would not take this message again; nothing when it would."""
     if not letter.size:
         return "its message was not kept"
-    if len(attributes) > MOST_ATTRIBUTES:
+    if len(attributes) > MAX_ATTRIBUTES:
         return "it has so many attributes that none can be added"
     size = sum(len(f"{name}String{value}".encode()) for name, value in attributes.items())
     if letter.size + size > MAX_BYTES:
@@ -168,7 +170,7 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
     return ""
 
 
-def _clear_doubts(services: Services, items: Sequence[Item], options: Manner) -> None:
+def _resolve_in_doubt(services: Services, items: Sequence[RedriveItem], options: RedriveOptions) -> None:
     """An item left at `sending` was sent or not, and one left at `sent` may have been lost with its queue. If it is
     there, it is in the queue or has arrived: so empty the queue and look. Only when the queue is empty and it has not
     arrived is it sent again; should it turn up after all, its token shows that it is the same."""
@@ -177,26 +179,28 @@ def _clear_doubts(services: Services, items: Sequence[Item], options: Manner) ->
         queue = queue_of(services, item.letter)
         while True:
             depth = queue.depth()
-            drain(services, queue, budget_seconds=LONGEST_DRAIN_SECONDS)
+            drain(services, queue, budget_seconds=MAX_DRAIN_SECONDS)
             empty = depth.waiting + depth.in_flight == 0
-            if empty and redrives.mark(services.database, item.token, "planned", only_from=ON_THE_WAY):
+            if empty and redrives.mark_item(services.database, item.token, "planned", only_from=IN_FLIGHT):
                 break
-            if _arrived(services, item):
+            if _has_arrived(services, item):
                 break
             if time.monotonic() > deadline:
                 raise ServiceUnavailable(
                     f"letter {item.letter.id} may be in queue {queue.name} already, where others hold messages; "
                     "resume this redrive when they are done"
                 )
-            options.sleep(LOOK_EVERY_SECONDS)
+            options.sleep(POLL_SECONDS)
 
 
-def _arrived(services: Services, item: Item) -> bool:
+def _has_arrived(services: Services, item: RedriveItem) -> bool:
     redrive_id = item.token.rpartition(".")[0]
-    return redrives.item_states(services.database, redrive_id)[item.place][0] not in ON_THE_WAY
+    return redrives.item_states(services.database, redrive_id)[item.place][0] not in IN_FLIGHT
 
 
-def _await(services: Services, redrive_id: str, items: Sequence[Item], options: Manner) -> None:
+def _wait_until_decided(
+    services: Services, redrive_id: str, items: Sequence[RedriveItem], options: RedriveOptions
+) -> None:
     """Until every one of the items is decided."""
     places = {item.place for item in items}
     deadline = time.monotonic() + options.wait_seconds
@@ -213,9 +217,9 @@ def _await(services: Services, redrive_id: str, items: Sequence[Item], options: 
                 f"{len(undecided)} of {len(places)} are sent but not decided after {options.wait_seconds:.0f} s; "
                 f"see that Dagster's daemon or `kfm work` runs, then `kfm dlq redrive --resume {redrive_id}`"
             )
-        options.sleep(LOOK_EVERY_SECONDS)
+        options.sleep(POLL_SECONDS)
 
 
-def _failures(services: Services, redrive_id: str, items: Sequence[Item]) -> list[str]:
+def _failures(services: Services, redrive_id: str, items: Sequence[RedriveItem]) -> list[str]:
     states = redrives.item_states(services.database, redrive_id)
     return [states[item.place][1] for item in items if states[item.place][0] == "failed"]

@@ -11,18 +11,18 @@ from typing import Any
 from kfm_pipelines.errors import LetterUnknown
 from kfm_pipelines.operations.dead_letters.tables import (
     CONDITIONS,
-    IDLE,
+    IDLE_CONDITION,
     WITHOUT_BODY,
     Letter,
     LetterFilter,
-    letter_of,
-    parameters_of,
+    filter_parameters,
+    letter_from_row,
 )
 from kfm_pipelines.state import dead_letters
 from kfm_pipelines.state.database import Connection, Database, jsonb
 
-ON_THE_WAY = ("sending", "sent")
-UNDECIDED = ("planned", *ON_THE_WAY, "arrived")
+IN_FLIGHT = ("sending", "sent")
+UNDECIDED = ("planned", *IN_FLIGHT, "arrived")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Redrive:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class RedriveItem:
     place: int
     state: str
     outcome: str
@@ -51,11 +51,11 @@ def start_redrive(
         rows = connection.execute(
             f"""
             UPDATE kfm.dead_letters SET state = 'redriving', changed_at = clock_timestamp(), filed_at = NULL
-            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND state = 'open' AND {IDLE}
+            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND state = 'open' AND {IDLE_CONDITION}
                          ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
             RETURNING id
             """.encode(),  # noqa: S608 - a constant
-            {**parameters_of(letter_filter), "limit": limit},
+            {**filter_parameters(letter_filter), "limit": limit},
         ).fetchall()
         if not rows:
             return 0
@@ -72,7 +72,7 @@ def start_redrive(
             """,
             {"id": redrive_id, "letters": ids},
         )
-        dead_letters.note(connection, ids, "redrive planned", {"redrive": redrive_id})
+        dead_letters.record_move(connection, ids, "redrive planned", {"redrive": redrive_id})
     return len(ids)
 
 
@@ -90,7 +90,7 @@ def running_redrives(database: Database) -> list[str]:
     return [row["id"] for row in rows]
 
 
-def items_of(database: Database, redrive_id: str) -> list[Item]:
+def items_of(database: Database, redrive_id: str) -> list[RedriveItem]:
     rows = database.fetch(
         f"""
         SELECT i.place, i.state AS item_state, i.outcome, i.token, {WITHOUT_BODY}
@@ -99,7 +99,9 @@ def items_of(database: Database, redrive_id: str) -> list[Item]:
         """,  # noqa: S608 - a constant
         {"redrive": redrive_id},
     )
-    return [Item(row["place"], row["item_state"], row["outcome"], row["token"], letter_of(row)) for row in rows]
+    return [
+        RedriveItem(row["place"], row["item_state"], row["outcome"], row["token"], letter_from_row(row)) for row in rows
+    ]
 
 
 def item_states(database: Database, redrive_id: str) -> dict[int, tuple[str, str]]:
@@ -110,7 +112,7 @@ def item_states(database: Database, redrive_id: str) -> dict[int, tuple[str, str
     return {row["place"]: (row["state"], row["outcome"]) for row in rows}
 
 
-def mark(database: Database, token: str, state: str, *, only_from: Sequence[str]) -> bool:
+def mark_item(database: Database, token: str, state: str, *, only_from: Sequence[str]) -> bool:
     """Move an item; False when it is no longer where it was thought to be."""
     with database.transaction() as connection:
         row = connection.execute(
@@ -123,11 +125,11 @@ def mark(database: Database, token: str, state: str, *, only_from: Sequence[str]
         if row is None:
             return False
         if state == "sent":
-            dead_letters.note(connection, [row["letter"]], "sent", {"redrive": row["redrive"]})
+            dead_letters.record_move(connection, [row["letter"]], "sent", {"redrive": row["redrive"]})
     return True
 
 
-def give_up_item(database: Database, token: str, reason: str) -> None:
+def fail_item(database: Database, token: str, reason: str) -> None:
     """This one cannot be sent; its letter is open again."""
     with database.transaction() as connection:
         row = connection.execute(
@@ -157,7 +159,7 @@ def make_key_due(database: Database, token: str, key: str) -> None:
             "UPDATE kfm.keys SET due_at = clock_timestamp(), attempts = 0 WHERE key = %(key)s AND owner IS NULL",
             {"key": key},
         )
-        dead_letters.note(connection, [row["letter"]], "made due", {"redrive": row["redrive"]})
+        dead_letters.record_move(connection, [row["letter"]], "made due", {"redrive": row["redrive"]})
 
 
 def settle_items(database: Database, redrive_id: str) -> None:
@@ -180,10 +182,10 @@ def settle_items(database: Database, redrive_id: str) -> None:
             {"redrive": redrive_id},
         ).fetchall()
         for row in rows:
-            _settle(connection, redrive_id, row)
+            _settle_item(connection, redrive_id, row)
 
 
-def _settle(connection: Connection, redrive_id: str, row: dict[str, Any]) -> None:
+def _settle_item(connection: Connection, redrive_id: str, row: dict[str, Any]) -> None:
     connection.execute(
         """
         UPDATE kfm.redrive_items SET state = %(state)s, outcome = left(%(outcome)s, 1000),
@@ -206,12 +208,12 @@ def _settle(connection: Connection, redrive_id: str, row: dict[str, Any]) -> Non
 
 def end_redrive(database: Database, redrive_id: str, state: str, note: str) -> int:
     """End it; letters that were not sent are open again. Returns how many those are."""
-    return _end(database, redrive_id, state, note, ("planned",))
+    return _end_redrive(database, redrive_id, state, note, ("planned",))
 
 
 def stop_redrive(database: Database, redrive_id: str) -> int:
     """Give it up where it is: every letter about which nothing is decided is open again. Returns how many those are."""
-    return _end(database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
+    return _end_redrive(database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
 
 
 def settle_running(database: Database) -> None:
@@ -222,7 +224,7 @@ def settle_running(database: Database) -> None:
             end_redrive(database, redrive_id, "done", "")
 
 
-def _end(database: Database, redrive_id: str, state: str, note: str, dropped_states: Sequence[str]) -> int:
+def _end_redrive(database: Database, redrive_id: str, state: str, note: str, dropped_states: Sequence[str]) -> int:
     with database.transaction() as connection:
         rows = connection.execute(
             """
@@ -252,4 +254,4 @@ def _reopen(connection: Connection, ids: Sequence[int], what: str, detail: Mappi
         """,
         {"letters": list(ids)},
     )
-    dead_letters.note(connection, ids, what, detail)
+    dead_letters.record_move(connection, ids, what, detail)

@@ -9,34 +9,34 @@ import re
 
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.text import WITHHELD, one_line, without_places
+from kfm_pipelines.text import WITHHELD, redact_coordinates, truncate_line
 
-FIELDS = 40
-DEPTH = 4
-LONGEST = 120
+MAX_FIELDS = 40
+MAX_DEPTH = 4
+MAX_TEXT_LENGTH = 120
 
-_TELLING = re.compile(
+_SENSITIVE_NAME = re.compile(
     r"lat|lon|lng|coord|geom|wkt|bbox|place|where|address|secret|token|passw|credential|signature|authori|cookie"
     r"|principal|sourceip|x-amz|unsubscribe",
     re.IGNORECASE,
 )
 
 
-def summary_of(body: str) -> dict[str, object]:
+def summarise_body(body: str) -> dict[str, object]:
     """Size and, if it is JSON, the fields of a message, bounded in number, depth and length."""
     described: dict[str, object] = {"bytes": len(body.encode("utf-8", "replace"))}
     try:
         document = read_body(body)
     except BodyUnreadable:
-        return {**described, "starts": _text(body[: 2 * LONGEST])}
+        return {**described, "starts": _text(body[: 2 * MAX_TEXT_LENGTH])}
     if isinstance(document, dict) and isinstance(document.get("Message"), str):
-        document = {**document, "Message": _parsed(document["Message"])}
+        document = {**document, "Message": _parse(document["Message"])}
     fields: dict[str, object] = {}
-    _collect("", document, DEPTH, fields)
+    _collect("", document, MAX_DEPTH, fields)
     return {**described, "fields": fields}
 
 
-def _parsed(message: str) -> object:
+def _parse(message: str) -> object:
     try:
         return read_body(message)
     except BodyUnreadable:
@@ -44,12 +44,12 @@ def _parsed(message: str) -> object:
 
 
 def _collect(path: str, value: object, depth: int, fields: dict[str, object]) -> None:
-    if len(fields) >= FIELDS:
+    if len(fields) >= MAX_FIELDS:
         return
     if isinstance(value, dict) and depth:
-        for name in list(value)[:FIELDS]:
+        for name in list(value)[:MAX_FIELDS]:
             below = f"{path}.{_text(name)}" if path else _text(name)
-            if _TELLING.search(name):
+            if _SENSITIVE_NAME.search(name):
                 fields[below] = WITHHELD
             else:
                 _collect(below, value[name], depth - 1, fields)
@@ -57,10 +57,10 @@ def _collect(path: str, value: object, depth: int, fields: dict[str, object]) ->
         for number, one in enumerate(value[:3]):
             _collect(f"{path}[{number}]", one, depth - 1, fields)
     else:
-        fields[path] = _shown(value)
+        fields[path] = _redact_value(value)
 
 
-def _shown(value: object) -> object:
+def _redact_value(value: object) -> object:
     if isinstance(value, bool | int) or value is None:
         return value if len(str(value)) < 20 else WITHHELD
     if isinstance(value, float):
@@ -69,4 +69,4 @@ def _shown(value: object) -> object:
 
 
 def _text(text: str) -> str:
-    return without_places(one_line(text, LONGEST))
+    return redact_coordinates(truncate_line(text, MAX_TEXT_LENGTH))

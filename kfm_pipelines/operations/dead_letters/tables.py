@@ -13,11 +13,11 @@ from kfm_pipelines.errors import LetterUnknown
 from kfm_pipelines.state import dead_letters
 from kfm_pipelines.state.database import Database
 
-TRIAGE = (
+TRIAGE_CLASSES = (
     "schema", "quality", "integrity", "permission", "missing-object", "care", "late", "exhausted", "transient",
     "configuration", "defect", "unclassified",
 )  # fmt: skip
-LIVE = ("open", "redriving", "quarantined")
+LIVE_STATES = ("open", "redriving", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ CONDITIONS = """
 """
 
 # Not under way in a redrive: until that has decided, nobody else may move the letter.
-IDLE = """
+IDLE_CONDITION = """
     NOT EXISTS (SELECT FROM kfm.redrive_items i WHERE i.letter = dead_letters.id
                 AND i.state IN ('planned', 'sending', 'sent', 'arrived'))
 """
 
 
-def parameters_of(letter_filter: LetterFilter) -> dict[str, object]:
+def filter_parameters(letter_filter: LetterFilter) -> dict[str, object]:
     return {
         "ids": list(letter_filter.ids),
         "triage": letter_filter.triage,
@@ -107,16 +107,16 @@ def find_letters(database: Database, letter_filter: LetterFilter, limit: int) ->
     """The letters, oldest first."""
     rows = database.fetch(
         f"SELECT {WITHOUT_BODY} FROM kfm.dead_letters l WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
-        {**parameters_of(letter_filter), "limit": limit},
+        {**filter_parameters(letter_filter), "limit": limit},
     )
-    return [letter_of(row) for row in rows]
+    return [letter_from_row(row) for row in rows]
 
 
 def count_letters(database: Database, letter_filter: LetterFilter) -> dict[str, int]:
     """How many there are of each class."""
     rows = database.fetch(
         f"SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE {CONDITIONS} GROUP BY triage ORDER BY triage",  # noqa: S608 - a constant
-        parameters_of(letter_filter),
+        filter_parameters(letter_filter),
     )
     return {row["triage"]: row["n"] for row in rows}
 
@@ -126,8 +126,8 @@ def read_letter(database: Database, letter: int) -> Letter:
         "SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE id = %(letter)s", {"letter": letter}
     )
     if not rows:
-        raise _unknown(letter)
-    return letter_of(rows[0])
+        raise _unknown_letter(letter)
+    return letter_from_row(rows[0])
 
 
 def check_open(database: Database, ids: Sequence[int]) -> None:
@@ -135,7 +135,7 @@ def check_open(database: Database, ids: Sequence[int]) -> None:
     states = states_of(database, ids)
     for letter in ids:
         if letter not in states:
-            raise _unknown(letter)
+            raise _unknown_letter(letter)
         if states[letter] != "open":
             raise LetterUnknown(f"letter {letter} is {states[letter]}; only an open one can be redriven or quarantined")
 
@@ -152,30 +152,30 @@ def quarantine(database: Database, letter_filter: LetterFilter, reason: str, lim
         rows = connection.execute(
             f"""
             UPDATE kfm.dead_letters SET state = 'quarantined', changed_at = clock_timestamp(), filed_at = NULL
-            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND {IDLE}
+            WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND {IDLE_CONDITION}
                          ORDER BY id LIMIT %(limit)s FOR UPDATE)
             RETURNING *, octet_length(body) AS size
             """.encode(),  # noqa: S608 - a constant
-            {**parameters_of(letter_filter), "limit": limit},
+            {**filter_parameters(letter_filter), "limit": limit},
         ).fetchall()
-        dead_letters.note(connection, [row["id"] for row in rows], "quarantined", {"reason": reason})
-    return sorted((letter_of(row) for row in rows), key=lambda letter: letter.id)
+        dead_letters.record_move(connection, [row["id"] for row in rows], "quarantined", {"reason": reason})
+    return sorted((letter_from_row(row) for row in rows), key=lambda letter: letter.id)
 
 
-def letter_of(row: Mapping[str, Any]) -> Letter:
+def letter_from_row(row: Mapping[str, Any]) -> Letter:
     fields = {name: row[name] for name in Letter.__dataclass_fields__}
     sequence = fields["group_sequence"]
     return Letter(**{**fields, "group_sequence": None if sequence is None else int(sequence)})
 
 
-def unfiled(database: Database, limit: int) -> list[Letter]:
+def find_unfiled(database: Database, limit: int) -> list[Letter]:
     """Letters whose record in the store is missing or out of date."""
-    return _letters(database, "filed_at IS NULL", limit)
+    return _find_where(database, "filed_at IS NULL", limit)
 
 
-def unforwarded(database: Database, limit: int) -> list[Letter]:
+def find_unforwarded(database: Database, limit: int) -> list[Letter]:
     """Open letters that are not in the dead-letter queue yet."""
-    return _letters(database, "forwarded_at IS NULL AND state = 'open'", limit)
+    return _find_where(database, "forwarded_at IS NULL AND state = 'open'", limit)
 
 
 def mark_filed(database: Database, letter: Letter) -> None:
@@ -197,13 +197,13 @@ def states_of(database: Database, ids: Sequence[int]) -> dict[int, str]:
     return {row["id"]: row["state"] for row in rows}
 
 
-def _unknown(letter: int) -> LetterUnknown:
+def _unknown_letter(letter: int) -> LetterUnknown:
     return LetterUnknown(f"there is no dead letter {letter}; `kfm dlq list` shows those there are")
 
 
-def _letters(database: Database, condition: str, limit: int) -> list[Letter]:
+def _find_where(database: Database, condition: str, limit: int) -> list[Letter]:
     rows = database.fetch(
         f"SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
         {"limit": limit},
     )
-    return [letter_of(row) for row in rows]
+    return [letter_from_row(row) for row in rows]

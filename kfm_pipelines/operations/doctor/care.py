@@ -6,13 +6,13 @@ from functools import partial
 
 from kfm_pipelines.care.authorities import Authority
 from kfm_pipelines.care.exemptions import Exemption, exemptions_of
-from kfm_pipelines.care.governance import Governance, Oversight, authorities_of, policy_of, used_policy
-from kfm_pipelines.care.policies import Policy, refuse_if_unsuited
-from kfm_pipelines.care.policy_versions import known_versions, refuse_another_secret, refuse_changed_rules
+from kfm_pipelines.care.governance import Governance, Oversight, authorities_of, policy_of, policy_version
+from kfm_pipelines.care.policies import Policy, refuse_if_mismatched
+from kfm_pipelines.care.policy_versions import known_versions, refuse_changed_rules, refuse_changed_secret
 from kfm_pipelines.care.secrets import secret_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError, PolicyRefused
-from kfm_pipelines.operations.doctor.finding import Finding
+from kfm_pipelines.operations.doctor.finding import DoctorFinding
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import is_current
 
@@ -20,24 +20,24 @@ REVIEW_SOON_DAYS = 30
 EXEMPTION_SOON_DAYS = 7
 
 
-def care_looks(services: Services) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-    recorded = _has_records(services)
+def care_checks(services: Services) -> Iterator[tuple[str, Callable[[], Iterator[DoctorFinding]]]]:
+    recorded = _has_current_schema(services)
     for dataset in services.datasets.values():
         name = dataset.dataset
-        yield f"policy of {name}", partial(_policy, services, dataset)
-        policy = _loaded(services, dataset)
+        yield f"policy of {name}", partial(_check_policy, services, dataset)
+        policy = _load_policy(services, dataset)
         if policy is None:
             continue
-        yield f"rules for {name}", partial(_rules, services, dataset, policy, recorded=recorded)
-        yield f"authority over {name}", partial(_authority, services, dataset, policy)
+        yield f"rules for {name}", partial(_check_rules, services, dataset, policy, recorded=recorded)
+        yield f"authority over {name}", partial(_check_authority, services, dataset, policy)
         if policy.key_id is not None:
-            yield f"secret for {name}", partial(_secret, services, dataset, policy, recorded=recorded)
-        authority = _known_authority(services, policy)
+            yield f"secret for {name}", partial(_check_secret, services, dataset, policy, recorded=recorded)
+        authority = _find_authority(services, policy)
         if recorded and authority is not None:
-            yield f"exemptions of {name}", partial(_exemptions, services, dataset, policy, authority)
+            yield f"exemptions of {name}", partial(_check_exemptions, services, dataset, policy, authority)
 
 
-def _has_records(services: Services) -> bool:
+def _has_current_schema(services: Services) -> bool:
     """Without a database or a schema, which others tell about, there is nothing to compare with."""
     try:
         return is_current(services.database)
@@ -45,54 +45,54 @@ def _has_records(services: Services) -> bool:
         return False
 
 
-def _loaded(services: Services, dataset: Dataset) -> Policy | None:
+def _load_policy(services: Services, dataset: Dataset) -> Policy | None:
     try:
         return policy_of(services, dataset)
     except KfmError:
         return None
 
 
-def _known_authority(services: Services, policy: Policy) -> Authority | None:
+def _find_authority(services: Services, policy: Policy) -> Authority | None:
     try:
         return authorities_of(services).get(policy.authority)
     except KfmError:
         return None
 
 
-def _policy(services: Services, dataset: Dataset) -> Iterator[Finding]:
+def _check_policy(services: Services, dataset: Dataset) -> Iterator[DoctorFinding]:
     policy, today = policy_of(services, dataset), services.today()
     check = f"policy of {dataset.dataset}"
     if today < policy.reviewed_on:
         found = f"{policy.name}, reviewed only on {policy.reviewed_on}"
         remedy = "correct reviewed_on; until that day nothing is published under it"
-        yield Finding(check, ok=False, found=found, remedy=remedy)
+        yield DoctorFinding(check, ok=False, found=found, remedy=remedy)
         return
-    yield Finding(
+    yield DoctorFinding(
         check,
         ok=today <= policy.review_by,
-        found=f"{policy.name}, to be reviewed by {policy.review_by}{_soon(policy.review_by, today, REVIEW_SOON_DAYS)}",
+        found=f"{policy.name}, to be reviewed by {policy.review_by}{_deadline_note(policy.review_by, today, REVIEW_SOON_DAYS)}",
         remedy=f"have {policy.authority} review it; until then nothing is published under it",
     )
 
 
-def _rules(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[Finding]:
-    refuse_if_unsuited(policy, dataset)
+def _check_rules(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[DoctorFinding]:
+    refuse_if_mismatched(policy, dataset)
     if recorded:
-        used = used_policy(policy, b"")
+        used = policy_version(policy, b"")
         refuse_changed_rules(used, known_versions(services.database, used))
     found = "nothing is masked" if policy.is_open else "they say what becomes of every column"
-    yield Finding(f"rules for {dataset.dataset}", ok=True, found=found)
+    yield DoctorFinding(f"rules for {dataset.dataset}", ok=True, found=found)
 
 
-def _authority(services: Services, dataset: Dataset, policy: Policy) -> Iterator[Finding]:
+def _check_authority(services: Services, dataset: Dataset, policy: Policy) -> Iterator[DoctorFinding]:
     check = f"authority over {dataset.dataset}"
     authority, today = authorities_of(services).get(policy.authority), services.today()
     if authority is None:
         remedy = f"declare it in resources/authorities/{policy.authority}.yaml, or correct the policy's authority"
-        yield Finding(check, ok=False, found=f"nobody declared {policy.authority!r}", remedy=remedy)
+        yield DoctorFinding(check, ok=False, found=f"nobody declared {policy.authority!r}", remedy=remedy)
         return
     counting = [key for key in authority.keys if key.valid_from <= today <= key.valid_until]
-    yield Finding(
+    yield DoctorFinding(
         check,
         ok=bool(counting) or dataset.review == "none",
         found=f"{authority.name}, {len(counting)} of {len(authority.keys)} keys count today",
@@ -101,36 +101,38 @@ def _authority(services: Services, dataset: Dataset, policy: Policy) -> Iterator
     )
 
 
-def _secret(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[Finding]:
-    used = used_policy(policy, secret_of(services, policy.key_id or ""))
+def _check_secret(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[DoctorFinding]:
+    used = policy_version(policy, secret_of(services, policy.key_id or ""))
     known = known_versions(services.database, used) if recorded else []
-    refuse_another_secret(used, known)
+    refuse_changed_secret(used, known)
     before = any(one.key_id == policy.key_id for one in known)
     found = f"key {policy.key_id}, {'the one used before' if before else 'not used yet'}"
-    yield Finding(f"secret for {dataset.dataset}", ok=True, found=found)
+    yield DoctorFinding(f"secret for {dataset.dataset}", ok=True, found=found)
 
 
-def _exemptions(services: Services, dataset: Dataset, policy: Policy, authority: Authority) -> Iterator[Finding]:
+def _check_exemptions(
+    services: Services, dataset: Dataset, policy: Policy, authority: Authority
+) -> Iterator[DoctorFinding]:
     """Those that decide about any key; one that a newer one has replaced does not."""
     given = exemptions_of(services.database, dataset.dataset)
     governance = Governance(Oversight(services, dataset, policy, authority), b"", given)
     for exemption in given:
         if governance.exemption_for(exemption.key_prefix) is exemption:
-            yield _exemption(governance, exemption)
+            yield _check_exemption(governance, exemption)
 
 
-def _exemption(governance: Governance, exemption: Exemption) -> Finding:
+def _check_exemption(governance: Governance, exemption: Exemption) -> DoctorFinding:
     check = f"exemption {exemption.id} of {exemption.dataset}"
-    soon = _soon(exemption.until, governance.oversight.services.today(), EXEMPTION_SOON_DAYS)
+    soon = _deadline_note(exemption.until, governance.oversight.services.today(), EXEMPTION_SOON_DAYS)
     try:
         governance.rules_for(exemption.key_prefix)
     except PolicyRefused as error:
         remedy = "its keys are not published: give a new one with `kfm review exempt`, or end it with `kfm review end`"
-        return Finding(check, ok=False, found=str(error), remedy=remedy)
-    return Finding(check, ok=True, found=f"unmasked until {exemption.until}{soon}")
+        return DoctorFinding(check, ok=False, found=str(error), remedy=remedy)
+    return DoctorFinding(check, ok=True, found=f"unmasked until {exemption.until}{soon}")
 
 
-def _soon(day: date, today: date, days: int) -> str:
+def _deadline_note(day: date, today: date, days: int) -> str:
     left = (day - today).days
     when = {0: "today", 1: "tomorrow"}.get(left, f"in {left} days")
     return f": soon, {when}" if 0 <= left <= days else ""

@@ -3,7 +3,7 @@
 import click
 
 from kfm_pipelines.console.output import console, json_option, print_json
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.operations.doctor import diagnose
 from kfm_pipelines.services import set_up
 
@@ -13,7 +13,7 @@ from kfm_pipelines.services import set_up
 @json_option
 def doctor(fix: bool, as_json: bool) -> None:
     """Check declarations, database, clock, policies and their secrets, store, buckets, topics and queues."""
-    with opened_services(prepared=False) as services:
+    with open_services(prepared=False) as services:
         fixed = set_up(services, cloud=True) if fix else []
         findings = diagnose(services)
     wrong = [finding for finding in findings if not finding.ok]

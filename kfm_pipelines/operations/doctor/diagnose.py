@@ -3,49 +3,54 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from kfm_pipelines.aws.topology import wiring
+from kfm_pipelines.aws.topology import required_topology
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.doctor.buckets import bucket_findings, store_findings
-from kfm_pipelines.operations.doctor.care import care_looks
-from kfm_pipelines.operations.doctor.finding import Finding
+from kfm_pipelines.operations.doctor.care import care_checks
+from kfm_pipelines.operations.doctor.finding import DoctorFinding
 from kfm_pipelines.operations.doctor.queues import queue_findings
-from kfm_pipelines.operations.doctor.surroundings import declarations, postgres, store, switches
+from kfm_pipelines.operations.doctor.surroundings import (
+    check_declarations,
+    check_kill_switches,
+    check_postgres,
+    check_store,
+)
 from kfm_pipelines.operations.doctor.topics import subscription_findings, topic_findings
-from kfm_pipelines.operations.doctor.trust import signing_key, software
+from kfm_pipelines.operations.doctor.trust import check_signing_key, check_software
 from kfm_pipelines.services import Services
 
-Look = Callable[[], Iterator[Finding]]
+DoctorCheck = Callable[[], Iterator[DoctorFinding]]
 
 
-def diagnose(services: Services) -> list[Finding]:
-    return [finding for check, look in _looks(services) for finding in _looked(check, look)]
+def diagnose(services: Services) -> list[DoctorFinding]:
+    return [finding for check, look in _checks(services) for finding in _run_check(check, look)]
 
 
-def _wiring(services: Services) -> Iterator[Finding]:
+def _check_topology(services: Services) -> Iterator[DoctorFinding]:
     """What is wanted follows from the declarations; where those are wrong, nothing can be said about it."""
-    for check, look in _wiring_looks(services):
-        yield from _looked(check, look)
+    for check, look in _topology_checks(services):
+        yield from _run_check(check, look)
 
 
-def _care(services: Services) -> Iterator[Finding]:
-    for check, look in care_looks(services):
-        yield from _looked(check, look)
+def _check_care(services: Services) -> Iterator[DoctorFinding]:
+    for check, look in care_checks(services):
+        yield from _run_check(check, look)
 
 
-def _looks(services: Services) -> Iterator[tuple[str, Look]]:
-    yield "declarations", partial(declarations, services)
-    yield "Postgres", partial(postgres, services)
-    yield "kill switch", partial(switches, services)
-    yield "care", partial(_care, services)
-    yield "signing key", partial(signing_key, services)
-    yield "list of software", partial(software, services)
-    yield "store", partial(store, services)
+def _checks(services: Services) -> Iterator[tuple[str, DoctorCheck]]:
+    yield "declarations", partial(check_declarations, services)
+    yield "Postgres", partial(check_postgres, services)
+    yield "kill switch", partial(check_kill_switches, services)
+    yield "care", partial(_check_care, services)
+    yield "signing key", partial(check_signing_key, services)
+    yield "list of software", partial(check_software, services)
+    yield "store", partial(check_store, services)
     yield "store bucket", partial(store_findings, services)
-    yield "wiring", partial(_wiring, services)
+    yield "wiring", partial(_check_topology, services)
 
 
-def _wiring_looks(services: Services) -> Iterator[tuple[str, Look]]:
-    wanted = wiring(services.settings, services.datasets)
+def _topology_checks(services: Services) -> Iterator[tuple[str, DoctorCheck]]:
+    wanted = required_topology(services.settings, services.datasets)
     for bucket in sorted({dataset.input.bucket for dataset in services.datasets.values()}):
         yield f"bucket {bucket}", partial(bucket_findings, services, bucket)
     for topic in wanted.topics:
@@ -58,10 +63,12 @@ def _wiring_looks(services: Services) -> Iterator[tuple[str, Look]]:
             yield f"queue {queue.name}", partial(queue_findings, queue)
 
 
-def _looked(check: str, function: Look) -> list[Finding]:
-    findings: list[Finding] = []
+def _run_check(check: str, function: DoctorCheck) -> list[DoctorFinding]:
+    findings: list[DoctorFinding] = []
     try:
         findings.extend(function())
     except KfmError as error:
-        findings.append(Finding(check, ok=False, found=str(error), remedy="mend this, then run `kfm doctor` again"))
+        findings.append(
+            DoctorFinding(check, ok=False, found=str(error), remedy="mend this, then run `kfm doctor` again")
+        )
     return findings

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from kfm_pipelines.catalog.trust.environment import sbom, unlisted_software
-from kfm_pipelines.catalog.trust.sbom import names_in
+from kfm_pipelines.catalog.trust.sbom import listed_versions
 from kfm_pipelines.catalog.trust.signer import signer_of
-from kfm_pipelines.operations.doctor.finding import Finding
+from kfm_pipelines.operations.doctor.finding import DoctorFinding
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import default_signing_key
 
 
-def signing_key(services: Services) -> Iterator[Finding]:
+def check_signing_key(services: Services) -> Iterator[DoctorFinding]:
     """Looking makes none: that is for the first release."""
     settings = services.settings
     own = settings.signing_key == default_signing_key(settings.home)
@@ -19,7 +19,7 @@ def signing_key(services: Services) -> Iterator[Finding]:
     else:
         found = f"{settings.signing_key}, key {signer_of(services).public.key_id[:16]}"
     shared = settings.store_url.startswith("s3://")
-    yield Finding(
+    yield DoctorFinding(
         "signing key",
         ok=not (own and shared),
         found=found,
@@ -27,13 +27,13 @@ def signing_key(services: Services) -> Iterator[Finding]:
     )
 
 
-def software(_: Services) -> Iterator[Finding]:
+def check_software(_: Services) -> Iterator[DoctorFinding]:
     problems = unlisted_software()
-    yield Finding(
+    yield DoctorFinding(
         "list of software",
         ok=not problems,
         found=problems[0]
         if problems
-        else f"{len(names_in(sbom()))} distributions, and all that is imported is of them",
+        else f"{len(listed_versions(sbom()))} distributions, and all that is imported is of them",
         remedy="install the code as a distribution, so that releases can tell what made them",
     )

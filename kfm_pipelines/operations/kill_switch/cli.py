@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import click
 
-from kfm_pipelines.console.options import Words, who_and_why
+from kfm_pipelines.console.options import StorableText, actor_and_reason_options
 from kfm_pipelines.console.output import console, json_option, print_json
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.operations.kill_switch import switch
 from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.state import kill_switch as kills
@@ -17,8 +17,8 @@ def switch_options(command: Callable[..., None]) -> Callable[..., None]:
     """What both moves of the switch need."""
     for option in (
         json_option,
-        who_and_why,
-        click.argument("dataset", type=Words()),
+        actor_and_reason_options,
+        click.argument("dataset", type=StorableText()),
     ):
         command = option(command)
     return command
@@ -31,9 +31,9 @@ def kill(dataset: str, reason: str, by: str, as_json: bool) -> None:
 
     Events are still recorded; `kfm unkill` lets everything go on that came due meanwhile.
     """
-    with _at_the_switch() as services:
+    with _open_database_services() as services:
         switch.kill(services, dataset, by, reason)
-        keys = dict(_waiting(services)).get(dataset, 0)
+        keys = dict(_count_waiting_keys(services)).get(dataset, 0)
     if as_json:
         print_json({"dataset": dataset, "killed": True, "keys_waiting": keys})
     else:
@@ -44,8 +44,8 @@ def kill(dataset: str, reason: str, by: str, as_json: bool) -> None:
 @switch_options
 def unkill(dataset: str, reason: str, by: str, as_json: bool) -> None:
     """Let DATASET go on after `kfm kill`."""
-    with _at_the_switch() as services:
-        keys = dict(_waiting(services)).get(dataset, 0)
+    with _open_database_services() as services:
+        keys = dict(_count_waiting_keys(services)).get(dataset, 0)
         was_killed = switch.unkill(services, dataset, by, reason)
     if as_json:
         print_json({"dataset": dataset, "killed": False, "was_killed": was_killed, "keys_due": keys})
@@ -56,12 +56,12 @@ def unkill(dataset: str, reason: str, by: str, as_json: bool) -> None:
 
 
 @contextmanager
-def _at_the_switch() -> Iterator[Services]:
+def _open_database_services() -> Iterator[Services]:
     """Only the database is needed: a wrong declaration or a queue that is away must not keep anybody from this."""
-    with opened_services(prepared=False) as services:
+    with open_services(prepared=False) as services:
         set_up(services, cloud=False)
         yield services
 
 
-def _waiting(services: Services) -> list[tuple[str, int]]:
-    return [(killed.dataset, keys) for killed, keys in kills.waiting(services.database)]
+def _count_waiting_keys(services: Services) -> list[tuple[str, int]]:
+    return [(killed.dataset, keys) for killed, keys in kills.killed_with_due_keys(services.database)]

@@ -8,10 +8,10 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.kill_switch import switch
 from kfm_pipelines.orchestration.resource import ServicesResource
 
-FIRST = {PRIORITY_TAG: "100"}
+HIGHEST_PRIORITY = {PRIORITY_TAG: "100"}
 
 
-class SwitchMove(dg.Config):
+class KillSwitchConfig(dg.Config):
     """Which switch, why and by whom; kept for ever."""
 
     dataset: str = Field(description="The dataset's name, like usgs/streamflow.")
@@ -20,7 +20,7 @@ class SwitchMove(dg.Config):
 
 
 @dg.op(description="Sets the switch, then waits for the swaps under way.")
-def set_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, services: ServicesResource) -> None:
+def set_kill_switch(context: dg.OpExecutionContext, config: KillSwitchConfig, services: ServicesResource) -> None:
     try:
         switch.kill(services.open(), config.dataset, config.by, config.reason)
     except KfmError as error:
@@ -29,7 +29,7 @@ def set_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, services
 
 
 @dg.op(description="Releases the switch; the next tick asks for runs over what is due.")
-def release_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, services: ServicesResource) -> None:
+def release_kill_switch(context: dg.OpExecutionContext, config: KillSwitchConfig, services: ServicesResource) -> None:
     try:
         was_killed = switch.unkill(services.open(), config.dataset, config.by, config.reason)
     except KfmError as error:
@@ -41,7 +41,7 @@ def release_kill_switch(context: dg.OpExecutionContext, config: SwitchMove, serv
     name="kfm_kill_dataset",
     description="Stops a dataset: when the run has succeeded nothing of it is published any more, whatever is under "
     "way. Events are still recorded, and other datasets go on. `kfm kill` does the same without Dagster's run queue.",
-    tags=FIRST,
+    tags=HIGHEST_PRIORITY,
 )
 def kill_job() -> None:
     set_kill_switch()
@@ -50,7 +50,7 @@ def kill_job() -> None:
 @dg.job(
     name="kfm_unkill_dataset",
     description="Lets a dataset that was killed go on: everything that came due meanwhile is run and published.",
-    tags=FIRST,
+    tags=HIGHEST_PRIORITY,
 )
 def unkill_job() -> None:
     release_kill_switch()

@@ -3,42 +3,44 @@
 from kfm_pipelines.errors import DatasetUnknown, SwitchRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
-from kfm_pipelines.text import one_line, quoted, storable
+from kfm_pipelines.text import make_storable, quote_value, truncate_line
 
-LONGEST_REASON = 500
-LONGEST_NAME = 100
+MAX_REASON_LENGTH = 500
+MAX_NAME_LENGTH = 100
 
 
 def kill(services: Services, dataset: str, by: str, reason: str) -> None:
     """When this returns nothing of the dataset is published any more, whatever is under way."""
     _refuse_unknown(services, dataset)
-    kill_switch.kill(services.database, dataset, _name(by), _reason(reason))
+    kill_switch.kill(services.database, dataset, _clean_name(by), _clean_reason(reason))
 
 
 def unkill(services: Services, dataset: str, by: str, reason: str) -> bool:
     """Let the dataset go on with all that is due; False when it was not killed."""
     _refuse_unknown(services, dataset)
-    return kill_switch.unkill(services.database, dataset, _name(by), _reason(reason))
+    return kill_switch.unkill(services.database, dataset, _clean_name(by), _clean_reason(reason))
 
 
 def _refuse_unknown(services: Services, dataset: str) -> None:
     """A name that is mistyped would stop nothing. What has keys is known even if the declarations cannot be read."""
-    if kill_switch.is_known(services.database, storable(dataset)) or dataset in services.datasets:
+    if kill_switch.is_known(services.database, make_storable(dataset)) or dataset in services.datasets:
         return
     known = ", ".join(services.datasets) or "none"
-    raise DatasetUnknown(f"dataset {quoted(dataset)} is not declared and has no keys; declared: {known}")
+    raise DatasetUnknown(f"dataset {quote_value(dataset)} is not declared and has no keys; declared: {known}")
 
 
-def _reason(text: str) -> str:
-    return _said(text, LONGEST_REASON, "say why: whoever finds the dataset like this has nothing else to go by")
+def _clean_reason(text: str) -> str:
+    return _require_text(
+        text, MAX_REASON_LENGTH, "say why: whoever finds the dataset like this has nothing else to go by"
+    )
 
 
-def _name(text: str) -> str:
-    return _said(text, LONGEST_NAME, "say who moves the switch: others will want to ask")
+def _clean_name(text: str) -> str:
+    return _require_text(text, MAX_NAME_LENGTH, "say who moves the switch: others will want to ask")
 
 
-def _said(text: str, max_length: int, message: str) -> str:
-    said = one_line(storable(text), max_length).strip()
+def _require_text(text: str, max_length: int, message: str) -> str:
+    said = truncate_line(make_storable(text), max_length).strip()
     if not said:
         raise SwitchRefused(message)
     return said

@@ -14,13 +14,13 @@ from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 from dagster._time import get_current_timestamp
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.dispatch.capacity import Room
+from kfm_pipelines.dispatch.capacity import RunCapacity
 from kfm_pipelines.dispatch.dispatch import range_tags, register_partitions, run_tags
 from kfm_pipelines.dispatch.plan import PlannedRun, plan_runs
 from kfm_pipelines.dispatch.reaper import reap
 from kfm_pipelines.dispatch.tables import DueKey
 from kfm_pipelines.errors import KfmError, ReplayRefused
-from kfm_pipelines.operations.replay.advance import Fate, Step, advance, take_step
+from kfm_pipelines.operations.replay.advance import BatchStatus, ReplayStep, advance, take_step
 from kfm_pipelines.operations.replay.batches import ReplayBatch
 from kfm_pipelines.operations.replay.keys import keys_of
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of
@@ -28,21 +28,21 @@ from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG, DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import replays
-from kfm_pipelines.telemetry.logs.configure import of_error
+from kfm_pipelines.telemetry.logs.configure import error_fields
 
 log = logging.getLogger(__name__)
 
 DAEMONS = ("BACKFILL", "SENSOR")
-DAEMON_SILENT_SECONDS = 90  # beyond the half minute between two signs of life
-LONGEST_NAP_SECONDS = 5.0
-PATIENCE_SECONDS = 15.0  # a sensor's tick holds a replay for a moment only
+DAEMON_HEARTBEAT_SECONDS = 90  # beyond the half minute between two signs of life
+MAX_SLEEP_SECONDS = 5.0
+LOCK_TIMEOUT_SECONDS = 15.0  # a sensor's tick holds a replay for a moment only
 NO_DAEMON = (
     "no Dagster daemon is at work, so nobody would carry out its backfills; start one with `kfm up`, or carry it out "
     "in this process with --here"
 )
 
 
-class ByDaemon:
+class DaemonBatchRunner:
     """Each batch is a backfill of the dataset's whole group of assets, as somebody in the UI would launch it."""
 
     def __init__(self, instance: dg.DagsterInstance, asset_graph: Callable[[], BaseAssetGraph[Any]]) -> None:
@@ -60,7 +60,7 @@ class ByDaemon:
             partition_names=list(batch.keys),
             asset_selection=[asset_key(dataset, stage) for stage in stages],
             backfill_timestamp=get_current_timestamp(),
-            tags=_tags(dataset, batch),
+            tags=_batch_tags(dataset, batch),
             dynamic_partitions_store=self.instance,
             all_partitions=False,
             title=f"replay {batch.replay}, batch {batch.batch}",
@@ -69,8 +69,8 @@ class ByDaemon:
         )
         self.instance.add_backfill(backfill)
 
-    def status(self, batch: ReplayBatch) -> Fate:
-        return _fate(self.instance, batch) or Fate.UNKNOWN
+    def status(self, batch: ReplayBatch) -> BatchStatus:
+        return _backfill_status(self.instance, batch) or BatchStatus.UNKNOWN
 
     def cancel(self, batch: ReplayBatch) -> None:
         backfill = self.instance.get_backfill(batch.backfill)
@@ -78,7 +78,7 @@ class ByDaemon:
             self.instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELING))  # type: ignore[no-untyped-call]
 
 
-class InThisProcess:
+class LocalBatchRunner:
     """Each batch is a few runs of the dataset's job, here and now. One that is a backfill already stays one, as long as
     there is a daemon that would carry it out."""
 
@@ -105,13 +105,13 @@ class InThisProcess:
         backfill = self._instance.get_backfill(batch.backfill)
         if backfill is None:
             return True
-        if backfill.status in BULK_ACTION_TERMINAL_STATUSES or is_daemon_at_work(self._instance):
+        if backfill.status in BULK_ACTION_TERMINAL_STATUSES or is_daemon_running(self._instance):
             return False
         self._instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))  # type: ignore[no-untyped-call]
         return True
 
     def _execute(self, dataset: Dataset, batch: ReplayBatch, run: PlannedRun) -> None:
-        tags = {**run_tags(dataset, run.names), **range_tags(run.names), **_tags(dataset, batch)}
+        tags = {**run_tags(dataset, run.names), **range_tags(run.names), **_batch_tags(dataset, batch)}
         self._definitions.resolve_job_def(group_of(dataset)).execute_in_process(
             instance=self._instance, tags={**tags, BACKFILL_TAG: batch.backfill}, raise_on_error=False
         )
@@ -126,13 +126,13 @@ class InThisProcess:
             time.sleep(1.0)
         return False
 
-    def status(self, batch: ReplayBatch) -> Fate:
+    def status(self, batch: ReplayBatch) -> BatchStatus:
         """What `ask` does is done when it returns, unless the replay was not carried on."""
         if batch.backfill in self._finished_backfills:
-            return Fate.FINISHED
-        found = _fate(self._instance, batch)
-        abandoned = found is Fate.RUNNING and not is_daemon_at_work(self._instance)
-        return Fate.UNKNOWN if found is None or abandoned else found
+            return BatchStatus.FINISHED
+        found = _backfill_status(self._instance, batch)
+        abandoned = found is BatchStatus.RUNNING and not is_daemon_running(self._instance)
+        return BatchStatus.UNKNOWN if found is None or abandoned else found
 
     def cancel(self, batch: ReplayBatch) -> None:
         """Whoever carries it out notices after the batch."""
@@ -144,48 +144,50 @@ class InThisProcess:
         partitions = register_partitions(self._instance, dataset, [one.key for one in left])
         return plan_runs(dataset.dataset, left, partitions, self._services.settings.batch_size, dataset.concurrency)
 
-    def _read_capacity(self) -> Room:
-        room = Room(self._services.datasets, slots=1)
+    def _read_capacity(self) -> RunCapacity:
+        room = RunCapacity(self._services.datasets, slots=1)
         for run in self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
             room.count_run(run)
         return room
 
 
-def carry_out_here(
-    services: Services, replay: str, runner: InThisProcess, on_step: Callable[[Step], None] = lambda _: None
-) -> Step:
+def run_in_process(
+    services: Services, replay: str, runner: LocalBatchRunner, on_step: Callable[[ReplayStep], None] = lambda _: None
+) -> ReplayStep:
     """Carry it on in this process until it is over or paused; nobody else does meanwhile."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
-        with replays.driving(services.database, replay) as mine:
+        with replays.lock_replay(services.database, replay) as mine:
             if mine:
-                return _to_the_end(services, replay, runner, on_step)
+                return _run_steps(services, replay, runner, on_step)
         if time.monotonic() > deadline:
             raise ReplayRefused(f"another process carries out replay {replay}; `kfm replay status {replay}` shows it")
         time.sleep(0.5)
 
 
-def _to_the_end(services: Services, replay: str, runner: InThisProcess, on_step: Callable[[Step], None]) -> Step:
+def _run_steps(
+    services: Services, replay: str, runner: LocalBatchRunner, on_step: Callable[[ReplayStep], None]
+) -> ReplayStep:
     while not (step := take_step(services, replay, runner)).is_last:
         on_step(step)
-        time.sleep(min(step.wait_seconds, LONGEST_NAP_SECONDS))
+        time.sleep(min(step.wait_seconds, MAX_SLEEP_SECONDS))
     on_step(step)
     return step
 
 
-def is_daemon_at_work(instance: dg.DagsterInstance) -> bool:
+def is_daemon_running(instance: dg.DagsterInstance) -> bool:
     """Dagster itself takes a daemon for alive until half an hour after its last sign of life. That some sensor of it
     fails is no reason: others are carried out."""
     from dagster._daemon.controller import get_daemon_statuses  # with Alembic, which loading definitions can do without
 
     statuses = get_daemon_statuses(
-        instance, DAEMONS, ignore_errors=True, heartbeat_tolerance_seconds=DAEMON_SILENT_SECONDS
+        instance, DAEMONS, ignore_errors=True, heartbeat_tolerance_seconds=DAEMON_HEARTBEAT_SECONDS
     )
     return all(status.healthy for status in statuses.values())
 
 
 def refuse_without_daemon(instance: dg.DagsterInstance) -> None:
-    if not is_daemon_at_work(instance):
+    if not is_daemon_running(instance):
         raise ReplayRefused(NO_DAEMON)
 
 
@@ -198,42 +200,42 @@ def replay_sensor() -> dg.SensorDefinition:
     def kfm_replays(context: dg.SensorEvaluationContext, services: ServicesResource) -> dg.SkipReason:
         repository = context.repository_def
         assert repository is not None  # noqa: S101 - the daemon always gives it
-        return dg.SkipReason(tick(ByDaemon(context.instance, lambda: repository.asset_graph), services.open()))
+        return dg.SkipReason(tick(DaemonBatchRunner(context.instance, lambda: repository.asset_graph), services.open()))
 
     return kfm_replays
 
 
-def tick(runner: ByDaemon, services: Services) -> str:
+def tick(runner: DaemonBatchRunner, services: Services) -> str:
     """One step of every replay under way, and what came of it; what is wrong with one holds up no other."""
     try:
-        going = replays.under_way(services.database)
+        going = replays.active_replays(services.database)
     except KfmError as error:
         return str(error)
-    return "; ".join(_told(services, one.id, runner) for one in going) or "no replay is under way"
+    return "; ".join(_advance_replay(services, one.id, runner) for one in going) or "no replay is under way"
 
 
-def _told(services: Services, replay: str, runner: ByDaemon) -> str:
+def _advance_replay(services: Services, replay: str, runner: DaemonBatchRunner) -> str:
     try:
         step = advance(services, replay, runner)
     except KfmError as error:
         return f"replay {replay}: {error}"
     except Exception as error:  # noqa: BLE001 - what it says may quote data
-        log.error("replay %s could not be carried on", replay, extra={"replay_id": replay, **of_error(error)})
+        log.error("replay %s could not be carried on", replay, extra={"replay_id": replay, **error_fields(error)})
         return f"replay {replay}: {type(error).__name__}"
     if step is None:
         return f"replay {replay}: another process is at it"
     return f"replay {replay} is {step.replay.state}" + (f": {step.replay.note}" if step.replay.note else "")
 
 
-def _fate(instance: dg.DagsterInstance, batch: ReplayBatch) -> Fate | None:
+def _backfill_status(instance: dg.DagsterInstance, batch: ReplayBatch) -> BatchStatus | None:
     """By its backfill; None when it is none."""
     backfill = instance.get_backfill(batch.backfill)
     if backfill is None:
         return None
     if backfill.status is BulkActionStatus.CANCELED:
-        return Fate.CANCELLED
-    return Fate.FINISHED if backfill.status in BULK_ACTION_TERMINAL_STATUSES else Fate.RUNNING
+        return BatchStatus.CANCELLED
+    return BatchStatus.FINISHED if backfill.status in BULK_ACTION_TERMINAL_STATUSES else BatchStatus.RUNNING
 
 
-def _tags(dataset: Dataset, batch: ReplayBatch) -> dict[str, str]:
+def _batch_tags(dataset: Dataset, batch: ReplayBatch) -> dict[str, str]:
     return {REPLAY_TAG: batch.replay, DATASET_TAG: dataset.dataset}

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfm_pipelines.operations.replay.eligible import take_inputs
-from kfm_pipelines.operations.replay.keys import LAST_ENTRIES
+from kfm_pipelines.operations.replay.eligible import inherit_inputs
+from kfm_pipelines.operations.replay.keys import LAST_WAL_ENTRIES
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.state.replays import note_move
+from kfm_pipelines.state.replays import record_move
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ReplayBatch:
     keys: tuple[str, ...]
 
 
-def open_batch(database: Database, replay: str) -> ReplayBatch | None:
+def find_open_batch(database: Database, replay: str) -> ReplayBatch | None:
     """The one that was asked for and is not over, with what of it has no outcome yet."""
     rows = database.fetch(
         """
@@ -28,7 +28,7 @@ def open_batch(database: Database, replay: str) -> ReplayBatch | None:
         """,
         {"replay": replay},
     )
-    return _batch(rows[0]) if rows else None
+    return _batch_from_row(rows[0]) if rows else None
 
 
 def batches_of(database: Database, replay: str) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def seconds_since_batch(database: Database, replay: str) -> tuple[int, float] | 
     return (rows[0]["keys"], rows[0]["seconds"]) if rows else None
 
 
-def ask_batch(database: Database, replay: str, limit: int, actor: str) -> ReplayBatch | None:
+def create_batch(database: Database, replay: str, limit: int, actor: str) -> ReplayBatch | None:
     """The next keys that nobody holds, bound to a batch of their own; None when there are none, or when the replay is
     not running any more: nobody moves it before this is committed. Those that have failed come last and share no batch
     with others, which would be handed back because of them. Committed before anything is asked of Dagster."""
@@ -76,7 +76,7 @@ def ask_batch(database: Database, replay: str, limit: int, actor: str) -> Replay
         if not rows:
             return None
         keys = [row["key"] for row in rows]
-        take_inputs(connection, replay, keys)
+        inherit_inputs(connection, replay, keys)
         [row] = connection.execute(
             """
             INSERT INTO kfm.replay_batches (replay, batch, backfill, keys)
@@ -94,7 +94,7 @@ def ask_batch(database: Database, replay: str, limit: int, actor: str) -> Replay
             {"replay": replay, "batch": row["batch"], "keys": keys},
         )
         asked = {"batch": row["batch"], "backfill": row["backfill"], "keys": len(keys)}
-        note_move(connection, replay, "batch-asked", actor, asked)
+        record_move(connection, replay, "batch-asked", actor, asked)
     return ReplayBatch(replay, row["batch"], row["backfill"], tuple(keys))
 
 
@@ -115,7 +115,7 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool =
             return False
         left_over = connection.execute(
             f"""
-            WITH last AS ({LAST_ENTRIES}),
+            WITH last AS ({LAST_WAL_ENTRIES}),
             left_over AS (
                 SELECT r.key, last.detail,
                        NOT %(blameless)s AND last.begun_at >= b.asked_at IS TRUE
@@ -135,7 +135,7 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool =
             parameters,
         ).fetchall()
         if not any(row["failed"] for row in left_over) and not _has_outcomes(connection, batch):
-            note_move(connection, batch.replay, "batch-fruitless", "kfm", {"batch": batch.batch})
+            record_move(connection, batch.replay, "batch-fruitless", "kfm", {"batch": batch.batch})
     return True
 
 
@@ -149,7 +149,7 @@ def _has_outcomes(connection: Connection, batch: ReplayBatch) -> bool:
     return bool(rows)
 
 
-def came_to_nothing(database: Database, replay: str, number: int) -> bool:
+def made_no_progress(database: Database, replay: str, number: int) -> bool:
     """Whether the last so many batches, since somebody started or resumed it, all came to nothing."""
     rows = database.fetch(
         """
@@ -162,5 +162,5 @@ def came_to_nothing(database: Database, replay: str, number: int) -> bool:
     return [row["what"] for row in rows] == ["batch-fruitless", "batch-asked"] * number
 
 
-def _batch(row: Mapping[str, Any]) -> ReplayBatch:
+def _batch_from_row(row: Mapping[str, Any]) -> ReplayBatch:
     return ReplayBatch(row["replay"], row["batch"], row["backfill"], tuple(row["names"]))

@@ -20,28 +20,28 @@ STATES = ("published", "failed", "unpublished")
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class KeyFilter:
     """Conditions on keys; all of them have to hold."""
 
     conditions: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def parse(cls, texts: Iterable[str]) -> "Where":
+    def parse(cls, texts: Iterable[str]) -> "KeyFilter":
         """FIELD=VALUE each; ReplayRefused when one makes no sense."""
-        return cls(tuple(_condition(one) for one in texts))
+        return cls(tuple(_parse_condition(one) for one in texts))
 
     def matches(self, known: KnownKey) -> bool:
-        return all(_holds(known, field, value) for field, value in self.conditions)
+        return all(_matches(known, field, value) for field, value in self.conditions)
 
     def as_list(self) -> list[str]:
         return [f"{field}={value}" for field, value in self.conditions]
 
 
-EVERY_KEY = Where()
+EVERY_KEY = KeyFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReplayLimits:
     """What no key of a plan may be beyond."""
 
     watermark: datetime | None
@@ -58,13 +58,13 @@ class Bounds:
         return None
 
 
-def choose_again(known: Sequence[KnownKey], limits: Bounds) -> list[PlannedKey]:
+def choose_reproductions(known: Sequence[KnownKey], limits: ReplayLimits) -> list[PlannedKey]:
     """For a reproduction: every key as it is."""
-    return [_again(one, limits) for one in known]
+    return [_plan_reproduction(one, limits) for one in known]
 
 
 def choose_upgrades(
-    dataset: Dataset, known: Sequence[KnownKey], key_filter: Where, limits: Bounds
+    dataset: Dataset, known: Sequence[KnownKey], key_filter: KeyFilter, limits: ReplayLimits
 ) -> tuple[list[PlannedKey], list[NewKey]]:
     """For an upgrade: each window that is published by another version, as a key of the declared one; and what is of
     the declared version but was never published. Conditions are on what there is to upgrade; what is published of the
@@ -74,7 +74,7 @@ def choose_upgrades(
     sources: dict[str, KnownKey] = {}
     unfit: list[PlannedKey] = []
     for one in (one for one in known if one.version != version and one.revision and key_filter.matches(one)):
-        if why_not := _why_no_source(dataset, one, limits):
+        if why_not := _source_exclusion_reason(dataset, one, limits):
             unfit.append(PlannedKey(one.key, why_not, left_out=True))
             continue
         target = str(key_of(dataset, window_of(one.window_start, dataset.key.window)))
@@ -82,12 +82,12 @@ def choose_upgrades(
             sources[target] = one
     windows = {**{key: one for key, one in there.items() if key_filter.matches(one)}, **sources}
     ordered = sorted(windows, key=lambda key: (windows[key].window_start, key))
-    chosen = [_upgraded(key, sources.get(key), there.get(key), limits) for key in ordered]
+    chosen = [_plan_upgrade(key, sources.get(key), there.get(key), limits) for key in ordered]
     new = [NewKey(target, one.window_start, one.window_end) for target, one in sources.items()]
     return [*unfit, *chosen], new
 
 
-def _why_no_source(dataset: Dataset, known: KnownKey, limits: Bounds) -> str | None:
+def _source_exclusion_reason(dataset: Dataset, known: KnownKey, limits: ReplayLimits) -> str | None:
     """A key has one source, so what is not exactly its window would be a part of it that passes for the whole."""
     window = window_of(known.window_start, dataset.key.window)
     if (window.start, window.end) != (known.window_start, known.window_end):
@@ -97,30 +97,30 @@ def _why_no_source(dataset: Dataset, known: KnownKey, limits: Bounds) -> str | N
     return limits.laxer.get(known.key)
 
 
-def _again(known: KnownKey, limits: Bounds) -> PlannedKey:
+def _plan_reproduction(known: KnownKey, limits: ReplayLimits) -> PlannedKey:
     left_out = limits.exclusion_reason(known.window_end)
     if left_out is None and known.revision is None:
-        left_out = f"{_why(known)}: there is nothing to reproduce; --mode upgrade makes it with what is declared now"
-    return PlannedKey(known.key, left_out or _why(known), left_out=left_out is not None)
+        left_out = f"{_inclusion_reason(known)}: there is nothing to reproduce; --mode upgrade makes it with what is declared now"
+    return PlannedKey(known.key, left_out or _inclusion_reason(known), left_out=left_out is not None)
 
 
-def _why(known: KnownKey) -> str:
+def _inclusion_reason(known: KnownKey) -> str:
     published = f"published, revision {known.revision}" if known.revision else "never published"
     if known.failed:
         return f"dead-lettered; {published}"
     return published if known.revision else "registered, not run"
 
 
-def _upgraded(key: str, source: KnownKey | None, existing: KnownKey | None, limits: Bounds) -> PlannedKey:
-    left_out = _why_not_upgraded(source, existing, limits)
+def _plan_upgrade(key: str, source: KnownKey | None, existing: KnownKey | None, limits: ReplayLimits) -> PlannedKey:
+    left_out = _upgrade_exclusion_reason(source, existing, limits)
     if source is None:
-        why = _why(existing) if existing else ""
+        why = _inclusion_reason(existing) if existing else ""
     else:
         why = f"of version {source.version}, revision {source.revision}"
     return PlannedKey(key, left_out or why, source.key if source else None, left_out is not None)
 
 
-def _why_not_upgraded(source: KnownKey | None, existing: KnownKey | None, limits: Bounds) -> str | None:
+def _upgrade_exclusion_reason(source: KnownKey | None, existing: KnownKey | None, limits: ReplayLimits) -> str | None:
     one = source or existing
     if one is None or (existing is not None and existing.revision):
         return f"is published already, revision {existing.revision}" if existing else "nothing is known of it"
@@ -135,7 +135,7 @@ def _is_newer(known: KnownKey, other: KnownKey | None) -> bool:
     return known.published_at is not None and known.published_at > other.published_at
 
 
-def _condition(text: str) -> tuple[str, str]:
+def _parse_condition(text: str) -> tuple[str, str]:
     field, equals, value = text.partition("=")
     if not equals or field not in FIELDS or not value:
         known = ", ".join(f"{name} ({meaning})" for name, meaning in FIELDS.items())
@@ -145,7 +145,7 @@ def _condition(text: str) -> tuple[str, str]:
     return field, value
 
 
-def _holds(known: KnownKey, field: str, value: str) -> bool:
+def _matches(known: KnownKey, field: str, value: str) -> bool:
     match field:
         case "state":
             return {"published": known.revision is not None, "failed": known.failed,

@@ -42,7 +42,7 @@ class NewKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class AverageUsage:
     """What keys of a dataset have taken so far, on average; None where nothing was measured."""
 
     keys: int
@@ -83,7 +83,7 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
     return [KnownKey(**{**row, "partitions": tuple(row["partitions"] or ())}) for row in rows]
 
 
-def declaration_that_made(database: Database, revision: Revision) -> str | None:
+def read_declaration_digest(database: Database, revision: Revision) -> str | None:
     """The digest of the declaration of then; None where it was not kept."""
     rows = database.fetch(
         """
@@ -95,7 +95,7 @@ def declaration_that_made(database: Database, revision: Revision) -> str | None:
     return rows[0]["digest"] if rows else None
 
 
-def make_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) -> int:
+def create_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) -> int:
     """Make them, not due; how many there were none of before."""
     ordered = sorted(new_keys, key=lambda one: one.key)
     return database.execute(
@@ -115,7 +115,7 @@ def make_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) -> i
     )
 
 
-def take_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> None:
+def inherit_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> None:
     """Keys that are about to be made anew take the inputs of those they come from, or of where those have theirs from.
     Only what is not published does: a release is never mixed with what came before it."""
     connection.execute(
@@ -130,7 +130,7 @@ def take_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> Non
     )
 
 
-def measured(database: Database, dataset: str) -> Measured:
+def read_average_usage(database: Database, dataset: str) -> AverageUsage:
     """Of the latest publications: what their stages used, and how long a key took from its beginning to its end."""
     [row] = database.fetch(
         """
@@ -156,4 +156,4 @@ def measured(database: Database, dataset: str) -> Measured:
         {"dataset": dataset},
     )
     usage = Usage(row["held"] or 0.0, row["cpu"], row["memory"], network_bytes=row["network"])
-    return Measured(row["keys"], usage, row["wall_seconds"], row["bytes"])
+    return AverageUsage(row["keys"], usage, row["wall_seconds"], row["bytes"])

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.replays import note_move
+from kfm_pipelines.state.replays import record_move
 
 if TYPE_CHECKING:
     pass
 
 # Of every transaction that was begun for a replay, its last entry; the latest transaction of a key first.
-LAST_ENTRIES = """
+LAST_WAL_ENTRIES = """
     SELECT DISTINCT ON (b.key) b.key, b.at AS begun_at, last.outcome, last.detail
     FROM kfm.wal b
     JOIN LATERAL (SELECT w.outcome, w.detail FROM kfm.wal w
@@ -77,7 +77,7 @@ def settle_keys(database: Database, replay: str) -> int:
     a person has had from the replay what it can give."""
     return database.execute(
         f"""
-        WITH last AS ({LAST_ENTRIES})
+        WITH last AS ({LAST_WAL_ENTRIES})
         UPDATE kfm.replay_keys r SET state = 'done', changed_at = clock_timestamp(),
             outcome = coalesce(last.outcome, 'AWAITING_REVIEW'),
             why = coalesce(last.detail ->> 'reason', 'revision ' || (last.detail ->> 'revision'), r.why)
@@ -90,12 +90,12 @@ def settle_keys(database: Database, replay: str) -> int:
     )
 
 
-def tried_keys(database: Database, replay: str) -> list[KeyState]:
+def attempted_keys(database: Database, replay: str) -> list[KeyState]:
     """Those that were in a batch that is over, in the order of the plan."""
     return [one for one in keys_of(database, replay, states=("done", "waiting")) if one.batch is not None]
 
 
-def failures_of(database: Database, replay: str) -> dict[str, str]:
+def read_failure_reasons(database: Database, replay: str) -> dict[str, str]:
     """Why each key that has failed in this replay did so the last time."""
     rows = database.fetch(
         """
@@ -136,7 +136,7 @@ def quarantine(database: Database, replay: str, reasons: Mapping[str, str], acto
         ).fetchall()
         for row in moved:
             detail = {"key": row["key"], "attempts": row["attempts"], "reason": row["why"]}
-            note_move(connection, replay, "key-quarantined", actor, detail)
+            record_move(connection, replay, "key-quarantined", actor, detail)
 
 
 def count_without_data(database: Database, replay: str) -> int:

@@ -6,15 +6,21 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from kfm_pipelines.care.governance import governance_of, used_policy
+from kfm_pipelines.care.governance import governance_of, policy_version
 from kfm_pipelines.catalog.trust.environment import environment_facts
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy import estimate as energy_estimate
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.gates.expectations import suite_digest
-from kfm_pipelines.operations.replay.choose import EVERY_KEY, Bounds, Where, choose_again, choose_upgrades
-from kfm_pipelines.operations.replay.eligible import KnownKey, known_keys, make_keys, measured
+from kfm_pipelines.operations.replay.choose import (
+    EVERY_KEY,
+    KeyFilter,
+    ReplayLimits,
+    choose_reproductions,
+    choose_upgrades,
+)
+from kfm_pipelines.operations.replay.eligible import KnownKey, create_keys, known_keys, read_average_usage
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
 from kfm_pipelines.stages.config.changes import configuration_changes
@@ -22,10 +28,10 @@ from kfm_pipelines.stages.config.policy_continuity import laxer_policies
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.config_snapshots import digest_of
 from kfm_pipelines.state.replays import Mode, PlannedKey, PlannedReplay, Replay
-from kfm_pipelines.watermarks.checkpoints import closed_until
+from kfm_pipelines.watermarks.checkpoints import read_watermark
 
 
-def frozen_config(services: Services, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:
+def snapshot_config(services: Services, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:
     """`declarations` are the digests of those that made what is to be reproduced."""
     governance = governance_of(services, dataset)
     policy, suites = governance.policy, (dataset.quality.suite, dataset.quality.deep_suite)
@@ -39,7 +45,7 @@ def frozen_config(services: Services, dataset: Dataset, mode: Mode, declarations
         "policy": {
             "name": policy.name,
             "digest": policy.digest,
-            "secret": used_policy(policy, governance.secret).key_check,
+            "secret": policy_version(policy, governance.secret).key_check,
         },
         "exemptions": sorted(one.id for one in governance.exemptions),
         "environment": {
@@ -52,20 +58,20 @@ def frozen_config(services: Services, dataset: Dataset, mode: Mode, declarations
     }
 
 
-def changed_since(services: Services, replay: Replay) -> list[str]:
+def config_changes_since_plan(services: Services, replay: Replay) -> list[str]:
     """Which parts of the configuration are not what the plan was for, by name."""
     dataset = services.datasets[replay.dataset]
-    now = frozen_config(services, dataset, replay.mode, replay.config["declarations"])
-    return differences(dict(replay.config), now)
+    now = snapshot_config(services, dataset, replay.mode, replay.config["declarations"])
+    return changed_parts(dict(replay.config), now)
 
 
-def differences(planned: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def changed_parts(planned: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Which parts are not what they were, by name."""
     return sorted(name for name in {*planned, *now} if planned.get(name) != now.get(name))
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """For so many keys. None is unknown."""
 
     keys: int
@@ -82,51 +88,51 @@ class Estimate:
         return {
             "keys": self.keys,
             "measured_keys": self.measured_keys,
-            "cpu_seconds": _rounded(self.cpu_seconds),
-            "wall_seconds": _rounded(self.wall_seconds),
+            "cpu_seconds": _round_digits(self.cpu_seconds),
+            "wall_seconds": _round_digits(self.wall_seconds),
             "bytes": None if self.bytes is None else round(self.bytes),
-            "energy_ws": _rounded(self.energy_ws),
-            "carbon_grams": _rounded(self.carbon_grams),
-            "cost_usd": _rounded(self.cost_usd),
+            "energy_ws": _round_digits(self.energy_ws),
+            "carbon_grams": _round_digits(self.carbon_grams),
+            "cost_usd": _round_digits(self.cost_usd),
             "sources": list(self.sources),
         }
 
 
-def estimate(services: Services, dataset: str, keys: int) -> Estimate:
+def estimate_cost(services: Services, dataset: str, keys: int) -> CostEstimate:
     coefficients = energy_estimate.load_coefficients(services.settings.resources)
-    past = measured(services.database, dataset)
-    cpu_seconds = _times(past.usage.cpu_seconds, keys)
+    past = read_average_usage(services.database, dataset)
+    cpu_seconds = _scale(past.usage.cpu_seconds, keys)
     energy = energy_estimate.estimate(coefficients, past.usage)
-    return Estimate(
+    return CostEstimate(
         keys=keys,
         measured_keys=past.keys,
         cpu_seconds=cpu_seconds,
-        wall_seconds=_times(past.wall_seconds, keys),
-        bytes=_times(past.bytes, keys),
-        energy_ws=_times(energy.watt_seconds, keys),
-        carbon_grams=_times(energy.carbon_grams, keys),
-        cost_usd=_times(energy.cost_usd, keys),
+        wall_seconds=_scale(past.wall_seconds, keys),
+        bytes=_scale(past.bytes, keys),
+        energy_ws=_scale(energy.watt_seconds, keys),
+        carbon_grams=_scale(energy.carbon_grams, keys),
+        cost_usd=_scale(energy.cost_usd, keys),
         sources=coefficients.sources,
     )
 
 
-def _times(average: float | None, keys: int) -> float | None:
+def _scale(average: float | None, keys: int) -> float | None:
     return None if average is None else average * keys
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_digits(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReplayRequest:
     """What somebody wants replayed: windows that begin in [start, end), and the conditions on their keys."""
 
     dataset: str
     start: datetime
     end: datetime
     mode: Mode = "reproduce"
-    key_filter: Where = EVERY_KEY
+    key_filter: KeyFilter = EVERY_KEY
     tolerance: Tolerance | None = None
 
     def as_document(self) -> dict[str, Any]:
@@ -146,7 +152,7 @@ class Plan:
     keys: tuple[PlannedKey, ...]
     config: Mapping[str, Any]
     config_digest: str
-    estimate: Estimate
+    estimate: CostEstimate
 
     @property
     def chosen(self) -> list[PlannedKey]:
@@ -157,19 +163,19 @@ class Plan:
         return [one for one in self.keys if one.left_out]
 
 
-def make_plan(services: Services, request: Wish, actor: str) -> Plan:
+def make_plan(services: Services, request: ReplayRequest, actor: str) -> Plan:
     """Plan it and keep the plan; nothing is asked of anybody. ReplayRefused when there is nothing to replay."""
     dataset = services.datasets[request.dataset]
     if request.start >= request.end:
         raise ReplayRefused(f"nothing begins from {request.start.isoformat()} and before {request.end.isoformat()}")
     known = known_keys(services.database, request.dataset, request.start, request.end)
     wanted = [one for one in known if request.key_filter.matches(one)]
-    keys = _chosen(services, dataset, request, known)
+    keys = _choose_keys(services, dataset, request, known)
     going = {one.source or one.key for one in keys if not one.left_out}
     if not going:
-        raise ReplayRefused(_nothing(request, known, wanted, keys))
+        raise ReplayRefused(_nothing_to_replay_note(request, known, wanted, keys))
     declarations = [one.declaration for one in wanted if one.declaration and one.key in going]
-    config = frozen_config(services, dataset, request.mode, declarations if request.mode == "reproduce" else ())
+    config = snapshot_config(services, dataset, request.mode, declarations if request.mode == "reproduce" else ())
     plan = Plan(
         id=f"r{uuid4().hex[:8]}",
         dataset=request.dataset,
@@ -177,26 +183,28 @@ def make_plan(services: Services, request: Wish, actor: str) -> Plan:
         keys=tuple(keys),
         config=config,
         config_digest=digest_of(config),
-        estimate=estimate(services, request.dataset, len(going)),
+        estimate=estimate_cost(services, request.dataset, len(going)),
     )
     new = PlannedReplay(plan.id, plan.dataset, plan.mode, request.as_document(), config, plan.config_digest)
     replays.create(services.database, new, keys, actor)
     return plan
 
 
-def _chosen(services: Services, dataset: Dataset, request: Wish, known: Sequence[KnownKey]) -> list[PlannedKey]:
-    stopped = kill_switch.killed(services.database).get(request.dataset)
-    bounds = Bounds(closed_until(services.database, request.dataset), str(stopped) if stopped else None)
+def _choose_keys(
+    services: Services, dataset: Dataset, request: ReplayRequest, known: Sequence[KnownKey]
+) -> list[PlannedKey]:
+    stopped = kill_switch.killed_datasets(services.database).get(request.dataset)
+    bounds = ReplayLimits(read_watermark(services.database, request.dataset), str(stopped) if stopped else None)
     if request.mode == "reproduce":
         wanted = [one for one in known if request.key_filter.matches(one)]
-        return _reproducible(services, dataset, choose_again(wanted, bounds))
+        return _exclude_changed(services, dataset, choose_reproductions(wanted, bounds))
     laxer = laxer_policies(services, dataset, [one.key for one in known])
     chosen, new = choose_upgrades(dataset, known, request.key_filter, replace(bounds, laxer=laxer))
-    make_keys(services.database, request.dataset, new)
+    create_keys(services.database, request.dataset, new)
     return chosen
 
 
-def _reproducible(services: Services, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
+def _exclude_changed(services: Services, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
     """Without those whose configuration has changed since: they could not come out the same."""
     changes = configuration_changes(services, dataset, [one.key for one in keys if not one.left_out])
     return [
@@ -207,7 +215,9 @@ def _reproducible(services: Services, dataset: Dataset, keys: Sequence[PlannedKe
     ]
 
 
-def _nothing(request: Wish, known: Sequence[KnownKey], matching: Sequence[KnownKey], keys: Sequence[PlannedKey]) -> str:
+def _nothing_to_replay_note(
+    request: ReplayRequest, known: Sequence[KnownKey], matching: Sequence[KnownKey], keys: Sequence[PlannedKey]
+) -> str:
     when = f"from {request.start.isoformat()} to {request.end.isoformat()}"
     if not known:
         return f"no key of {request.dataset} is known {when}; --register makes keys of what is in the bucket"

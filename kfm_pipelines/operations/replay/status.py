@@ -4,17 +4,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kfm_pipelines.energy.estimate import UNKNOWN
-from kfm_pipelines.energy.ledger import cpu_seconds_in_all, spent_in_replay
+from kfm_pipelines.energy.ledger import replay_totals, total_cpu_seconds
 from kfm_pipelines.operations.replay import batches
 from kfm_pipelines.operations.replay import keys as replay_keys
-from kfm_pipelines.operations.replay.records import settle
+from kfm_pipelines.operations.replay.records import settle_replay
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Replay
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplayStatus:
     replay: Replay
     states: dict[str, int]
     outcomes: dict[str, int]
@@ -51,12 +51,12 @@ class Standing:
         }
 
 
-def standing_of(services: Services, replay_id: str) -> Standing:
+def read_replay_status(services: Services, replay_id: str) -> ReplayStatus:
     """As it is now: what the log says of its keys counts, also when nobody carries it on."""
     replay = replays.read(services.database, replay_id)
-    if not replay.is_over or batches.open_batch(services.database, replay_id):
-        settle(services, replay)
-    return Standing(
+    if not replay.is_over or batches.find_open_batch(services.database, replay_id):
+        settle_replay(services, replay)
+    return ReplayStatus(
         replay,
         replay_keys.count_states(services.database, replay_id),
         replay_keys.count_outcomes(services.database, replay_id),
@@ -64,10 +64,10 @@ def standing_of(services: Services, replay_id: str) -> Standing:
     )
 
 
-def details_of(services: Services, replay_id: str) -> dict[str, Any]:
+def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
     """Its batches, its log, what is in quarantine, what the first keys came to, and what it has cost."""
     keys = replay_keys.keys_of(services.database, replay_id)
-    spent = spent_in_replay(services.database, replay_id)
+    spent = replay_totals(services.database, replay_id)
     estimated = next((one.energy for one in spent if one.energy.method == "estimated"), UNKNOWN)
     return {
         "canary": [{"key": one.key, **(one.comparison or {})} for one in keys if one.canary],
@@ -75,7 +75,7 @@ def details_of(services: Services, replay_id: str) -> dict[str, Any]:
         "quarantined": [
             {"key": one.key, "attempts": one.attempts, "reason": one.why} for one in keys if one.state == "quarantined"
         ],
-        "cpu_seconds": cpu_seconds_in_all(spent),
+        "cpu_seconds": total_cpu_seconds(spent),
         "energy_ws_estimated": estimated.watt_seconds,
         "carbon_grams_estimated": estimated.carbon_grams,
         "energy": [asdict(one.energy) for one in spent],

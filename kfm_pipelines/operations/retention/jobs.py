@@ -5,7 +5,7 @@ import dagster as dg
 from kfm_pipelines.operations.retention.gc import collect_garbage
 from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.orchestration.schedule import schedule
+from kfm_pipelines.orchestration.schedule import build_schedule
 
 
 @dg.op(
@@ -39,4 +39,4 @@ def purge_job() -> None:
     collect_what_is_nobodys(purge_what_is_past())
 
 
-purge_schedule = schedule("kfm_purge_nightly", purge_job, "30 3 * * *")
+purge_schedule = build_schedule("kfm_purge_nightly", purge_job, "30 3 * * *")

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kfm_pipelines.declarations.dataset import pipeline_of
-from kfm_pipelines.events import replaceable
+from kfm_pipelines.events import superseded_identities
 from kfm_pipelines.operations.canary.shadow_store import purge_shadows
-from kfm_pipelines.operations.retention.tables import forget_findings, note_reports_purged, past_verdicts
+from kfm_pipelines.operations.retention.tables import delete_old_findings, expired_verdicts, record_reports_purged
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.validate.quarantine import remove_outdated
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.watermarks.late_lane import may_be_held
+from kfm_pipelines.watermarks.late_lane import find_holdable_events
 
 VERDICTS_AT_ONCE = 20_000
 
@@ -27,7 +27,7 @@ FINDINGS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeSummary:
     events: int
     payloads: int
     refused_tables: int
@@ -36,22 +36,22 @@ class Purged:
     reports: int
 
 
-def purge(services: Services) -> Purged:
-    return Purged(
+def purge(services: Services) -> PurgeSummary:
+    return PurgeSummary(
         events=_purge_events(services),
         payloads=_purge_payloads(services),
         refused_tables=remove_outdated(services),
         shadows=purge_shadows(services),
-        findings=forget_findings(services.database, days=services.settings.findings_days, limit=FINDINGS_AT_ONCE),
+        findings=delete_old_findings(services.database, days=services.settings.findings_days, limit=FINDINGS_AT_ONCE),
         reports=purge_reports(services),
     )
 
 
 def _purge_events(services: Services) -> int:
-    return sum(_purge_key(services, key) for key in _keys(services))
+    return sum(_purge_key(services, key) for key in _keys_to_purge(services))
 
 
-def _keys(services: Services) -> Iterator[str]:
+def _keys_to_purge(services: Services) -> Iterator[str]:
     """Every key with an old event and with two about one object, page by page in the order of keys."""
     page = [""]
     while page:
@@ -72,13 +72,13 @@ def _purge_key(services: Services, key: str) -> int:
     with services.database.transaction() as connection:
         connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": key})
         own = [event for event in events_of(connection, key) if event.key == key]
-        held_one_day = may_be_held(connection, services.datasets, key)
+        held_one_day = find_holdable_events(connection, services.datasets, key)
         past = connection.execute(
             """
             SELECT identity FROM kfm.inbox WHERE identity = ANY(%(replaceable)s) AND state = 'succeeded'
               AND archived_at IS NOT NULL AND received_at < clock_timestamp() - make_interval(days => %(days)s)
             """,
-            {"replaceable": list(replaceable(own, held_one_day)), "days": services.settings.inbox_days},
+            {"replaceable": list(superseded_identities(own, held_one_day)), "days": services.settings.inbox_days},
         ).fetchall()
         identities = {"identities": [row["identity"] for row in past]}
         connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s)", identities)
@@ -99,10 +99,10 @@ def _purge_payloads(services: Services) -> int:
 def purge_reports(services: Services) -> int:
     """Remove the reports of transactions that were judged long ago, also of datasets that are declared no more; how
     many. The verdicts themselves stay on record."""
-    past = past_verdicts(services.database, days=services.settings.findings_days, limit=VERDICTS_AT_ONCE)
+    past = expired_verdicts(services.database, days=services.settings.findings_days, limit=VERDICTS_AT_ONCE)
     reports = {Layout(pipeline_of(one.dataset)).validation_report(one.key, one.txn) for one in past}
     for path in sorted(reports):
         services.store.discard(path)
     if past:
-        note_reports_purged(services.database, past[-1].at)
+        record_reports_purged(services.database, past[-1].at)
     return len(reports)

@@ -7,14 +7,14 @@ from kfm_pipelines.state.database import Database
 
 
 @dataclass(frozen=True, slots=True)
-class PastVerdict:
+class ExpiredVerdict:
     dataset: str
     key: str
     txn: int
     at: datetime
 
 
-def forget_findings(database: Database, *, days: int, limit: int) -> int:
+def delete_old_findings(database: Database, *, days: int, limit: int) -> int:
     """Remove findings that are older, the oldest first; how many. A key that is still wrong keeps what scans found: it
     is not written down again while it stays the same."""
     return database.execute(
@@ -29,7 +29,7 @@ def forget_findings(database: Database, *, days: int, limit: int) -> int:
     )
 
 
-def past_verdicts(database: Database, *, days: int, limit: int) -> list[PastVerdict]:
+def expired_verdicts(database: Database, *, days: int, limit: int) -> list[ExpiredVerdict]:
     """Verdicts that are older, from where the last purge of reports ended; the oldest first. Those given in the same
     instant come together, so that the next one can begin after it."""
     rows = database.fetch(
@@ -41,10 +41,10 @@ def past_verdicts(database: Database, *, days: int, limit: int) -> list[PastVerd
         """,
         {"days": days, "limit": limit},
     )
-    return [PastVerdict(**row) for row in rows]
+    return [ExpiredVerdict(**row) for row in rows]
 
 
-def note_reports_purged(database: Database, upto: datetime) -> None:
+def record_reports_purged(database: Database, upto: datetime) -> None:
     database.execute(
         """
         INSERT INTO kfm.purge_marks (what, upto) VALUES ('reports', %(upto)s)

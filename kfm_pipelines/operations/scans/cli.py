@@ -6,20 +6,20 @@ from uuid import uuid4
 
 import click
 
-from kfm_pipelines.console.findings import show_finding
-from kfm_pipelines.console.options import Words
-from kfm_pipelines.console.output import console, json_option, print_json, progress, shown_time
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.findings import display_finding
+from kfm_pipelines.console.options import StorableText
+from kfm_pipelines.console.output import console, format_time, json_option, print_json, progress
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.operations.scans import tables
-from kfm_pipelines.operations.scans.nightly import KEYS_AT_ONCE, Scanned, nightly_scan
+from kfm_pipelines.operations.scans.nightly import MAX_KEYS_PER_SCAN, ScanResult, nightly_scan
 from kfm_pipelines.operations.scans.weekly import deep_scan
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.verdicts import latest_findings
 
-SHOWN = 200
+DEFAULT_FINDINGS_LIMIT = 200
 
 
 @click.group()
@@ -28,13 +28,13 @@ def qa() -> None:
 
 
 @qa.command()
-@click.argument("dataset", required=False, type=Words())
+@click.argument("dataset", required=False, type=StorableText())
 @click.option("--deep", is_flag=True, help="Judge the Great Expectations suites over published data, write Data Docs.")
 @click.option("--full", is_flag=True, help="Count every published key as new since the last scan.")
 @click.option(
     "--keys",
     type=click.IntRange(1),
-    default=KEYS_AT_ONCE,
+    default=MAX_KEYS_PER_SCAN,
     show_default=True,
     help="So many of a dataset at most: new ones, then those that were not looked at for longest.",
 )
@@ -47,27 +47,33 @@ def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) 
     if deep and full:
         raise click.UsageError("--full is about single keys; --deep takes the newest of them anyway")
     run_id = f"cli-{uuid4()}"
-    with opened_services() as services:
+    with open_services() as services:
         chosen = [services.datasets[dataset]] if dataset else list(services.datasets.values())
         if deep:
-            scanned = [_deep(services, one, run_id, quiet=as_json) for one in chosen]
+            scanned = [_run_deep_scan(services, one, run_id, quiet=as_json) for one in chosen]
         else:
-            scanned = [_nightly(services, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
+            scanned = [_run_nightly_scan(services, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
     if as_json:
-        print_json({"run": run_id, "datasets": [_document(one) for one in scanned]})
+        print_json({"run": run_id, "datasets": [_result_document(one) for one in scanned]})
     else:
         for one in scanned:
-            _show(one)
+            _display_result(one)
     if any(one.errors for one in scanned):
         raise click.exceptions.Exit(1)
 
 
 @qa.command()
-@click.argument("dataset", required=False, type=Words())
-@click.option("--key", type=Words(), help="Only about this key.")
-@click.option("--run", "run_id", type=Words(), help="Only of this run.")
+@click.argument("dataset", required=False, type=StorableText())
+@click.option("--key", type=StorableText(), help="Only about this key.")
+@click.option("--run", "run_id", type=StorableText(), help="Only of this run.")
 @click.option("--severity", type=click.Choice(["info", "warn", "error"]), help="Only these.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="The newest so many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=DEFAULT_FINDINGS_LIMIT,
+    show_default=True,
+    help="The newest so many.",
+)
 @json_option
 def findings(
     dataset: str | None, key: str | None, run_id: str | None, severity: str | None, limit: int, as_json: bool
@@ -75,7 +81,7 @@ def findings(
     """List what gates and scans found, the newest first: of one DATASET, of one key, or of all."""
     if key is not None:
         CanonicalKey.parse(key)
-    with opened_services() as services:
+    with open_services() as services:
         if dataset is not None:
             dataset = services.datasets[dataset].dataset
         found = latest_findings(
@@ -86,22 +92,24 @@ def findings(
         print_json({"findings": rows})
         return
     for row in rows:
-        show_finding(row, f"{shown_time(row['at'])}, {row['key'] or row['dataset']}, ")
+        display_finding(row, f"{format_time(row['at'])}, {row['key'] or row['dataset']}, ")
     console.print(f"{len(rows)} findings")
 
 
-def _nightly(services: Services, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool) -> Scanned:
-    due = tables.due(services.database, dataset.dataset, full=full, limit=limit)
+def _run_nightly_scan(
+    services: Services, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool
+) -> ScanResult:
+    due = tables.select_due_keys(services.database, dataset.dataset, full=full, limit=limit)
     with progress(f"{dataset.dataset}: keys looked at", len(due.keys), quiet=quiet) as tell:
         return nightly_scan(services, dataset, run_id, full=full, limit=limit, on_progress=tell)
 
 
-def _deep(services: Services, dataset: Dataset, run_id: str, *, quiet: bool) -> Scanned:
+def _run_deep_scan(services: Services, dataset: Dataset, run_id: str, *, quiet: bool) -> ScanResult:
     with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as tell:
         return deep_scan(services, dataset, run_id, on_progress=tell)
 
 
-def _document(result: Scanned) -> dict[str, Any]:
+def _result_document(result: ScanResult) -> dict[str, Any]:
     return {
         "dataset": result.dataset,
         "kind": result.kind,
@@ -112,17 +120,19 @@ def _document(result: Scanned) -> dict[str, Any]:
         "warnings": result.warnings,
         "note": result.note,
         "data_docs": result.data_docs,
-        "findings": _rows(result),
+        "findings": _finding_rows(result),
     }
 
 
-def _show(result: Scanned) -> None:
+def _display_result(result: ScanResult) -> None:
     console.print(str(result), style="bold" if result.errors else "")
-    for row in _rows(result):
-        show_finding(row, f"{row['key']}, " if row["key"] else "")
+    for row in _finding_rows(result):
+        display_finding(row, f"{row['key']}, " if row["key"] else "")
     if result.data_docs:
         console.print(f"  Data Docs: {result.data_docs}")
 
 
-def _rows(result: Scanned) -> list[dict[str, Any]]:
-    return [{"key": found.key, "gate": found.gate, **asdict(found.finding), "fix": found.fix} for found in result.findings]
+def _finding_rows(result: ScanResult) -> list[dict[str, Any]]:
+    return [
+        {"key": found.key, "gate": found.gate, **asdict(found.finding), "fix": found.fix} for found in result.findings
+    ]

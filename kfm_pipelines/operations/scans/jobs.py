@@ -13,33 +13,35 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.scans.extents import recompute_extent
-from kfm_pipelines.operations.scans.nightly import KEYS_AT_ONCE, Scanned, nightly_scan
-from kfm_pipelines.operations.scans.weekly import WHOLE_REACH, Reach, deep_scan
+from kfm_pipelines.operations.scans.nightly import MAX_KEYS_PER_SCAN, ScanResult, nightly_scan
+from kfm_pipelines.operations.scans.weekly import DEFAULT_SCOPE, ScanScope, deep_scan
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.orchestration.schedule import WhichDatasets, schedule
+from kfm_pipelines.orchestration.schedule import DatasetSelection, build_schedule
 from kfm_pipelines.services import Services
-from kfm_pipelines.telemetry.logs.frames import trace_of
+from kfm_pipelines.telemetry.logs.frames import format_traceback
 
-SHOWN = 50
+MAX_FINDINGS_DISPLAYED = 50
 
 
-class QaScanConfig(WhichDatasets):
+class QaScanConfig(DatasetSelection):
     full: bool = Field(default=False, description="Every published key counts as new since the last scan.")
     keys: int = Field(
-        default=KEYS_AT_ONCE, ge=1, description="So many keys of a dataset: new ones, then those not seen for longest."
+        default=MAX_KEYS_PER_SCAN,
+        ge=1,
+        description="So many keys of a dataset: new ones, then those not seen for longest.",
     )
 
 
-class DeepScanConfig(WhichDatasets):
-    days: int = Field(default=WHOLE_REACH.days, ge=1, description="How far back from the newest published window.")
+class DeepScanConfig(DatasetSelection):
+    days: int = Field(default=DEFAULT_SCOPE.days, ge=1, description="How far back from the newest published window.")
     rows: int = Field(
-        default=WHOLE_REACH.rows, ge=1, description="At most so many rows of a dataset, the newest keys first."
+        default=DEFAULT_SCOPE.rows, ge=1, description="At most so many rows of a dataset, the newest keys first."
     )
 
 
 @dg.op(description="Whether what is published is still what was published, and would still pass its gates.")
 def scan_published(context: dg.OpExecutionContext, config: QaScanConfig, services: ServicesResource) -> None:
-    def scan(opened: Services, dataset: Dataset) -> Scanned:
+    def scan(opened: Services, dataset: Dataset) -> ScanResult:
         return nightly_scan(opened, dataset, context.run_id, full=config.full, limit=config.keys)
 
     _scan_all(context, services.open(), config.dataset, scan)
@@ -47,15 +49,15 @@ def scan_published(context: dg.OpExecutionContext, config: QaScanConfig, service
 
 @dg.op(description="The suites of each dataset over many published keys at once; writes the Data Docs.")
 def scan_deeply(context: dg.OpExecutionContext, config: DeepScanConfig, services: ServicesResource) -> None:
-    def scan(opened: Services, dataset: Dataset) -> Scanned:
-        return deep_scan(opened, dataset, context.run_id, Reach(config.days, config.rows))
+    def scan(opened: Services, dataset: Dataset) -> ScanResult:
+        return deep_scan(opened, dataset, context.run_id, ScanScope(config.days, config.rows))
 
     _scan_all(context, services.open(), config.dataset, scan)
 
 
 @dg.op(description="Whether each collection says where and when its Items are; one that does not is written anew.")
-def recompute_extents(context: dg.OpExecutionContext, config: WhichDatasets, services: ServicesResource) -> None:
-    def scan(opened: Services, dataset: Dataset) -> Scanned:
+def recompute_extents(context: dg.OpExecutionContext, config: DatasetSelection, services: ServicesResource) -> None:
+    def scan(opened: Services, dataset: Dataset) -> ScanResult:
         return recompute_extent(opened, dataset, context.run_id)
 
     _scan_all(context, services.open(), config.dataset, scan)
@@ -78,18 +80,18 @@ def extents_job() -> None:
 
 scan_jobs = (qa_scan_job, deep_scan_job, extents_job)
 scan_schedules = (
-    schedule("kfm_qa_scan_nightly", qa_scan_job, "0 2 * * *"),
-    schedule("kfm_deep_scan_weekly", deep_scan_job, "0 4 * * 0"),
-    schedule("kfm_recompute_extents_daily", extents_job, "0 5 * * *"),
+    build_schedule("kfm_qa_scan_nightly", qa_scan_job, "0 2 * * *"),
+    build_schedule("kfm_deep_scan_weekly", deep_scan_job, "0 4 * * 0"),
+    build_schedule("kfm_recompute_extents_daily", extents_job, "0 5 * * *"),
 )
 
 
 def _scan_all(
-    context: dg.OpExecutionContext, services: Services, name: str, scan: Callable[[Services, Dataset], Scanned]
+    context: dg.OpExecutionContext, services: Services, name: str, scan: Callable[[Services, Dataset], ScanResult]
 ) -> None:
     """One dataset after the other; what cannot be scanned is told at the end, after the others."""
     chosen = [services.datasets[name]] if name else list(services.datasets.values())
-    scanned: list[Scanned] = []
+    scanned: list[ScanResult] = []
     problems: list[str] = []
     for dataset in chosen:
         try:
@@ -98,7 +100,7 @@ def _scan_all(
         except KfmError as error:
             problems.append(f"{dataset.dataset}: {error}")
         except Exception as failure:  # noqa: BLE001 - what it says may quote the data
-            context.log.error("the scan of %s failed\n%s", dataset.dataset, trace_of(failure))
+            context.log.error("the scan of %s failed\n%s", dataset.dataset, format_traceback(failure))
             problems.append(f"{dataset.dataset}: {type(failure).__name__}, see the log of the run")
     metadata = _metadata(scanned)
     wrong = [str(one) for one in scanned if one.errors]
@@ -107,7 +109,7 @@ def _scan_all(
     context.add_output_metadata(metadata)
 
 
-def _metadata(results: Sequence[Scanned]) -> dict[str, Any]:
+def _metadata(results: Sequence[ScanResult]) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "keys": sum(one.keys for one in results),
         "keys_left": sum(one.keys_left for one in results),
@@ -116,12 +118,12 @@ def _metadata(results: Sequence[Scanned]) -> dict[str, Any]:
         "warnings": sum(one.warnings for one in results),
     }
     metadata |= {f"data_docs/{one.dataset}": dg.MetadataValue.url(one.data_docs) for one in results if one.data_docs}
-    if records := list(_records(results)):
-        metadata["findings"] = dg.MetadataValue.table(records[:SHOWN])
+    if records := list(_finding_records(results)):
+        metadata["findings"] = dg.MetadataValue.table(records[:MAX_FINDINGS_DISPLAYED])
     return metadata
 
 
-def _records(results: Iterable[Scanned]) -> Iterable[dg.TableRecord]:
+def _finding_records(results: Iterable[ScanResult]) -> Iterable[dg.TableRecord]:
     for one in results:
         for found in sorted(one.findings, key=lambda found: WORST_FIRST.index(found.finding.severity)):
             finding = found.finding

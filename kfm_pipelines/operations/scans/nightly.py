@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import InputUnreadable, KfmError
 from kfm_pipelines.gates import Finding, Severity, TableSubject, Verdict, judge_quality, judge_schema
@@ -21,27 +21,27 @@ from kfm_pipelines.gates.published_release import PublishedSubject, judge_publis
 from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.gates.verdict import error
 from kfm_pipelines.operations.scans import tables
-from kfm_pipelines.operations.scans.tables import Kind, Scan
+from kfm_pipelines.operations.scans.tables import Scan, ScanKind
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
-from kfm_pipelines.stages.publish.read_back import read_published, table_then
+from kfm_pipelines.stages.publish.read_back import read_published, table_as_published
 from kfm_pipelines.state import verdicts as findings
 from kfm_pipelines.state.database import Connection
-from kfm_pipelines.state.revisions import Revision, count_change, current_revision, settled_revision
-from kfm_pipelines.state.transactions import publish_intent
+from kfm_pipelines.state.revisions import Revision, current_revision, lock_current_revision, mark_collection_changed
+from kfm_pipelines.state.transactions import has_publish_intent
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs.configure import of_error
+from kfm_pipelines.telemetry.logs.configure import error_fields
 
 log = logging.getLogger(__name__)
 
-KEYS_AT_ONCE = 5000
+MAX_KEYS_PER_SCAN = 5000
 
-Tell = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScanFinding:
     """One finding of a scan; about the dataset as a whole when there is no key."""
 
     key: str | None
@@ -54,15 +54,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
+class ScanResult:
     """What one scan of one dataset came to."""
 
     dataset: str
-    kind: Kind
+    kind: ScanKind
     keys: int = 0
     keys_left: int = 0  # keys that a bounded scan did not come to
     keys_left_out: int = 0  # keys that were read, and then not judged with the others
-    findings: tuple[Found, ...] = ()
+    findings: tuple[ScanFinding, ...] = ()
     note: str = ""  # why nothing was looked at
     data_docs: str = ""  # where the Data Docs about it are
 
@@ -77,7 +77,7 @@ class Scanned:
     def __str__(self) -> str:
         said = self.note or f"{self.errors} errors and {self.warnings} warnings in {self.keys} keys"
         # The weekly scan begins with the newest keys each time, so it never comes to the others.
-        why = "older ones not reached" if self.kind is Kind.DEEP else "left for the next time"
+        why = "older ones not reached" if self.kind is ScanKind.DEEP else "left for the next time"
         left = f", {self.keys_left} {why}" if self.keys_left else ""
         left_out = f", {self.keys_left_out} left out" if self.keys_left_out else ""
         return f"{self.dataset}: {said}{left}{left_out}"
@@ -92,58 +92,58 @@ def nightly_scan(
     run_id: str,
     *,
     full: bool = False,
-    limit: int = KEYS_AT_ONCE,
-    on_progress: Tell = lambda _: None,
-) -> Scanned:
+    limit: int = MAX_KEYS_PER_SCAN,
+    on_progress: ProgressCallback = lambda _: None,
+) -> ScanResult:
     """Look at every key that was published since it was looked at last, then at those not looked at for longest, up to
     so many. With `full` all are alike."""
-    with tables.scanning(services.database, Kind.NIGHTLY, dataset.dataset) as started_at:
+    with tables.scan_lock(services.database, ScanKind.NIGHTLY, dataset.dataset) as started_at:
         if started_at is None:
-            return under_way(dataset, Kind.NIGHTLY)
-        due = tables.due(services.database, dataset.dataset, full=full, limit=limit)
-        found: list[Found] = []
+            return already_running_result(dataset, ScanKind.NIGHTLY)
+        due = tables.select_due_keys(services.database, dataset.dataset, full=full, limit=limit)
+        found: list[ScanFinding] = []
         put_off = 0
         for number, key in enumerate(due.keys, start=1):
-            verdicts = look_at(services, dataset, run_id, key)
+            verdicts = scan_key(services, dataset, run_id, key)
             put_off += verdicts is None
-            found += found_in(key, verdicts or ())
+            found += scan_findings(key, verdicts or ())
             on_progress(number)
         keys = len(due.keys) - put_off
-        scanned = Scanned(dataset.dataset, Kind.NIGHTLY, keys, due.left + put_off, findings=tuple(found))
+        scanned = ScanResult(dataset.dataset, ScanKind.NIGHTLY, keys, due.left + put_off, findings=tuple(found))
         with services.database.transaction() as connection:
-            record(connection, scanned, run_id, started_at, {"full": full})
+            record_result(connection, scanned, run_id, started_at, {"full": full})
             if due.keys:
-                count_change(connection, dataset.dataset)  # the collection says what scans find
-    for problem in refresh_stale(services):
+                mark_collection_changed(connection, dataset.dataset)  # the collection says what scans find
+    for problem in refresh_stale_collections(services):
         log.warning("%s; a later run or tick writes it", problem)
     return scanned
 
 
-def look_at(services: Services, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
+def scan_key(services: Services, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
     """Judge what is published of the key and write it down; None when it is just being published, and so for the next
     time. What looks wrong is looked at again: it may have been published while it was read."""
     revision = current_revision(services.database, key)
-    verdicts = _verdicts(services, dataset, revision) if revision else ()
+    verdicts = _judge_revision(services, dataset, revision) if revision else ()
     if not all(verdict.passed for verdict in verdicts):
         with services.database.transaction() as connection:
-            revision = settled_revision(connection, key)
-        verdicts = _verdicts(services, dataset, revision) if revision else ()
-        if not all(verdict.passed for verdict in verdicts) and _moves(services, key, revision):
+            revision = lock_current_revision(connection, key)
+        verdicts = _judge_revision(services, dataset, revision) if revision else ()
+        if not all(verdict.passed for verdict in verdicts) and _is_being_published(services, key, revision):
             return None
     if revision is None:
         return None
     found = [(verdict.gate, [asdict(finding) for finding in verdict.findings]) for verdict in verdicts]
     digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
-    errors = sum(one.finding.severity is Severity.ERROR for one in found_in(key, verdicts))
+    errors = sum(one.finding.severity is Severity.ERROR for one in scan_findings(key, verdicts))
     with services.database.transaction() as connection:
-        if tables.looked_at(connection, key, revision.revision, errors, digest):
+        if tables.record_scanned_key(connection, key, revision.revision, errors, digest):
             for gate, several in found:
-                findings.record(connection, run_id, dataset.dataset, key, None, gate, several)
+                findings.record_findings(connection, run_id, dataset.dataset, key, None, gate, several)
     return verdicts
 
 
-def found_in(key: str, verdicts: Iterable[Verdict]) -> list[Found]:
-    return [Found(key, verdict.gate, finding) for verdict in verdicts for finding in verdict.findings]
+def scan_findings(key: str, verdicts: Iterable[Verdict]) -> list[ScanFinding]:
+    return [ScanFinding(key, verdict.gate, finding) for verdict in verdicts for finding in verdict.findings]
 
 
 def judge_published(subject: TableSubject) -> tuple[Verdict, ...]:
@@ -152,13 +152,13 @@ def judge_published(subject: TableSubject) -> tuple[Verdict, ...]:
     return (schema, judge_quality(subject)) if schema.passed else (schema,)
 
 
-def under_way(dataset: Dataset, kind: Kind) -> Scanned:
-    return Scanned(dataset.dataset, kind, note=f"another {kind} scan of {dataset.dataset} is under way")
+def already_running_result(dataset: Dataset, kind: ScanKind) -> ScanResult:
+    return ScanResult(dataset.dataset, kind, note=f"another {kind} scan of {dataset.dataset} is under way")
 
 
-def record(
+def record_result(
     connection: Connection,
-    result: Scanned,
+    result: ScanResult,
     run_id: str,
     started_at: datetime,
     detail: dict[str, Any],
@@ -179,20 +179,20 @@ def record(
     )
 
 
-def _moves(services: Services, key: str, revision: Revision | None) -> bool:
+def _is_being_published(services: Services, key: str, revision: Revision | None) -> bool:
     """Whether somebody is publishing the key, or has to finish doing so, or has just done it."""
-    return publish_intent(services.database, key) or current_revision(services.database, key) != revision
+    return has_publish_intent(services.database, key) or current_revision(services.database, key) != revision
 
 
-def _verdicts(services: Services, dataset: Dataset, revision: Revision) -> tuple[Verdict, ...]:
+def _judge_revision(services: Services, dataset: Dataset, revision: Revision) -> tuple[Verdict, ...]:
     subject = read_published(services.store, Layout(dataset.pipeline), revision)
     verdict = judge_published_bytes(subject)
     if not subject.matches_record:
         return (verdict,)  # the gates judged other bytes
-    return (verdict, *_table_verdicts(services, dataset, subject))
+    return (verdict, *_judge_table(services, dataset, subject))
 
 
-def _table_verdicts(services: Services, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
+def _judge_table(services: Services, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
     """A gate that cannot judge is red; the other keys are looked at all the same."""
     key = subject.recorded.key
     try:
@@ -203,7 +203,7 @@ def _table_verdicts(services: Services, dataset: Dataset, subject: PublishedSubj
     except KfmError:
         raise
     except Exception as failure:  # noqa: BLE001 - what it is may quote the data
-        log.error("the gates failed over %s", key, extra={"idempotency_key": key, **of_error(failure)})
+        log.error("the gates failed over %s", key, extra={"idempotency_key": key, **error_fields(failure)})
         measured = f"{type(failure).__name__} in a gate"
     return (Verdict("published", (error("published-judged", "table", "a verdict of every gate", measured),)),)
 
@@ -211,7 +211,7 @@ def _table_verdicts(services: Services, dataset: Dataset, subject: PublishedSubj
 def _table_subject(services: Services, dataset: Dataset, subject: PublishedSubject) -> TableSubject | None:
     """Without precedents: how much a table may differ from what came before was judged when it was published."""
     policy = policy_of(services, dataset)
-    published = table_then(dataset, policy, subject.parsed_item)
+    published = table_as_published(dataset, policy, subject.parsed_item)
     if published is None or subject.content is None:
         return None
     key = subject.recorded.key

@@ -10,7 +10,7 @@ from typing import Any
 from kfm_pipelines.state.database import Connection, Database, jsonb
 
 
-class Kind(StrEnum):
+class ScanKind(StrEnum):
     NIGHTLY = "nightly"
     DEEP = "deep"
     EXTENTS = "extents"
@@ -21,7 +21,7 @@ class Scan:
     """One that ended. `detail` holds counts and names, never values of the data."""
 
     run_id: str
-    kind: Kind
+    kind: ScanKind
     dataset: str
     started_at: datetime
     keys: int
@@ -31,7 +31,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueKeys:
     """Keys to look at now, and how many more should have been."""
 
     keys: tuple[str, ...]
@@ -39,7 +39,7 @@ class Due:
 
 
 @contextmanager
-def scanning(database: Database, kind: Kind, dataset: str) -> Iterator[datetime | None]:
+def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[datetime | None]:
     """When this scan began; None when another of the kind is under way, which is then left alone.
 
     The lock is the connection's, not a transaction's: that one would be ended for being idle. It goes with the process.
@@ -57,7 +57,7 @@ def scanning(database: Database, kind: Kind, dataset: str) -> Iterator[datetime 
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%(lock)s, 0))", parameters)
 
 
-def due(database: Database, dataset: str, *, full: bool, limit: int) -> Due:
+def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int) -> DueKeys:
     """Published keys that were not looked at since they were published, or were not right then; with `full` all of
     them. If these are fewer than the limit, others as well: bytes change without being published. Those that waited
     longest come first, so that a bounded scan goes on where the last one ended."""
@@ -79,10 +79,10 @@ def due(database: Database, dataset: str, *, full: bool, limit: int) -> Due:
         {"dataset": dataset, "full": full, "limit": limit},
     )
     keys = tuple(row["key"] for row in rows)
-    return Due(keys, max(rows[0]["due"] - len(keys), 0) if rows else 0)
+    return DueKeys(keys, max(rows[0]["due"] - len(keys), 0) if rows else 0)
 
 
-def looked_at(connection: Connection, key: str, revision: int, errors: int, findings_digest: str) -> bool:
+def record_scanned_key(connection: Connection, key: str, revision: int, errors: int, findings_digest: str) -> bool:
     """Note it together with what was found, of which this is a digest. False when the last look at this revision found
     the same."""
     parameters = {"key": key, "revision": revision, "errors": errors, "found": findings_digest}
@@ -120,7 +120,7 @@ def record_scan(connection: Connection, scan: Scan) -> None:
     )
 
 
-def last_scan(database: Database, kind: Kind, dataset: str) -> Scan | None:
+def last_scan(database: Database, kind: ScanKind, dataset: str) -> Scan | None:
     rows = database.fetch(
         """
         SELECT run_id, kind, dataset, started_at, keys, errors, warnings, detail FROM kfm.scans
@@ -128,4 +128,4 @@ def last_scan(database: Database, kind: Kind, dataset: str) -> Scan | None:
         """,
         {"kind": kind, "dataset": dataset},
     )
-    return Scan(**{**rows[0], "kind": Kind(rows[0]["kind"])}) if rows else None
+    return Scan(**{**rows[0], "kind": ScanKind(rows[0]["kind"])}) if rows else None

@@ -18,12 +18,20 @@ from kfm_pipelines.gates.expectations import Suite, judge_suite, suites_of
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.operations.scans import tables as scans
 from kfm_pipelines.operations.scans.data_docs import write_data_docs
-from kfm_pipelines.operations.scans.nightly import Found, Scanned, Tell, found_in, look_at, record, under_way
-from kfm_pipelines.operations.scans.tables import Kind
+from kfm_pipelines.operations.scans.nightly import (
+    ProgressCallback,
+    ScanFinding,
+    ScanResult,
+    already_running_result,
+    record_result,
+    scan_findings,
+    scan_key,
+)
+from kfm_pipelines.operations.scans.tables import ScanKind
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
-from kfm_pipelines.stages.publish.read_back import read_published, table_then
+from kfm_pipelines.stages.publish.read_back import read_published, table_as_published
 from kfm_pipelines.state import verdicts
 from kfm_pipelines.state.revisions import Revision, newest_revisions
 from kfm_pipelines.stores import Layout
@@ -35,69 +43,71 @@ GATE = "deep"
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ScanScope:
     """How far back a deep scan looks."""
 
     days: int = 3660
     rows: int = 2_000_000
 
 
-WHOLE_REACH = Reach()
+DEFAULT_SCOPE = ScanScope()
 
 
 def deep_scan(
     services: Services,
     dataset: Dataset,
     run_id: str,
-    scope: Reach = WHOLE_REACH,
-    on_progress: Tell = lambda _: None,
-) -> Scanned:
+    scope: ScanScope = DEFAULT_SCOPE,
+    on_progress: ProgressCallback = lambda _: None,
+) -> ScanResult:
     """Judge the dataset's suites over what is published of it. A dataset without one has nothing to be judged by."""
     published = published_table(dataset, policy_of(services, dataset))
     suites = suites_of(services.settings.resources, dataset, published)
     if not suites:
-        return Scanned(dataset.dataset, Kind.DEEP, note=f"{dataset.dataset} declares no suite")
-    with scans.scanning(services.database, Kind.DEEP, dataset.dataset) as started_at:
+        return ScanResult(dataset.dataset, ScanKind.DEEP, note=f"{dataset.dataset} declares no suite")
+    with scans.scan_lock(services.database, ScanKind.DEEP, dataset.dataset) as started_at:
         if started_at is None:
-            return under_way(dataset, Kind.DEEP)
-        gathered = _gathered(services, dataset, run_id, scope, on_progress)
-        scanned = _judged(services, dataset, suites, gathered, run_id, started_at)
+            return already_running_result(dataset, ScanKind.DEEP)
+        gathered = _combine_tables(services, dataset, run_id, scope, on_progress)
+        scanned = _judge_suites(services, dataset, suites, gathered, run_id, started_at)
         with services.database.transaction() as connection:
             found = [asdict(one.finding) for one in scanned.findings if one.key is None]
-            verdicts.record(connection, run_id, dataset.dataset, None, None, GATE, found)
+            verdicts.record_findings(connection, run_id, dataset.dataset, None, None, GATE, found)
             rows = gathered.subject.table.num_rows if gathered.subject else 0
             detail = {"suites": sorted(suites), "rows": rows, "data_docs": scanned.data_docs}
-            record(connection, scanned, run_id, started_at, detail)
+            record_result(connection, scanned, run_id, started_at, detail)
     return scanned
 
 
 @dataclass(frozen=True, slots=True)
-class _Gathered:
+class _CombinedTables:
     """Published tables of many keys as one."""
 
     subject: TableSubject | None  # None when there is no key to judge
     keys: int
     keys_left: int
     keys_left_out: int
-    findings: tuple[Found, ...]  # about single keys, and written down already
+    findings: tuple[ScanFinding, ...]  # about single keys, and written down already
 
 
-def _gathered(services: Services, dataset: Dataset, run_id: str, scope: Reach, on_progress: Tell) -> _Gathered:
+def _combine_tables(
+    services: Services, dataset: Dataset, run_id: str, scope: ScanScope, on_progress: ProgressCallback
+) -> _CombinedTables:
     import pyarrow as pa
 
     revisions = newest_revisions(services.database, dataset.dataset, days=scope.days)
     taken: list[Revision] = []
     tables: list[pa.Table] = []
-    found: list[Found] = []
+    found: list[ScanFinding] = []
     shape: Table | None = None
     read = rows = 0
     for revision in revisions:
         if rows >= scope.rows:
             break
         published = read_published(services.store, Layout(dataset.pipeline), revision)
-        declared = table_then(dataset, policy_of(services, dataset), published.parsed_item)
+        declared = table_as_published(dataset, policy_of(services, dataset), published.parsed_item)
         if published.content is None or not published.matches_record:
-            found += found_in(revision.key, look_at(services, dataset, run_id, revision.key) or ())
+            found += scan_findings(revision.key, scan_key(services, dataset, run_id, revision.key) or ())
         # Masked and exempted keys of one dataset have different columns; the newest key says which are looked at.
         elif declared is not None and shape in (None, declared):
             shape = declared
@@ -106,11 +116,11 @@ def _gathered(services: Services, dataset: Dataset, run_id: str, scope: Reach, o
             rows += tables[-1].num_rows
         read += 1
         on_progress(read)
-    subject = None if shape is None else _subject(services, dataset, shape, _as_one(tables), taken)
-    return _Gathered(subject, len(taken), len(revisions) - read, read - len(taken), tuple(found))
+    subject = None if shape is None else _subject(services, dataset, shape, _concatenate(tables), taken)
+    return _CombinedTables(subject, len(taken), len(revisions) - read, read - len(taken), tuple(found))
 
 
-def _as_one(tables: "list[pa.Table]") -> "pa.Table":
+def _concatenate(tables: "list[pa.Table]") -> "pa.Table":
     """Whether a column may be null is no part of what an Item says of it, so that alone may differ."""
     import pyarrow as pa
 
@@ -133,18 +143,18 @@ def _subject(
     )
 
 
-def _judged(
+def _judge_suites(
     services: Services,
     dataset: Dataset,
     suites: Mapping[str, Suite],
-    combined: _Gathered,
+    combined: _CombinedTables,
     run_id: str,
     started_at: datetime,
-) -> Scanned:
+) -> ScanResult:
     subject = combined.subject
-    scanned = Scanned(
+    scanned = ScanResult(
         dataset.dataset,
-        Kind.DEEP,
+        ScanKind.DEEP,
         keys=combined.keys,
         keys_left=combined.keys_left,
         keys_left_out=combined.keys_left_out,
@@ -153,7 +163,7 @@ def _judged(
     if subject is None:
         return scanned if combined.findings else replace(scanned, note="nothing published to look at")
     judged = [judge_suite(suite, subject, values=subject.may_sample) for suite in suites.values()]
-    found = [Found(None, GATE, finding) for one in judged for finding in one.findings]
+    found = [ScanFinding(None, GATE, finding) for one in judged for finding in one.findings]
     results = [one.gx for one in judged if one.gx is not None]
     first_page = write_data_docs(services.store, dataset, results, run_id=run_id, at=started_at)
     return replace(scanned, findings=(*combined.findings, *found), data_docs=f"{services.store.url}/{first_page}")

@@ -8,28 +8,28 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.aws.queue import Queue
-from kfm_pipelines.console.findings import show_findings
-from kfm_pipelines.console.output import console, json_option, print_json, shown_time
-from kfm_pipelines.console.session import opened_services
+from kfm_pipelines.console.findings import display_findings
+from kfm_pipelines.console.output import console, format_time, json_option, print_json
+from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.dead_letters.redrives import running_redrives
-from kfm_pipelines.operations.dead_letters.remedies import what_to_fix
-from kfm_pipelines.operations.status.last_hour import last_hour, show_last_hour
+from kfm_pipelines.operations.dead_letters.remedies import findings_with_remedies
+from kfm_pipelines.operations.status.last_hour import display_last_hour, last_hour
 from kfm_pipelines.operations.status.tables import (
     datasets_overview,
+    empty_overview,
     key_history,
     latest_dead_letters,
     letters_by_class,
-    nothing_known,
     queue_totals,
     refused_messages,
 )
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.validate.quarantine import where_kept
-from kfm_pipelines.text import printable
+from kfm_pipelines.stages.validate.quarantine import quarantine_locations
+from kfm_pipelines.text import make_printable
 
-LETTERS_SHOWN = 10
+MAX_LETTERS_DISPLAYED = 10
 
 
 @click.command()
@@ -39,67 +39,67 @@ def status(key: str | None, as_json: bool) -> None:
     """Show datasets, queue, inbox, watermarks and dead letters; or the history of one KEY."""
     if key is not None:
         CanonicalKey.parse(key)
-    with opened_services() as services:
-        document = _whole(services) if key is None else _one(services, key)
+    with open_services() as services:
+        document = _overview_document(services) if key is None else _key_document(services, key)
     if as_json:
         print_json(document)
     elif key is None:
-        _show_whole(document)
+        _display_overview(document)
     else:
-        _show_key(document)
+        _display_key(document)
 
 
-def _whole(services: Services) -> dict[str, Any]:
+def _overview_document(services: Services) -> dict[str, Any]:
     known = datasets_overview(services.database)
     return {
-        "datasets": {name: known.get(name, nothing_known()) for name in sorted({*services.datasets, *known})},
-        "queue": _queue(services, services.queue),
-        "queues": [_queue(services, intake.queue) for intake in services.intakes],
+        "datasets": {name: known.get(name, empty_overview()) for name in sorted({*services.datasets, *known})},
+        "queue": _queue_document(services, services.queue),
+        "queues": [_queue_document(services, intake.queue) for intake in services.intakes],
         "refused_messages": refused_messages(services.database),
         "letters": letters_by_class(services.database),
         "redrives": running_redrives(services.database),
-        "dead_letter_queues": [_depth(queue) for queue in services.dead_letter_queues],
-        "dead_letters": latest_dead_letters(services.database, LETTERS_SHOWN),
+        "dead_letter_queues": [_depth_document(queue) for queue in services.dead_letter_queues],
+        "dead_letters": latest_dead_letters(services.database, MAX_LETTERS_DISPLAYED),
         "telemetry": last_hour(services.settings.telemetry_folder, datetime.now(UTC)),
     }
 
 
-def _queue(services: Services, queue: Queue) -> dict[str, Any]:
-    return {**_depth(queue), **queue_totals(services.database, queue.name)}
+def _queue_document(services: Services, queue: Queue) -> dict[str, Any]:
+    return {**_depth_document(queue), **queue_totals(services.database, queue.name)}
 
 
-def _depth(queue: Queue) -> dict[str, Any]:
+def _depth_document(queue: Queue) -> dict[str, Any]:
     depth = queue.depth()
     return {"name": queue.name, "waiting": depth.waiting, "in_flight": depth.in_flight}
 
 
-def _one(services: Services, key: str) -> dict[str, Any]:
+def _key_document(services: Services, key: str) -> dict[str, Any]:
     history = key_history(services.database, key)
     if history is None:
         raise KeyInvalid(f"{key}: no event has named this key")
     last = max((transition["txn"] for transition in history["transitions"]), default=0)
-    history["findings"] = what_to_fix(services, key, last)
-    history["red_bytes"] = where_kept(services, key)
+    history["findings"] = findings_with_remedies(services, key, last)
+    history["red_bytes"] = quarantine_locations(services, key)
     return history
 
 
-def _show_whole(document: dict[str, Any]) -> None:
+def _display_overview(document: dict[str, Any]) -> None:
     for name, one in document["datasets"].items():
         console.print(name, style="bold")
         if one["killed"]:
-            console.print(f"  KILLED     {_switch(one['killed'])}; kfm unkill {name}")
+            console.print(f"  KILLED     {_format_kill_switch(one['killed'])}; kfm unkill {name}")
         console.print("  events     " + ", ".join(f"{count} {state}" for state, count in one["inbox"].items()))
         console.print(f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
                       f"{one['in_flight']} in flight")  # fmt: skip
         if one["awaiting_review"]:
             console.print(f"  review     {one['awaiting_review']} await it; kfm review list")
         console.print(f"  DLQ        {one['dlq']}")
-        console.print(f"  watermark  {shown_time(one['watermark'])}")
-        console.print(f"  published  without a gap until {shown_time(one['published_until'])}")
+        console.print(f"  watermark  {format_time(one['watermark'])}")
+        console.print(f"  published  without a gap until {format_time(one['published_until'])}")
         if one["late_held"]:
             console.print(f"  late       {one['late_held']} held; kfm late list --dataset {name}")
     for queue in document["queues"]:
-        _show_queue(queue)
+        _display_queue(queue)
     classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
     console.print("dead letters", style="bold")
     console.print(f"  waiting    {classes or 'none'}")
@@ -108,12 +108,12 @@ def _show_whole(document: dict[str, Any]) -> None:
     for queue in document["dead_letter_queues"]:
         console.print(f"  in queue   {queue['name']}: {queue['waiting']} waiting, {queue['in_flight']} in flight")
     for letter in document["dead_letters"]:
-        about = f"{letter['letter']:>6}  {shown_time(letter['at'])}  {letter['triage']}"
-        console.print(f"  {about}: {printable(letter['reason'])}")
-    show_last_hour(document["telemetry"])
+        about = f"{letter['letter']:>6}  {format_time(letter['at'])}  {letter['triage']}"
+        console.print(f"  {about}: {make_printable(letter['reason'])}")
+    display_last_hour(document["telemetry"])
 
 
-def _show_queue(queue: dict[str, Any]) -> None:
+def _display_queue(queue: dict[str, Any]) -> None:
     console.print(f"queue {queue['name']}", style="bold")
     console.print(f"  now        {queue['waiting']} waiting, {queue['in_flight']} in flight")
     console.print(f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
@@ -122,13 +122,13 @@ def _show_queue(queue: dict[str, Any]) -> None:
         console.print(f"             {queue['violations']} kept their uniqueness in attributes")
 
 
-def _show_key(history: dict[str, Any]) -> None:
+def _display_key(history: dict[str, Any]) -> None:
     console.print(history["key"], style="bold")
     console.print(
-        f"{history['dataset']}, {shown_time(history['window_start'])} until before {shown_time(history['window_end'])}"
+        f"{history['dataset']}, {format_time(history['window_start'])} until before {format_time(history['window_end'])}"
     )
     if history["killed"]:
-        console.print(f"KILLED, nothing of {history['dataset']} is published: {_switch(history['killed'])}")
+        console.print(f"KILLED, nothing of {history['dataset']} is published: {_format_kill_switch(history['killed'])}")
     if traces := [event["trace"] for event in history["events"] if event["trace"]]:
         console.print(f"trace {traces[-1].split('-')[1]}; kfm trace {history['key']}")
     if history["awaiting"] and not history["owner"]:
@@ -146,23 +146,23 @@ def _show_key(history: dict[str, Any]) -> None:
             for column in columns:
                 table.add_column(column.replace("_", " "), overflow="fold")
             for row in rows:
-                table.add_row(*(_cell(row[column]) for column in columns))
+                table.add_row(*(_format_cell(row[column]) for column in columns))
             console.print(table)
-    show_findings(history["findings"])
+    display_findings(history["findings"])
     for kept in history["red_bytes"]:
-        console.print(f"refused bytes: {kept['folder']} until {shown_time(kept['until'])}", markup=False)
+        console.print(f"refused bytes: {kept['folder']} until {format_time(kept['until'])}", markup=False)
 
 
-def _switch(killed: dict[str, Any]) -> str:
-    return f"since {shown_time(killed['at'])} by {printable(killed['actor'])}: {printable(killed['reason'])}"
+def _format_kill_switch(killed: dict[str, Any]) -> str:
+    return f"since {format_time(killed['at'])} by {make_printable(killed['actor'])}: {make_printable(killed['reason'])}"
 
 
 def _with_reason(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "reason": one["detail"].get("reason")} for one in transitions]
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, datetime):
-        return shown_time(value)
-    text = "" if value is None else printable(str(value))
+        return format_time(value)
+    text = "" if value is None else make_printable(str(value))
     return text[:12] if len(text) == 64 else text

@@ -13,34 +13,34 @@ from kfm_pipelines.operations.status.objectives import Objectives, lag_target, l
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.telemetry.best_effort import excused
+from kfm_pipelines.telemetry.best_effort import best_effort
 from kfm_pipelines.telemetry.metrics.instruments import Instruments
 from kfm_pipelines.watermarks import late_lane
-from kfm_pipelines.watermarks.queries import checkpoints
+from kfm_pipelines.watermarks.queries import read_watermarks
 
-SECONDS_BETWEEN = 15.0
-MOMENT = "vital signs"
+INTERVAL_SECONDS = 15.0
+LAST_EMITTED = "vital signs"
 QUANTILES = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
 LATENCY_WINDOW = timedelta(hours=1)
 DOUBLE_APPLY_WINDOW = timedelta(days=1)
 
 
-def take_vital_signs(services: Services, *, at_once: bool = False) -> list[str]:
+def emit_gauges(services: Services, *, at_once: bool = False) -> list[str]:
     """Tell them if it is time again, and have everything written; what could not be read, one sentence each. To be
     called now and then by whoever lives long: a sensor's process, a worker."""
     problems: list[str] = []
-    with excused(services.telemetry, "how things stand", "metric"):
-        now, taken = time.monotonic(), services.cache.get(MOMENT)
+    with best_effort(services.telemetry, "how things stand", "metric"):
+        now, taken = time.monotonic(), services.cache.get(LAST_EMITTED)
         if taken is None:
-            _begin(services)
-        if at_once or taken is None or now - taken >= SECONDS_BETWEEN:
-            services.cache[MOMENT] = now
-            problems = [*_told(services, _of_the_database), *_told(services, _of_the_queues)]
+            _initialise_counters(services)
+        if at_once or taken is None or now - taken >= INTERVAL_SECONDS:
+            services.cache[LAST_EMITTED] = now
+            problems = [*_emit_part(services, _emit_database_gauges), *_emit_part(services, _emit_queue_gauges)]
     services.telemetry.flush()
     return problems
 
 
-def _told(services: Services, emit: Callable[[Services, Instruments], None]) -> list[str]:
+def _emit_part(services: Services, emit: Callable[[Services, Instruments], None]) -> list[str]:
     try:
         emit(services, services.telemetry.metrics)
     except KfmError as error:
@@ -48,7 +48,7 @@ def _told(services: Services, emit: Callable[[Services, Instruments], None]) -> 
     return []
 
 
-def _begin(services: Services) -> None:
+def _initialise_counters(services: Services) -> None:
     """Every counter is there from the beginning: whoever watches it grow has to see where it began."""
     metrics = services.telemetry.metrics
     for name in (
@@ -69,25 +69,25 @@ def _begin(services: Services) -> None:
         metrics.count("telemetry_dropped_total", 0, signal=signal)
 
 
-def _of_the_queues(services: Services, metrics: Instruments) -> None:
+def _emit_queue_gauges(services: Services, metrics: Instruments) -> None:
     for queue in (*(intake.queue for intake in services.intakes), *services.dead_letter_queues):
         depth = queue.depth()
         metrics.set("queue_depth_messages", depth.waiting + depth.in_flight, queue=queue.name)
 
 
-def _of_the_database(services: Services, metrics: Instruments) -> None:
+def _emit_database_gauges(services: Services, metrics: Instruments) -> None:
     database, now = services.database, datetime.now(UTC)
-    _tell_letters(services, metrics)
-    _tell_time(services, metrics, now)
+    _emit_dead_letter_gauges(services, metrics)
+    _emit_dataset_gauges(services, metrics, now)
     doubled = indicators.double_applies(database, DOUBLE_APPLY_WINDOW)
     for name in services.datasets:
         metrics.set("double_applies", doubled.get(name, 0), dataset=name)
-    _tell_latency(database, metrics)
-    _tell_burn(database, metrics, load_objectives(services.settings.resources))
+    _emit_latency_gauges(database, metrics)
+    _emit_burn_rates(database, metrics, load_objectives(services.settings.resources))
     metrics.set("telemetry_timestamp_seconds", now.timestamp())
 
 
-def _tell_letters(services: Services, metrics: Instruments) -> None:
+def _emit_dead_letter_gauges(services: Services, metrics: Instruments) -> None:
     """Where their messages came from; what became of a key came by the ordinary queue or by any other."""
     waiting = indicators.letters_by_queue(services.database)
     of_keys = waiting.pop(None, 0)
@@ -97,10 +97,10 @@ def _tell_letters(services: Services, metrics: Instruments) -> None:
         metrics.set("dead_letter_count", count, queue=name)
 
 
-def _tell_time(services: Services, metrics: Instruments, now: datetime) -> None:
-    marks, held = checkpoints(services.database), late_lane.held_late(services.database)
+def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime) -> None:
+    marks, held = read_watermarks(services.database), late_lane.count_held_by_dataset(services.database)
     stopped, published = (
-        kill_switch.killed(services.database),
+        kill_switch.killed_datasets(services.database),
         indicators.last_published(services.database, services.datasets),
     )
     for name, dataset in services.datasets.items():
@@ -117,15 +117,15 @@ def _tell_time(services: Services, metrics: Instruments, now: datetime) -> None:
         metrics.set("killed_timestamp_seconds", stopped[name].at.timestamp() if name in stopped else 0, dataset=name)
 
 
-def _tell_latency(database: Database, metrics: Instruments) -> None:
+def _emit_latency_gauges(database: Database, metrics: Instruments) -> None:
     values = indicators.latency_quantiles(database, LATENCY_WINDOW, list(QUANTILES.values()))
     for label, seconds in zip(QUANTILES, values, strict=False):
         metrics.set("latency_quantile_seconds", seconds, quantile=label)
 
 
-def _tell_burn(database: Database, metrics: Instruments, objectives: Objectives) -> None:
+def _emit_burn_rates(database: Database, metrics: Instruments, objectives: Objectives) -> None:
     for window in objectives.windows:
-        settled = indicators.settled_within(database, window.length, objectives.latency_seconds)
+        settled = indicators.count_settled(database, window.length, objectives.latency_seconds)
         for slo, bad, of in (
             ("success", settled.failed, settled.keys),
             ("latency", settled.slow, settled.events),

@@ -12,7 +12,7 @@ from kfm_pipelines.state.database import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledCounts:
     """What was settled in a span of time: keys, those of them that failed; events, those of them that took too long."""
 
     keys: int
@@ -21,7 +21,7 @@ class Settled:
     slow: int
 
 
-def settled_within(database: Database, length: timedelta, slow_after_seconds: float) -> Settled:
+def count_settled(database: Database, length: timedelta, slow_after_seconds: float) -> SettledCounts:
     """A key that is tried again has not failed yet; of what a replay does, nobody waited for the result."""
     [row] = database.fetch(
         """
@@ -35,7 +35,7 @@ def settled_within(database: Database, length: timedelta, slow_after_seconds: fl
         """,
         {"length": length, "seconds": slow_after_seconds},
     )
-    return Settled(row["keys"], row["failed"], row["events"], row["slow"])
+    return SettledCounts(row["keys"], row["failed"], row["events"], row["slow"])
 
 
 def latency_quantiles(database: Database, length: timedelta, quantiles: Sequence[float]) -> list[float]:

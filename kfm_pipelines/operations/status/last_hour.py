@@ -10,7 +10,7 @@ from kfm_pipelines.telemetry.metrics.reader import read_totals
 from kfm_pipelines.telemetry.metrics.totals import Distribution, Totals
 
 MINUTES = 60
-NOTHING = "nothing told yet"
+NO_DATA = "nothing told yet"
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -30,7 +30,7 @@ def last_hour(folder: Path, now: datetime) -> dict[str, Any]:
         "watermark_lag_seconds": totals.by_label("watermark_lag_seconds", "stream"),
         "freshness_min": totals.by_label("freshness_min", "dataset"),
         "freshness_target_min": totals.by_label("freshness_target_min", "dataset"),
-        "burn_rate": _burn(totals),
+        "burn_rate": _burn_rates(totals),
         "energy": {
             "watt_seconds": totals.by_label("event_worker_energy_ws", "method"),
             "carbon_grams": totals.by_label("event_worker_carbon_g", "method"),
@@ -41,29 +41,29 @@ def last_hour(folder: Path, now: datetime) -> dict[str, Any]:
     }
 
 
-def show_last_hour(document: Mapping[str, Any]) -> None:
+def display_last_hour(document: Mapping[str, Any]) -> None:
     console.print("the last hour", style="bold")
     sections = {title: list(lines) for title, lines in _sections(document)}
     if not any(sections.values()):
-        console.print(f"  {NOTHING}")
+        console.print(f"  {NO_DATA}")
         return
     for title, lines in sections.items():
-        for number, line in enumerate(lines or [NOTHING]):
+        for number, line in enumerate(lines or [NO_DATA]):
             console.print(f"  {title if number == 0 else '':<10} {line}")
 
 
 def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
-    yield "messages", _messages_shown(document["messages"])
-    yield "keys", _keys_shown(document["keys"])
-    yield "latency", _latency_shown(document["latency_seconds"])
-    yield "depth", _aligned({queue: f"{depth:.0f}" for queue, depth in document["queue_depth"].items()})
-    yield "DLQ", _dead_shown(document["dead_letters"])
-    yield "lag", _aligned({name: _length(lag) for name, lag in document["watermark_lag_seconds"].items()})
-    yield "fresh", _freshness_shown(document["freshness_min"], document["freshness_target_min"])
-    yield "burn rate", _burn_shown(document["burn_rate"])
-    yield "energy", _energy_shown(document["energy"])
+    yield "messages", _format_messages(document["messages"])
+    yield "keys", _format_keys(document["keys"])
+    yield "latency", _format_latency(document["latency_seconds"])
+    yield "depth", _align_rows({queue: f"{depth:.0f}" for queue, depth in document["queue_depth"].items()})
+    yield "DLQ", _format_dead_letters(document["dead_letters"])
+    yield "lag", _align_rows({name: _format_duration(lag) for name, lag in document["watermark_lag_seconds"].items()})
+    yield "fresh", _format_freshness(document["freshness_min"], document["freshness_target_min"])
+    yield "burn rate", _format_burn_rates(document["burn_rate"])
+    yield "energy", _format_energy(document["energy"])
     if any(document["dropped"].values()):
-        yield "not told", _dropped_shown(document["dropped"])
+        yield "not told", _format_dropped(document["dropped"])
 
 
 def _messages(totals: Totals) -> dict[str, Any]:
@@ -102,14 +102,14 @@ def _latency(totals: Totals) -> dict[str, dict[str, float | None]]:
     }
 
 
-def _burn(totals: Totals) -> dict[str, dict[str, float]]:
+def _burn_rates(totals: Totals) -> dict[str, dict[str, float]]:
     rates: dict[str, dict[str, float]] = {}
     for (slo, window), (_, rate) in sorted(totals.gauges["error_budget_burn_rate"].items()):
         rates.setdefault(slo, {})[window] = rate
     return rates
 
 
-def _messages_shown(messages: Mapping[str, Any]) -> Iterator[str]:
+def _format_messages(messages: Mapping[str, Any]) -> Iterator[str]:
     if messages["received"]:
         yield (
             f"{messages['received']:.0f}, {messages['per_minute']:.1f} a minute; {messages['duplicates']:.0f} "
@@ -117,7 +117,7 @@ def _messages_shown(messages: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _keys_shown(keys: Mapping[str, float]) -> Iterator[str]:
+def _format_keys(keys: Mapping[str, float]) -> Iterator[str]:
     if any(keys.values()):
         yield (
             f"{keys['published']:.0f} published, {keys['published_per_minute']:.1f} a minute; "
@@ -125,39 +125,39 @@ def _keys_shown(keys: Mapping[str, float]) -> Iterator[str]:
         )
 
 
-def _latency_shown(latency: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
+def _format_latency(latency: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
     quantiles = {
-        name.replace("_", " "): ", ".join(f"{label.upper()} {_length(one[label]):>6}" for label in _QUANTILES)
+        name.replace("_", " "): ", ".join(f"{label.upper()} {_format_duration(one[label]):>6}" for label in _QUANTILES)
         for name, one in latency.items()
     }
-    yield from _aligned(quantiles)
+    yield from _align_rows(quantiles)
 
 
-def _dead_shown(dead_letters: Mapping[str, Any]) -> Iterator[str]:
+def _format_dead_letters(dead_letters: Mapping[str, Any]) -> Iterator[str]:
     if dead_letters["new"] or dead_letters["waiting"]:
         waiting = sum(dead_letters["waiting"].values())
         yield f"{dead_letters['new']:.0f} new, {waiting:.0f} waiting"
 
 
-def _freshness_shown(freshness: Mapping[str, float], targets: Mapping[str, float]) -> Iterator[str]:
+def _format_freshness(freshness: Mapping[str, float], targets: Mapping[str, float]) -> Iterator[str]:
     def shown(name: str) -> str:
-        target = f", at most {_length(60 * targets[name])}" if name in targets else ""
-        return (_length(60 * freshness[name]) if name in freshness else NOTHING) + target
+        target = f", at most {_format_duration(60 * targets[name])}" if name in targets else ""
+        return (_format_duration(60 * freshness[name]) if name in freshness else NO_DATA) + target
 
-    yield from _aligned({name: shown(name) for name in sorted({*freshness, *targets})})
+    yield from _align_rows({name: shown(name) for name in sorted({*freshness, *targets})})
 
 
-def _burn_shown(rates: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+def _format_burn_rates(rates: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """The shortest window first: 5m, 30m, 1h."""
 
     def said(of_windows: Mapping[str, float]) -> str:
         windows = sorted(of_windows, key=lambda window: ("smhd".find(window[-1:]), len(window), window))
         return ", ".join(f"{window} {of_windows[window]:.1f}" for window in windows)
 
-    yield from _aligned({slo: said(of_windows) for slo, of_windows in rates.items()})
+    yield from _align_rows({slo: said(of_windows) for slo, of_windows in rates.items()})
 
 
-def _energy_shown(energy: Mapping[str, Any]) -> Iterator[str]:
+def _format_energy(energy: Mapping[str, Any]) -> Iterator[str]:
     """What was measured and what was estimated are never added up."""
     for method, watt_seconds in energy["watt_seconds"].items():
         yield f"{watt_seconds:.3g} Ws, {energy['carbon_grams'].get(method, 0):.2g} g CO2e, {method}"
@@ -165,19 +165,19 @@ def _energy_shown(energy: Mapping[str, Any]) -> Iterator[str]:
         yield f"{energy['cost_usd']:.6f}".rstrip("0") + " USD, estimated"
 
 
-def _dropped_shown(dropped: Mapping[str, float]) -> Iterator[str]:
+def _format_dropped(dropped: Mapping[str, float]) -> Iterator[str]:
     yield ", ".join(f"{number:.0f} of {signal}" for signal, number in dropped.items() if number)
 
 
-def _aligned(rows: Mapping[str, str]) -> list[str]:
+def _align_rows(rows: Mapping[str, str]) -> list[str]:
     width = max((len(name) for name in rows), default=0)
     return [f"{name:<{width}}  {value}" for name, value in rows.items()]
 
 
-def _length(seconds: float | None) -> str:
+def _format_duration(seconds: float | None) -> str:
     """In the unit that leaves a number one can say."""
     if seconds is None:
-        return NOTHING
+        return NO_DATA
     if abs(seconds) < 1:
         return f"{1000 * seconds:.0f} ms"
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):

@@ -32,10 +32,10 @@ def metrics(serve: bool, port: int | None, as_json: bool) -> None:
 
 def _serve(folder: Path, port: int | None, as_json: bool) -> None:
     """On the port that was asked for, which somebody may be told to scrape; else on the usual one or any other."""
-    from kfm_pipelines.telemetry.metrics.scrape import USUAL_PORT, serve_metrics
+    from kfm_pipelines.telemetry.metrics.scrape import DEFAULT_PORT, serve_metrics
 
     stop = stop_on_signal()
-    with serve_metrics(folder, port or USUAL_PORT, or_any_free_port=port is None) as url:
+    with serve_metrics(folder, port or DEFAULT_PORT, or_any_free_port=port is None) as url:
         if as_json:
             print_json({"metrics": url})
         else:

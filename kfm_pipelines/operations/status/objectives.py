@@ -10,17 +10,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from kfm_pipelines.declarations import Declared, Duration, WindowLength
-from kfm_pipelines.declarations.dataset import Dataset, describe, read_yaml
+from kfm_pipelines.declarations import DeclarationModel, Duration, WindowLength
+from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
 from kfm_pipelines.errors import DeclarationInvalid
 
-FILE = "slo.yaml"
-Severity = Literal["page", "ticket"]
+SLO_FILE = "slo.yaml"
+AlertSeverity = Literal["page", "ticket"]
 # 100 would leave nothing that may go wrong, and a budget to divide by.
 PercentGood = Annotated[float, Field(gt=0, lt=100)]
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
 
-_LONGEST_WINDOW: Mapping[WindowLength, timedelta] = {
+_MAX_WINDOW_LENGTH: Mapping[WindowLength, timedelta] = {
     "hour": timedelta(hours=1),
     "day": timedelta(days=1),
     "month": timedelta(days=31),
@@ -45,7 +45,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BurnWindow:
     """How far back a burn rate looks, and the rate from which it is too fast."""
 
     label: str  # as Prometheus writes it: 5m, 1h
@@ -54,12 +54,12 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Burn:
+class BurnAlert:
     """Two windows that an alert wants both, and how bad it is."""
 
-    short: Window
-    long: Window
-    severity: Severity
+    short: BurnWindow
+    long: BurnWindow
+    severity: AlertSeverity
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,21 @@ class Objectives:
     objectives: Mapping[str, Objective]
     latency_seconds: float
     double_applies: int
-    burn_alerts: tuple[Burn, ...]
+    burn_alerts: tuple[BurnAlert, ...]
     min_events: int  # fewer in the long window say nothing
 
     @property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[BurnWindow, ...]:
         """All of them, the shortest first."""
         both = [window for burn in self.burn_alerts for window in (burn.short, burn.long)]
         return tuple(sorted(both, key=lambda window: window.length))
 
 
-class _Windows(Declared):
+class _BurnAlertSettings(DeclarationModel):
     short: Duration
     long: Duration
     factor: Annotated[float, Field(gt=1)]
-    severity: Severity
+    severity: AlertSeverity
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
@@ -90,34 +90,34 @@ class _Windows(Declared):
         return self
 
 
-class _Burn(Declared):
+class _BurnSettings(DeclarationModel):
     events: Annotated[int, Field(ge=1)]
-    windows: Annotated[list[_Windows], Field(min_length=1)]
+    windows: Annotated[list[_BurnAlertSettings], Field(min_length=1)]
 
 
-class _Shares(Declared):
+class _ObjectiveSettings(DeclarationModel):
     success: PercentGood
     latency: PercentGood
     duplicates: PercentGood
 
 
-class _File(Declared):
+class _SloFile(DeclarationModel):
     latency: Duration
-    objectives: _Shares
+    objectives: _ObjectiveSettings
     double_applies: Annotated[int, Field(ge=0)]
-    burn: _Burn
+    burn: _BurnSettings
 
 
 def load_objectives(resources: Path) -> Objectives:
     try:
-        said = _File.model_validate(read_yaml(resources / FILE))
+        said = _SloFile.model_validate(read_yaml(resources / SLO_FILE))
     except ValidationError as error:
-        raise DeclarationInvalid(f"{FILE}: {describe(error)}") from None
+        raise DeclarationInvalid(f"{SLO_FILE}: {format_validation_error(error)}") from None
     return Objectives(
         objectives={name: Objective(name, percent) for name, percent in said.objectives},
         latency_seconds=said.latency.total_seconds(),
         double_applies=said.double_applies,
-        burn_alerts=tuple(_burn(one) for one in said.burn.windows),
+        burn_alerts=tuple(_burn_alert(one) for one in said.burn.windows),
         min_events=said.burn.events,
     )
 
@@ -127,15 +127,18 @@ def lag_target(dataset: Dataset) -> timedelta | None:
     and how long the next publication may take. None when nobody waits for it."""
     if dataset.slo.freshness is None:
         return None
-    return dataset.watermark.out_of_order + _LONGEST_WINDOW[dataset.key.window] + dataset.slo.freshness
+    return dataset.watermark.out_of_order + _MAX_WINDOW_LENGTH[dataset.key.window] + dataset.slo.freshness
 
 
-def _burn(settings: _Windows) -> Burn:
-    short, long = (Window(label(length), length, settings.factor) for length in (settings.short, settings.long))
-    return Burn(short, long, settings.severity)
+def _burn_alert(settings: _BurnAlertSettings) -> BurnAlert:
+    short, long = (
+        BurnWindow(format_prometheus_duration(length), length, settings.factor)
+        for length in (settings.short, settings.long)
+    )
+    return BurnAlert(short, long, settings.severity)
 
 
-def label(length: timedelta) -> str:
+def format_prometheus_duration(length: timedelta) -> str:
     """A duration as Prometheus writes it, in the largest unit that divides it."""
     unit, one = next((unit, one) for unit, one in _UNITS.items() if not length % one)
     return f"{length // one}{unit}"

@@ -4,7 +4,7 @@ from typing import Any
 
 from kfm_pipelines.state.audit import entries_of_key
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.kill_switch import killed, killed_one
+from kfm_pipelines.state.kill_switch import find_killed, killed_datasets
 
 
 def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
@@ -39,12 +39,12 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
         inbox = dict.fromkeys(("received", "started", "succeeded", "failed"), 0)
         inbox |= {one["state"]: one["n"] for one in states if one["dataset"] == name}
         overview[name] = {"inbox": inbox, **row, "killed": None}
-    for name, one in killed(database).items():
-        overview.setdefault(name, nothing_known())["killed"] = one.as_document()
+    for name, one in killed_datasets(database).items():
+        overview.setdefault(name, empty_overview())["killed"] = one.as_document()
     return overview
 
 
-def nothing_known() -> dict[str, Any]:
+def empty_overview() -> dict[str, Any]:
     """The overview of a dataset that no event has named yet."""
     inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
     return {
@@ -53,12 +53,12 @@ def nothing_known() -> dict[str, Any]:
     }  # fmt: skip
 
 
-TOTALS = ("received", "recorded", "duplicates", "refused", "violations")
+QUEUE_TOTALS = ("received", "recorded", "duplicates", "refused", "violations")
 
 
 def queue_totals(database: Database, queue: str) -> dict[str, int]:
     rows = database.fetch("SELECT * FROM kfm.queue_totals WHERE queue = %(queue)s", {"queue": queue})
-    return {name: rows[0][name] if rows else 0 for name in TOTALS}
+    return {name: rows[0][name] if rows else 0 for name in QUEUE_TOTALS}
 
 
 def letters_by_class(database: Database) -> dict[str, int]:
@@ -102,7 +102,7 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
     if not keys:
         return None
     with database.transaction() as connection:
-        stopped = killed_one(connection, keys[0]["dataset"])
+        stopped = find_killed(connection, keys[0]["dataset"])
     transitions = database.fetch(
         "SELECT txn, epoch, step, outcome, run_id, detail, at FROM kfm.wal WHERE key = %(key)s ORDER BY id", parameters
     )

@@ -8,9 +8,9 @@ from kfm_pipelines.errors import KfmError
 
 # What a document gives that is JSON and nothing more: a field that is not there, or is not what it should be. Some
 # readers of Parquet call a broken file an OSError.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OSError)
+MALFORMED_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OSError)
 # Documents are written one after the other, so for a moment they do not agree.
-UNDER_WAY = "if a publication is under way, ask again when it is over"
+PUBLICATION_HINT = "if a publication is under way, ask again when it is over"
 
 Case = TypeVar("Case")
 
@@ -27,7 +27,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerificationResult:
     """Everything that was looked at for one key, or for the catalog around them."""
 
     subject: str
@@ -38,16 +38,16 @@ class Verified:
         return tuple(check for check in self.checks if not check.ok)
 
 
-Look = Callable[[Case], Iterator[Check]]
+CheckFunction = Callable[[Case], Iterator[Check]]
 
 
-def looked(what: str, file: str, function: Look[Case], case: Case) -> list[Check]:
+def run_check(what: str, file: str, function: CheckFunction[Case], case: Case) -> list[Check]:
     """What `look` says; a failure that names the file where it cannot say anything."""
     checks: list[Check] = []
     try:
         checks.extend(function(case))
     except KfmError as error:
         checks.append(Check(what, file, ok=False, found=str(error)))
-    except MALFORMED as error:
+    except MALFORMED_ERRORS as error:
         checks.append(Check(what, file, ok=False, found=f"not written as it should be: {type(error).__name__}"))
     return checks

@@ -12,26 +12,35 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.console.options import Words
+from kfm_pipelines.console.options import StorableText
 from kfm_pipelines.console.output import console, json_option, print_json, progress
-from kfm_pipelines.operations.verify import Check, Trust, Verified, trust_from, verify_all, verify_key
+from kfm_pipelines.operations.verify import (
+    Check,
+    TrustRoot,
+    VerificationResult,
+    load_trust_root,
+    verify_all,
+    verify_key,
+)
 from kfm_pipelines.settings import ReaderSettings, load_reader_settings
 from kfm_pipelines.stores import open_store
 from kfm_pipelines.stores.layout import CATALOG
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
-LONGEST_PATH = 1024
+MAX_PATH_LENGTH = 1024
 
 
 @click.command()
-@click.argument("key", required=False, type=Words())
+@click.argument("key", required=False, type=StorableText())
 @click.option(
     "--all",
     "everything",
     is_flag=True,
     help="Every key, and every file in catalog, objects, processed and reports/validation.",
 )
-@click.option("--store", "store_url", type=Words(), help="Where it is published; else KFM_STORE_URL, or .kfm/data.")
+@click.option(
+    "--store", "store_url", type=StorableText(), help="Where it is published; else KFM_STORE_URL, or .kfm/data."
+)
 @click.option(
     "--public-key",
     type=click.Path(path_type=Path),
@@ -50,19 +59,19 @@ def verify(key: str | None, everything: bool, store_url: str | None, public_key:
     """
     if everything == (key is not None):
         raise click.UsageError("give a KEY, or --all")
-    settings = _settings(store_url, public_key)
+    settings = _load_settings(store_url, public_key)
     store = open_store(settings.store_url)
-    trust = trust_from(store, settings.signing_key, settings.verify_key)
+    trust = load_trust_root(store, settings.signing_key, settings.verify_key)
     if key is not None:
         report = _Report([verify_key(store, trust, key)])
     else:
-        with _told(quiet=as_json) as tell:
+        with _verify_progress(quiet=as_json) as tell:
             report = _Report(verify_all(store, trust, tell))
     if as_json:
-        print_json({"store": store.url, **report.document(whole=key is not None), "keys": _keys(trust)})
+        print_json({"store": store.url, **report.document(whole=key is not None), "keys": _key_documents(trust)})
     else:
         report.display(whole=key is not None)
-        for line in _said_of_keys(trust):
+        for line in _format_keys(trust):
             console.print(line)
     if report.failed:
         raise click.exceptions.Exit(1)
@@ -71,7 +80,7 @@ def verify(key: str | None, everything: bool, store_url: str | None, public_key:
 class _Report:
     """What was checked, counted as it comes: only of a single key is there room for every check."""
 
-    def __init__(self, results: Iterable[Verified]) -> None:
+    def __init__(self, results: Iterable[VerificationResult]) -> None:
         self.subjects: dict[str, tuple[int, tuple[Check, ...]]] = {}
         self.counts: Counter[str] = Counter()
         self.checks: list[Check] = []
@@ -102,45 +111,47 @@ class _Report:
 
     def display(self, *, whole: bool) -> None:
         if whole:
-            _print_checks(self.checks)
+            _display_checks(self.checks)
         else:
             counted = Table("checked", "times", box=SIMPLE_HEAD, pad_edge=False)
             for what, count in sorted(self.counts.items()):
                 counted.add_row(what, str(count))
             console.print(counted)
         for check in self.notes:
-            console.print(f"note    {_line(check)}")
+            console.print(f"note    {_format_check(check)}")
         for check in self.failed:  # a line each, whole in any window: a table would cut the name of the file
-            console.print(f"FAILED  {_line(check)}", style="red")
+            console.print(f"FAILED  {_format_check(check)}", style="red")
         keys = sum(subject != CATALOG for subject in self.subjects)
         wrong = f"{len(self.failed)} failed" if self.failed else "all ok"
         console.print(f"{keys} {'key' if keys == 1 else 'keys'}, {self.counts.total()} checks, {wrong}", style="bold")
 
 
-def _print_checks(checks: Iterable[Check]) -> None:
+def _display_checks(checks: Iterable[Check]) -> None:
     table = Table("checked", "", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("file", "found"):
         table.add_column(name, overflow="fold")
     for check in checks:
         style = "" if check.ok else "red"
         said = "ok" if check.ok else "FAILED"
-        table.add_row(check.what, said, one_line(check.file, LONGEST_PATH), one_line(check.found, 300), style=style)
+        table.add_row(
+            check.what, said, truncate_line(check.file, MAX_PATH_LENGTH), truncate_line(check.found, 300), style=style
+        )
     console.print(table)
 
 
-def _line(check: Check) -> str:
-    found = f": {one_line(check.found, 300)}" if check.found else ""
-    return f"{one_line(check.file, LONGEST_PATH)}: {check.what}{found}"
+def _format_check(check: Check) -> str:
+    found = f": {truncate_line(check.found, 300)}" if check.found else ""
+    return f"{truncate_line(check.file, MAX_PATH_LENGTH)}: {check.what}{found}"
 
 
 @contextmanager
-def _told(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def _verify_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """How many keys there are is known once the catalog was walked."""
     with progress("keys verified", None, quiet=quiet) as tell:
         yield lambda done, total: tell(done)
 
 
-def _settings(store_url: str | None, public_key: Path | None) -> ReaderSettings:
+def _load_settings(store_url: str | None, public_key: Path | None) -> ReaderSettings:
     settings = load_reader_settings({**os.environ, "KFM_STORE_URL": _as_url(store_url)} if store_url else None)
     return replace(settings, verify_key=public_key) if public_key else settings
 
@@ -150,11 +161,11 @@ def _as_url(store: str) -> str:
     return store if "://" in store else Path(store).absolute().as_uri()
 
 
-def _keys(trust: Trust) -> list[dict[str, str]]:
+def _key_documents(trust: TrustRoot) -> list[dict[str, str]]:
     return [{"key": key_id, "origin": trust.origins[key_id].value} for key_id in sorted(trust.used)]
 
 
-def _said_of_keys(trust: Trust) -> Iterator[str]:
+def _format_keys(trust: TrustRoot) -> Iterator[str]:
     for key_id in sorted(trust.used):
         yield f"signed with key {key_id[:16]}…, {trust.origins[key_id]}"
     if not trust.used:

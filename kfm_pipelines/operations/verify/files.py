@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator
 
 from kfm_pipelines.catalog.trust.keys import read_public_keys
-from kfm_pipelines.catalog.trust.seal import SIDECAR, unsealed
-from kfm_pipelines.operations.verify.check import Check, looked
-from kfm_pipelines.operations.verify.published_tree import Shelf
+from kfm_pipelines.catalog.trust.seal import SIDECAR, open_sealed
+from kfm_pipelines.operations.verify.check import Check, run_check
+from kfm_pipelines.operations.verify.published_tree import PublishedTree
 from kfm_pipelines.stores.layout import CATALOG, KEYS, REPORTS, Layout, is_item, public_key
 
 UNFINISHED = ".part"  # what a store writes to before it gives a file its name
@@ -13,28 +13,28 @@ TIERS = (CATALOG, "objects", "processed", REPORTS)
 ORPHAN = "nothing that could be read refers to it; kfm gc removes what nobody needs"
 
 
-def every_file(tree: Shelf, processed: Collection[str]) -> Iterator[Check]:
+def check_files(tree: PublishedTree, processed: Collection[str]) -> Iterator[Check]:
     """`processed` are the files that the Items speak of. Whatever was asked for until now is somebody's."""
     referred = tree.paths_read()
     for tier in TIERS:
-        yield from _set_aside(tree, tier)
-    for path in _paths(tree, "objects"):
-        yield from looked("object is what its name says", path, lambda at: _object(tree, at), path)
+        yield from _check_skipped_files(tree, tier)
+    for path in _finished_paths(tree, "objects"):
+        yield from run_check("object is what its name says", path, lambda at: _check_object(tree, at), path)
         if path not in referred:
             yield Check("object is referred to", path, ok=True, found=ORPHAN, note=True)
-    for path in _paths(tree, "processed"):
+    for path in _finished_paths(tree, "processed"):
         if path not in processed:
             yield Check("belongs to a key", path, ok=False, found="no Item speaks of it")
-    for path in _paths(tree, CATALOG):
+    for path in _finished_paths(tree, CATALOG):
         if path.startswith(f"{KEYS}/"):
-            yield from looked("public key", path, lambda at: _public_key(tree, at), path)
+            yield from run_check("public key", path, lambda at: _check_public_key(tree, at), path)
         elif not is_item(path):  # those are attested
-            yield from looked("sealed", path, lambda at: _sealed(tree, at), path)
-    for path in _paths(tree, REPORTS):
-        yield from looked("sealed", path, lambda at: _sealed(tree, at), path)
+            yield from run_check("sealed", path, lambda at: _check_seal(tree, at), path)
+    for path in _finished_paths(tree, REPORTS):
+        yield from run_check("sealed", path, lambda at: _check_seal(tree, at), path)
 
 
-def _set_aside(tree: Shelf, tier: str) -> Iterator[Check]:
+def _check_skipped_files(tree: PublishedTree, tier: str) -> Iterator[Check]:
     """What is not looked into: it is told that it is there."""
     for path in tree.store.foreign_entries(tier):
         yield Check("is a file of its own", path, ok=False, found="a link, a pipe or the like; a store has none")
@@ -43,24 +43,24 @@ def _set_aside(tree: Shelf, tier: str) -> Iterator[Check]:
             yield Check("finished", path, ok=True, found="being written, or left by a crash: do not read it", note=True)
 
 
-def _paths(tree: Shelf, tier: str) -> list[str]:
+def _finished_paths(tree: PublishedTree, tier: str) -> list[str]:
     return [path for path in tree.store.paths(tier) if not path.endswith(UNFINISHED)]
 
 
-def _object(tree: Shelf, path: str) -> Iterator[Check]:
+def _check_object(tree: PublishedTree, path: str) -> Iterator[Check]:
     digest, _ = tree.digest_and_size(path)
     places = (Layout("").content(digest), Layout("").document(digest))
     yield Check("object is what its name says", path, ok=path in places)
 
 
-def _public_key(tree: Shelf, path: str) -> Iterator[Check]:
+def _check_public_key(tree: PublishedTree, path: str) -> Iterator[Check]:
     data = tree.read(path)
     [key] = read_public_keys(data, path)
     same = (public_key(key.key_id), key.pem) == (path, data)
     yield Check("public key is what its name says", path, ok=same)
 
 
-def _sealed(tree: Shelf, path: str) -> Iterator[Check]:
+def _check_seal(tree: PublishedTree, path: str) -> Iterator[Check]:
     """By a seal of its own, or by one beside it."""
     if path.endswith(SIDECAR) or not tree.exists(path + SIDECAR):
         yield tree.check_seal(path)
@@ -68,7 +68,7 @@ def _sealed(tree: Shelf, path: str) -> Iterator[Check]:
         if not tree.exists(sealed):
             yield Check("sealed", path, ok=False, found=f"{sealed} is gone")
         return
-    document, _ = unsealed(path + SIDECAR, tree.read(path + SIDECAR), tree.trust.keys)
+    document, _ = open_sealed(path + SIDECAR, tree.read(path + SIDECAR), tree.trust.keys)
     digest, size = tree.digest_and_size(path)
     same = (document["path"], document["sha256"], document["size"]) == (path, digest, size)
     yield Check("sealed", path, ok=same, found="" if same else "not what the seal beside it tells")

@@ -8,21 +8,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from kfm_pipelines.catalog.trust.seal import unsealed
-from kfm_pipelines.catalog.trust.trust_root import Trust
+from kfm_pipelines.catalog.trust.seal import open_sealed
+from kfm_pipelines.catalog.trust.trust_root import TrustRoot
 from kfm_pipelines.errors import IntegrityBroken, KfmError
 from kfm_pipelines.operations.verify.check import Check
 from kfm_pipelines.stores import Store
 
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|urn:|mailto:|/")
+_ABSOLUTE_HREF = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|urn:|mailto:|/")
 # Links to documents of the catalog; others lead to licences and to where inputs came from.
 CATALOG_LINKS = ("root", "parent", "collection", "version-history")
 
 
-class Shelf:
+class PublishedTree:
     """A store, the keys that count, and what is known of its files already."""
 
-    def __init__(self, store: Store, trust: Trust) -> None:
+    def __init__(self, store: Store, trust: TrustRoot) -> None:
         self.store = store
         self.trust = trust
         self._digests: dict[str, tuple[str, int]] = {}
@@ -32,7 +32,7 @@ class Shelf:
         try:
             data = self.store.read(path)
         except (OSError, ValueError) as error:
-            raise IntegrityBroken(f"{path} cannot be read: {_reason(error)}") from None
+            raise IntegrityBroken(f"{path} cannot be read: {_describe_error(error)}") from None
         self._digests[path] = (hashlib.sha256(data).hexdigest(), len(data))
         return data
 
@@ -66,7 +66,7 @@ class Shelf:
         """Whether the document at this path is the one that was sealed."""
         if path not in self._seal_checks:
             try:
-                _, key = unsealed(path, self.read(path), self.trust.keys)
+                _, key = open_sealed(path, self.read(path), self.trust.keys)
                 self.trust.used.add(key.key_id)
                 self._seal_checks[path] = Check("sealed", path, ok=True, found=f"key {key.key_id[:16]}")
             except KfmError as error:
@@ -75,7 +75,7 @@ class Shelf:
 
     def resolve(self, base: str, href: str) -> str | None:
         """The path that a relative address leads to; None for one that leads out of the store."""
-        if _ABSOLUTE.match(href):
+        if _ABSOLUTE_HREF.match(href):
             return None
         path = posixpath.normpath(posixpath.join(posixpath.dirname(base), href))
         if not self.exists(path):
@@ -92,10 +92,10 @@ class Shelf:
                 yield link["rel"], path
 
 
-def links_resolve(tree: Shelf, base: str, document: Mapping[str, Any]) -> Iterator[Check]:
+def check_links(tree: PublishedTree, base: str, document: Mapping[str, Any]) -> Iterator[Check]:
     missing = [path for _, path in tree.links(base, document) if not tree.exists(path)]
     yield Check("links lead somewhere", base, ok=not missing, found=f"nothing at {missing[0]}" if missing else "")
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _describe_error(error: OSError | ValueError) -> str:
     return (isinstance(error, OSError) and error.strerror) or "no such name can be"

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.catalog.trust.attestation import opened, source_of, subjects_of
-from kfm_pipelines.catalog.trust.sbom import names_in
+from kfm_pipelines.catalog.trust.attestation import open_attestation, source_of, subjects_of
+from kfm_pipelines.catalog.trust.sbom import listed_versions
 from kfm_pipelines.operations.verify.check import Check
-from kfm_pipelines.operations.verify.published_tree import Shelf
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.operations.verify.published_tree import PublishedTree
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stores.layout import Layout
 
 if TYPE_CHECKING:
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 MANIFEST_SCHEMA = "run-manifest-v1.schema.json"
 
 
-def statement_at(tree: Shelf, path: str) -> dict[str, Any]:
+def read_statement(tree: PublishedTree, path: str) -> dict[str, Any]:
     """The statement in an attestation of the store, its signature checked."""
-    statement, key = opened(path, tree.read(path), tree.trust.keys)
+    statement, key = open_attestation(path, tree.read(path), tree.trust.keys)
     tree.trust.used.add(key.key_id)
     return statement
 
 
-def manifest_path(statement: Mapping[str, Any], known: set[str]) -> str:
+def find_manifest_path(statement: Mapping[str, Any], known: set[str]) -> str:
     """The one subject that is none of the known ones."""
     [path] = subjects_of(statement).keys() - known
     return path
 
 
-def manifest_is_valid(path: str, manifest: Mapping[str, Any]) -> Iterator[Check]:
+def check_manifest_schema(path: str, manifest: Mapping[str, Any]) -> Iterator[Check]:
     from jsonschema.exceptions import best_match
 
-    error = best_match(_validator().iter_errors(manifest))
+    error = best_match(_manifest_validator().iter_errors(manifest))
     where = "" if error is None else "/".join(str(part) for part in error.absolute_path) or "the whole of it"
     yield Check("manifest keeps to its schema", path, ok=error is None, found=where and f"not at {where}")
 
 
-def manifest_agrees(
+def check_manifest_agreement(
     path: str, manifest: Mapping[str, Any], statement: Mapping[str, Any], item: Mapping[str, Any]
 ) -> Iterator[Check]:
     """With the Item it belongs to, and with what was attested."""
@@ -86,23 +86,23 @@ def manifest_agrees(
     yield Check("manifest, Item and attestation agree", path, ok=not differing, found=found)
 
 
-def outputs_agree(path: str, manifest: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Check]:
+def check_outputs(path: str, manifest: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Check]:
     """The manifest and the attestation name the same digests."""
     outputs = {output["sha256"] for output in manifest["outputs"].values()}
     attested = {digest for name, digest in subjects.items() if name != path}
     yield Check("manifest names what is attested", path, ok=outputs == attested)
 
 
-def software_is_listed(tree: Shelf, manifest: Mapping[str, Any]) -> Iterator[Check]:
+def check_sbom(tree: PublishedTree, manifest: Mapping[str, Any]) -> Iterator[Check]:
     digest = manifest["environment"]["sbom"]["sha256"]
     path = Layout("").document(digest)
     found, _ = tree.digest_and_size(path)
     yield Check("list of software, checksum", path, ok=found == digest)
-    listed = names_in(tree.read(path))
+    listed = listed_versions(tree.read(path))
     yield Check("list of software can be read", path, ok=bool(listed), found=f"{len(listed)} components")
 
 
-def masking_is_told(path: str, manifest: Mapping[str, Any], item: Mapping[str, Any]) -> Iterator[Check]:
+def check_masking_notice(path: str, manifest: Mapping[str, Any], item: Mapping[str, Any]) -> Iterator[Check]:
     """Readers of masked data are told so, and under which policy."""
     properties = item["properties"]
     told = bool(properties.get("anon:warning")) and "anon:size" in properties and bool(properties.get("kfm:policy"))
@@ -112,8 +112,8 @@ def masking_is_told(path: str, manifest: Mapping[str, Any], item: Mapping[str, A
 
 
 @cache
-def _validator() -> "Draft202012Validator":
+def _manifest_validator() -> "Draft202012Validator":
     from jsonschema import Draft202012Validator
 
-    schema = json.loads((shipped("resources") / "contracts" / MANIFEST_SCHEMA).read_text(encoding="utf-8"))
+    schema = json.loads((shipped_path("resources") / "contracts" / MANIFEST_SCHEMA).read_text(encoding="utf-8"))
     return Draft202012Validator(schema)

@@ -10,14 +10,14 @@ from typing import Any
 
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalog.facts import PROVENANCE
-from kfm_pipelines.operations.verify.check import UNDER_WAY, Check
-from kfm_pipelines.operations.verify.published_tree import Shelf
-from kfm_pipelines.operations.verify.release import Release
+from kfm_pipelines.operations.verify.check import PUBLICATION_HINT, Check
+from kfm_pipelines.operations.verify.published_tree import PublishedTree
+from kfm_pipelines.operations.verify.release import PublishedRelease
 
-GREEN = "gates were green"
+GATES_GREEN = "gates were green"
 
 
-def reports_agree(release: Release) -> Iterator[Check]:
+def check_reports(release: PublishedRelease) -> Iterator[Check]:
     """The same bytes may have been refused before, under other rules or for want of a review."""
     shelf = release.tree
     content, item, provenance = (
@@ -34,37 +34,41 @@ def reports_agree(release: Release) -> Iterator[Check]:
             about.append((green, path))
     if about:
         green, path = max(about)
-        yield Check(GREEN, path, ok=green, found="" if green else "no report says so of what is published")
+        yield Check(GATES_GREEN, path, ok=green, found="" if green else "no report says so of what is published")
     else:
-        yield Check(GREEN, release.path, ok=True, found="not known: no report of this release is kept")
+        yield Check(GATES_GREEN, release.path, ok=True, found="not known: no report of this release is kept")
 
 
-def revisions_agree(tree: Shelf, history: str) -> Iterator[Check]:
+def check_revisions(tree: PublishedTree, history: str) -> Iterator[Check]:
     """`history` is the document that links them. Numbers may be missing: a revision that was taken back disappears."""
-    linked = sorted(_number(path) for rel, path in tree.links(history, tree.document(history)) if rel == "item")
+    linked = sorted(
+        _revision_number(path) for rel, path in tree.links(history, tree.document(history)) if rel == "item"
+    )
     folder = history.removesuffix(".json")
-    there = sorted(_number(path) for path in tree.store.paths(folder) if path.endswith(".json"))
+    there = sorted(_revision_number(path) for path in tree.store.paths(folder) if path.endswith(".json"))
     apart = sorted(set(linked) ^ set(there))
-    found = f"revision {apart[0]} is {'not linked' if apart[0] in there else 'gone'}; {UNDER_WAY}" if apart else ""
+    found = (
+        f"revision {apart[0]} is {'not linked' if apart[0] in there else 'gone'}; {PUBLICATION_HINT}" if apart else ""
+    )
     yield Check("history links every revision there is", history, ok=not apart, found=found)
     missing = sorted({*range(1, max(there, default=0))} - {*there})
     if missing:
-        yield Check("history is whole", history, ok=True, found=_told(missing), note=True)
+        yield Check("history is whole", history, ok=True, found=_describe_missing(missing), note=True)
     documents = {number: tree.document(f"{folder}/{number}.json") for number in there}
     wrong = "" if there else "there is no revision"
     for number, document in documents.items():
-        wrong = wrong or _misplaced(number, document, there)
-    yield Check("revisions follow each other", history, ok=not wrong, found=wrong and f"{wrong}; {UNDER_WAY}")
+        wrong = wrong or _describe_inconsistency(number, document, there)
+    yield Check("revisions follow each other", history, ok=not wrong, found=wrong and f"{wrong}; {PUBLICATION_HINT}")
 
 
-def _told(missing: Sequence[int]) -> str:
+def _describe_missing(missing: Sequence[int]) -> str:
     which = f"revision {missing[0]} is" if len(missing) == 1 else (
         f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
     )  # fmt: skip
     return f"{which} not there: taken back, or lost with a store of which only the last revision was restored"
 
 
-def _misplaced(number: int, document: dict[str, Any], existing: Sequence[int]) -> str:
+def _describe_inconsistency(number: int, document: dict[str, Any], existing: Sequence[int]) -> str:
     """What does not hold of this one; nothing of one that is in its place."""
     before = next((one for one, this in pairwise(existing) if this == number), None)
     after = next((one for this, one in pairwise(existing) if this == number), None)
@@ -75,25 +79,25 @@ def _misplaced(number: int, document: dict[str, Any], existing: Sequence[int]) -
         return f"revision {number} is the last one and says that it is deprecated" if after is None else (
             f"revision {number} does not say that it is deprecated"
         )  # fmt: skip
-    if not _fits(_related(document, "predecessor-version"), before, number, before):
+    if not _is_valid_neighbour(_related_revision(document, "predecessor-version"), before, number, before):
         return f"revision {number} does not say what came before it"
-    if not _fits(_related(document, "successor-version"), number, after, after):
+    if not _is_valid_neighbour(_related_revision(document, "successor-version"), number, after, after):
         return f"revision {number} does not say what came after it"
     return ""
 
 
-def _fits(stated: int | None, above: int | None, below: int | None, expected: int | None) -> bool:
+def _is_valid_neighbour(stated: int | None, above: int | None, below: int | None, expected: int | None) -> bool:
     """The neighbour that is there, or one between the two that was taken back."""
     if stated is None or expected is None:
         return stated == expected
     return stated == expected or (above is not None and below is not None and above < stated < below)
 
 
-def _related(document: dict[str, Any], relation: str) -> int | None:
-    return next((_number(link["href"]) for link in document["links"] if link["rel"] == relation), None)
+def _related_revision(document: dict[str, Any], relation: str) -> int | None:
+    return next((_revision_number(link["href"]) for link in document["links"] if link["rel"] == relation), None)
 
 
-def _number(path: str) -> int:
+def _revision_number(path: str) -> int:
     found = re.fullmatch(r"([1-9][0-9]{0,8})\.json", path.rsplit("/", 1)[-1])
     if found is None:
         raise ValueError(f"{path} is not named like a revision")

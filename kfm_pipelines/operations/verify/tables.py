@@ -13,10 +13,10 @@ from kfm_pipelines.stages.publish.stage import bounding_box
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PLACE = ("longitude", "latitude")  # what these columns are called where no geometry is declared
+COORDINATE_COLUMNS = ("longitude", "latitude")  # what these columns are called where no geometry is declared
 
 
-def data_agrees(path: str, data: bytes, item: Mapping[str, Any]) -> Iterator[Check]:
+def check_data(path: str, data: bytes, item: Mapping[str, Any]) -> Iterator[Check]:
     table = read_parquet(data, path)
     yield Check("data can be read", path, ok=True, found=f"{table.num_rows} rows")
     properties = item["properties"]
@@ -28,12 +28,12 @@ def data_agrees(path: str, data: bytes, item: Mapping[str, Any]) -> Iterator[Che
     differing = sorted({name for name, _ in set(said) ^ set(found)})
     yield Check("columns", path, ok=said == found, found=f"other than the Item says: {', '.join(differing) or 'order'}"
                 if said != found else f"{len(found)}")  # fmt: skip
-    yield _box(path, table, item, columns)
+    yield _check_bounding_box(path, table, item, columns)
 
 
-def _box(path: str, table: "pa.Table", item: Mapping[str, Any], columns: list[dict[str, Any]]) -> Check:
+def _check_bounding_box(path: str, table: "pa.Table", item: Mapping[str, Any], columns: list[dict[str, Any]]) -> Check:
     said = item.get("bbox")
-    place = _place(table, columns)
+    place = _location_columns(table, columns)
     if place is None:
         return Check(
             "bounding box", path, ok=said is None, found="no column tells a place" + (", the Item does" if said else "")
@@ -43,14 +43,14 @@ def _box(path: str, table: "pa.Table", item: Mapping[str, Any], columns: list[di
                  found="" if said == (list(box) if box else None) else "other than the Item says")  # fmt: skip
 
 
-def _place(table: "pa.Table", columns: list[dict[str, Any]]) -> Table | None:
+def _location_columns(table: "pa.Table", columns: list[dict[str, Any]]) -> Table | None:
     """The columns that tell where a row is: by the file's own word where it is GeoParquet, else by the Item's."""
     geo = json.loads((table.schema.metadata or {}).get(b"geo", b"{}"))
     geometry = geo.get("primary_column") or next((one["name"] for one in columns if one["type"] == "geometry"), None)
     names = {one["name"] for one in columns}
-    if geometry is None and not names.issuperset(PLACE):
+    if geometry is None and not names.issuperset(COORDINATE_COLUMNS):
         return None
-    longitude, latitude = (None, None) if geometry else PLACE
+    longitude, latitude = (None, None) if geometry else COORDINATE_COLUMNS
     return Table.model_construct(
         primary_key=[], columns=[], geometry_column=geometry, longitude_column=longitude, latitude_column=latitude
     )

@@ -4,24 +4,26 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from kfm_pipelines.catalog.documents import SHA256
+from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.operations.verify.check import UNDER_WAY, Check, looked
-from kfm_pipelines.operations.verify.published_tree import Shelf
+from kfm_pipelines.operations.verify.check import PUBLICATION_HINT, Check, run_check
+from kfm_pipelines.operations.verify.published_tree import PublishedTree
 from kfm_pipelines.stores.layout import CATALOG, Layout
 
 
-def sums_agree(tree: Shelf, catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
+def check_totals(tree: PublishedTree, catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
     """`catalog` is every path there is, `items` those of the current Items."""
     for path in catalog:
         if _is_collection(path):
             mine = [item for item in items if item.startswith(f"{path.removesuffix('collection.json')}items/")]
-            yield from looked("collection tells what it holds", path, lambda at: _collection(tree, *at), (path, mine))
+            yield from run_check(
+                "collection tells what it holds", path, lambda at: _check_collection(tree, *at), (path, mine)
+            )
         elif path.endswith("/dcat.jsonld") and "/by-time/" in path:
-            yield from looked("DCAT tells what its page holds", path, lambda at: _dcat(tree, at), path)
+            yield from run_check("DCAT tells what its page holds", path, lambda at: _check_dcat(tree, at), path)
 
 
-def histories_have_items(catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
+def check_histories(catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
     """A key does not go away: where there are revisions, one of them is in force."""
     parts = [path.split("/") for path in catalog]
     keys = {(one[1], one[3].removesuffix(".json")) for one in parts if len(one) > 3 and one[2] == "history"}
@@ -31,7 +33,7 @@ def histories_have_items(catalog: Iterable[str], items: Collection[str]) -> Iter
         yield Check("history has an Item", history, ok=item in items, found=found)
 
 
-def _collection(tree: Shelf, path: str, items: Collection[str]) -> Iterator[Check]:
+def _check_collection(tree: PublishedTree, path: str, items: Collection[str]) -> Iterator[Check]:
     document = tree.document(path)
     held = [tree.document(item) for item in items]
     properties = [item["properties"] for item in held]
@@ -51,39 +53,41 @@ def _collection(tree: Shelf, path: str, items: Collection[str]) -> Iterator[Chec
     }
     if held:
         [interval] = document["extent"]["temporal"]["interval"]
-        starts = min(_time(one["start_datetime"]) for one in properties)
-        ends = max(_time(one["end_datetime"]) for one in properties)
-        pairs["times"] = ([_time(one) for one in interval], [starts, ends])
+        starts = min(_parse_time(one["start_datetime"]) for one in properties)
+        ends = max(_parse_time(one["end_datetime"]) for one in properties)
+        pairs["times"] = ([_parse_time(one) for one in interval], [starts, ends])
     boxes = [item["bbox"] for item in held if item.get("bbox")]
     if boxes:  # else it tells where the dataset is declared to be
-        pairs["place"] = (document["extent"]["spatial"]["bbox"], [_around(boxes)])
+        pairs["place"] = (document["extent"]["spatial"]["bbox"], [_enclosing_box(boxes)])
     differing = [name for name, (said, counted) in pairs.items() if said != counted]
-    found = f"other than its Items: {', '.join(differing)}; {UNDER_WAY}" if differing else ""
+    found = f"other than its Items: {', '.join(differing)}; {PUBLICATION_HINT}" if differing else ""
     yield Check("collection tells what it holds", path, ok=not differing, found=found)
 
 
-def _dcat(tree: Shelf, path: str) -> Iterator[Check]:
+def _check_dcat(tree: PublishedTree, path: str) -> Iterator[Check]:
     page = path.removesuffix("dcat.jsonld") + "catalog.json"
     linked = {to for rel, to in tree.links(page, tree.document(page)) if rel == "item"}
-    told = {_address(tree, path, one["dcat:accessURL"]): one for one in tree.document(path)["dcat:distribution"]}
+    told = {
+        _resolve_address(tree, path, one["dcat:accessURL"]): one for one in tree.document(path)["dcat:distribution"]
+    }
     apart = sorted(linked ^ told.keys())
-    differing = [item for item in sorted(linked & told.keys()) if not _same_file(tree, path, told[item], item)]
+    differing = [item for item in sorted(linked & told.keys()) if not _describes_item(tree, path, told[item], item)]
     found = f"not the Items that {page} links" if apart else f"other than {differing[0]}" if differing else ""
-    yield Check("DCAT tells what its page holds", path, ok=not found, found=found and f"{found}; {UNDER_WAY}")
+    yield Check("DCAT tells what its page holds", path, ok=not found, found=found and f"{found}; {PUBLICATION_HINT}")
 
 
-def _same_file(tree: Shelf, path: str, distribution: dict[str, Any], item: str) -> bool:
+def _describes_item(tree: PublishedTree, path: str, distribution: dict[str, Any], item: str) -> bool:
     document = tree.document(item)
     asset = document["assets"]["data"]
     return (
         distribution["dcterms:identifier"],
-        SHA256 + distribution["spdx:checksum"]["spdx:checksumValue"]["@value"],
+        SHA256_MULTIHASH_PREFIX + distribution["spdx:checksum"]["spdx:checksumValue"]["@value"],
         distribution["dcat:byteSize"]["@value"],
-        _address(tree, path, distribution["dcat:downloadURL"]),
+        _resolve_address(tree, path, distribution["dcat:downloadURL"]),
     ) == (document["id"], asset["file:checksum"], str(asset["file:size"]), tree.resolve(item, asset["href"]))
 
 
-def _address(tree: Shelf, base: str, node: dict[str, str]) -> str:
+def _resolve_address(tree: PublishedTree, base: str, node: dict[str, str]) -> str:
     path = tree.resolve(base, node["@id"])
     if path is None:
         raise IntegrityBroken(f"{base} leads out of the store")
@@ -95,10 +99,10 @@ def _is_collection(path: str) -> bool:
     return len(parts) == 3 and parts[0] == CATALOG and parts[2] == "collection.json"
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _around(boxes: Collection[list[float]]) -> list[float]:
+def _enclosing_box(boxes: Collection[list[float]]) -> list[float]:
     west, south, east, north = zip(*boxes, strict=True)
     return [min(west), min(south), max(east), max(north)]

@@ -22,8 +22,8 @@ from kfm_pipelines.aws.batches import Outgoing
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
 from kfm_pipelines.events.timestamps import read_timestamp
-from kfm_pipelines.producer.envelope import GROUP, LONGEST_DEDUPE_KEY, is_event_source
-from kfm_pipelines.text import quoted
+from kfm_pipelines.producer.envelope import GROUP_PATTERN, MAX_DEDUPE_KEY_LENGTH, is_event_source
+from kfm_pipelines.text import quote_value
 
 
 class Produce(Protocol):
@@ -51,15 +51,15 @@ class BytesNotRepeatable(Violation):
     """The same event comes out as other bytes, so a replay is delivered again."""
 
 
-class HashBlind(Violation):
+class BodyNotUnique(Violation):
     """Another event comes out as the same bytes, so SQS drops it."""
 
 
-class AttributeUnsaid(Violation):
+class AttributeNotInBody(Violation):
     """An attribute tells events apart by something the body does not say; SQS never looks at it."""
 
 
-class GroupUnfit(Violation):
+class GroupInvalid(Violation):
     """The message group is one SQS refuses, or changes between two sends of one event."""
 
 
@@ -82,12 +82,12 @@ def envelope_keeps_the_contract(produce: Produce) -> None:
     except BodyUnreadable as error:
         raise EnvelopeBroken(f"the body must be JSON that the pipeline reads: {error}") from None
     if not isinstance(document, dict):
-        raise EnvelopeBroken(f"the body must be a JSON object, not {quoted(document)}")
+        raise EnvelopeBroken(f"the body must be a JSON object, not {quote_value(document)}")
     for field, (expected, holds) in _FIELDS.items():
         if field not in document:
             raise EnvelopeBroken(f"the body must have {field}, {expected}; its fields are {', '.join(document)}")
         if not holds(document[field]):
-            raise EnvelopeBroken(f"{field} must be {expected}, not {quoted(document[field])}")
+            raise EnvelopeBroken(f"{field} must be {expected}, not {quote_value(document[field])}")
 
 
 def bytes_are_canonical(produce: Produce) -> None:
@@ -100,23 +100,23 @@ def bytes_are_canonical(produce: Produce) -> None:
     if body != expected:
         at = next((n for n, pair in enumerate(zip(body, expected, strict=False)) if pair[0] != pair[1]), 0)
         raise BytesNotCanonical(
-            f"the body must be canonical JSON (RFC 8785), {quoted(expected[at : at + 40])} where it has "
-            f"{quoted(body[at : at + 40])}"
+            f"the body must be canonical JSON (RFC 8785), {quote_value(expected[at : at + 40])} where it has "
+            f"{quote_value(body[at : at + 40])}"
         )
 
 
 def same_event_gives_the_same_bytes(produce: Produce) -> None:
     """A replay has the same body, whatever order its payload came in and whatever offset its time was written with."""
-    central = EVENT_TIME.astimezone(_CENTRAL)
+    central = EVENT_TIME.astimezone(_CENTRAL_TIME)
     first = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME)
     for what, again in {
         "sent again": produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME),
-        "with its payload in another order": produce(DEDUPE_KEY, _reordered(PAYLOAD), EVENT_TIME),
+        "with its payload in another order": produce(DEDUPE_KEY, _reorder(PAYLOAD), EVENT_TIME),
         "with its time at another offset": produce(DEDUPE_KEY, PAYLOAD, central),
     }.items():
         if body_hash(again) != body_hash(first):
             raise BytesNotRepeatable(
-                f"the same event {what} must give the same body; {_difference(first.body, again.body)}"
+                f"the same event {what} must give the same body; {_describe_difference(first.body, again.body)}"
             )
 
 
@@ -124,9 +124,9 @@ def other_key_gives_another_hash(produce: Produce) -> None:
     """Two events that differ in nothing but their dedupe_key have different bodies."""
     first, other = (produce(key, PAYLOAD, EVENT_TIME) for key in (DEDUPE_KEY, OTHER_KEY))
     if body_hash(first) == body_hash(other):
-        raise HashBlind(
+        raise BodyNotUnique(
             f"another dedupe_key must give another body, or SQS takes the second event for the first; "
-            f"both are {quoted(first.body)}"
+            f"both are {quote_value(first.body)}"
         )
 
 
@@ -143,20 +143,22 @@ def attributes_repeat_the_body(produce: Produce) -> None:
         steady = [name for name in other.attributes if first.attributes.get(name) == again.attributes.get(name)]
         for name in steady:
             value = other.attributes[name]
-            if value != first.attributes.get(name) and value not in _texts(other.body):
-                raise AttributeUnsaid(
-                    f"attribute {quoted(name)} differs from event to event, so the body must say it too; "
-                    f"{quoted(value)} is not there"
+            if value != first.attributes.get(name) and value not in _body_values(other.body):
+                raise AttributeNotInBody(
+                    f"attribute {quote_value(name)} differs from event to event, so the body must say it too; "
+                    f"{quote_value(value)} is not there"
                 )
 
 
 def group_is_legal_and_steady(produce: Produce) -> None:
     """SQS takes the group, and an event keeps it: some queues deduplicate within a group only."""
     first, again = (produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME).group for _ in range(2))
-    if not GROUP.fullmatch(first):
-        raise GroupUnfit(f"a group must be 1 to 128 letters, digits or punctuation without spaces, not {quoted(first)}")
+    if not GROUP_PATTERN.fullmatch(first):
+        raise GroupInvalid(
+            f"a group must be 1 to 128 letters, digits or punctuation without spaces, not {quote_value(first)}"
+        )
     if first != again:
-        raise GroupUnfit(f"an event must keep its group; it was {quoted(first)}, then {quoted(again)}")
+        raise GroupInvalid(f"an event must keep its group; it was {quote_value(first)}, then {quote_value(again)}")
 
 
 CHECKS: tuple[Check, ...] = (
@@ -168,7 +170,7 @@ CHECKS: tuple[Check, ...] = (
     group_is_legal_and_steady,
 )
 
-_CENTRAL = datetime.fromisoformat("2025-12-04T00:00:00-06:00").tzinfo
+_CENTRAL_TIME = datetime.fromisoformat("2025-12-04T00:00:00-06:00").tzinfo
 
 
 def _is_uuid7(value: object) -> bool:
@@ -185,15 +187,15 @@ def _is_timestamp(value: object) -> bool:
         return False
 
 
-def _is_key(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_DEDUPE_KEY and value.isprintable()
+def _is_dedupe_key(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_DEDUPE_KEY_LENGTH and value.isprintable()
 
 
 _FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "event_id": ("a UUID of version 7", _is_uuid7),
     "event_source": ("kfm.<domain>.<pipeline>", lambda value: is_event_source(str(value))),
     "event_time": (f"the event's own time in RFC 3339, here {EVENT_TIME.isoformat()}", _is_timestamp),
-    "dedupe_key": (f"1 to {LONGEST_DEDUPE_KEY} printable characters", _is_key),
+    "dedupe_key": (f"1 to {MAX_DEDUPE_KEY_LENGTH} printable characters", _is_dedupe_key),
     "payload": ("an object that holds what was given", lambda value: _holds(value, PAYLOAD)),
 }
 
@@ -202,12 +204,12 @@ def _holds(value: object, given: Mapping[str, Any]) -> bool:
     return isinstance(value, dict) and all(value.get(name) == said for name, said in given.items())
 
 
-def _reordered(payload: Mapping[str, Any]) -> dict[str, Any]:
+def _reorder(payload: Mapping[str, Any]) -> dict[str, Any]:
     backwards = reversed(list(payload.items()))
-    return {name: _reordered(value) if isinstance(value, Mapping) else value for name, value in backwards}
+    return {name: _reorder(value) if isinstance(value, Mapping) else value for name, value in backwards}
 
 
-def _texts(body: str) -> set[str]:
+def _body_values(body: str) -> set[str]:
     """Every value in the body, as an attribute would write it."""
     try:
         left: list[Any] = [json.loads(body)]
@@ -225,6 +227,6 @@ def _texts(body: str) -> set[str]:
     return found
 
 
-def _difference(first: str, again: str) -> str:
+def _describe_difference(first: str, again: str) -> str:
     at = next((n for n, pair in enumerate(zip(first, again, strict=False)) if pair[0] != pair[1]), 0)
-    return f"{quoted(first[at : at + 40])} became {quoted(again[at : at + 40])}"
+    return f"{quote_value(first[at : at + 40])} became {quote_value(again[at : at + 40])}"

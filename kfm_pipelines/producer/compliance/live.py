@@ -10,9 +10,9 @@ from uuid import uuid4
 
 from kfm_pipelines.aws.batches import Outgoing, text_attributes
 from kfm_pipelines.aws.clients import sqs_client
-from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.producer.compliance.checks import EVENT_TIME, PAYLOAD, Check, HashBlind, Produce, Violation
+from kfm_pipelines.producer.compliance.checks import EVENT_TIME, PAYLOAD, BodyNotUnique, Check, Produce, Violation
 
 
 class ReplayDelivered(Violation):
@@ -31,7 +31,7 @@ class LiveQueue:
         """Send these and count how many of them come out."""
         self._require_deduplication()
         for message in messages:
-            with translated(f"sending to {self.url}"):
+            with translate_aws_errors(f"sending to {self.url}"):
                 sqs_client().send_message(
                     QueueUrl=self.url,
                     MessageBody=message.body,
@@ -44,7 +44,7 @@ class LiveQueue:
         """Everything there, deleted as it comes: a group gives its next message only then."""
         bodies: list[str] = []
         while True:
-            with translated(f"receiving from {self.url}"):
+            with translate_aws_errors(f"receiving from {self.url}"):
                 answer = sqs_client().receive_message(
                     QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=self.wait_seconds
                 )
@@ -55,7 +55,7 @@ class LiveQueue:
                 return bodies
 
     def _require_deduplication(self) -> None:
-        with translated(f"asking about {self.url}"):
+        with translate_aws_errors(f"asking about {self.url}"):
             said = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
         if said.get("ContentBasedDeduplication") != "true":
             raise SettingsInvalid(f"{self.url} must be a FIFO queue with ContentBasedDeduplication")
@@ -73,7 +73,7 @@ def other_key_is_delivered_too(produce: Produce, queue: LiveQueue) -> None:
     """Two events that differ only in their dedupe_key are two messages."""
     count = queue.count_delivered(*(produce(f"{number}-{queue.run}", PAYLOAD, EVENT_TIME) for number in range(2)))
     if count != 2:
-        raise HashBlind(f"two events with different dedupe_keys must be delivered as two messages, not {count}")
+        raise BodyNotUnique(f"two events with different dedupe_keys must be delivered as two messages, not {count}")
 
 
 def attributes_make_no_difference(produce: Produce, queue: LiveQueue) -> None:
@@ -94,10 +94,10 @@ LIVE_CHECKS: tuple[LiveCheck, ...] = (
 
 def live_checks(queue_url: str) -> tuple[Check, ...]:
     """The live checks on this queue, to be called like the others."""
-    return tuple(_on(LiveQueue(queue_url), check) for check in LIVE_CHECKS)
+    return tuple(_bind_queue(LiveQueue(queue_url), check) for check in LIVE_CHECKS)
 
 
-def _on(queue: LiveQueue, check: LiveCheck) -> Check:
+def _bind_queue(queue: LiveQueue, check: LiveCheck) -> Check:
     @wraps(check)
     def bound(produce: Produce) -> None:
         check(produce, queue)

@@ -12,16 +12,16 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import parquet
+from kfm_pipelines.producer.samples.sample import to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # How many sites are always there, by cluster.
 CLUSTERS = (24,) * 8 + (8,) * 5 + (2,) * 7 + (1, 1)
-ROTATING, MONTHS_A_TURN = 24, 12  # these come and go: half of them are there at a time
+ROTATING_SITES, ROTATION_MONTHS = 24, 12  # these come and go: half of them are there at a time
 SPREAD_KM = 2.5
-KM_A_DEGREE = 111.2
+KM_PER_DEGREE = 111.2
 UTM_14N = "EPSG:32614"
 
 CLASSES = {"generalised": 60, "restricted": 30, "withheld": 10}
@@ -49,7 +49,7 @@ class Site:
     def is_listed_in(self, month: int) -> bool:
         """`month` counts from the year 0."""
         turn = self.number - sum(CLUSTERS)
-        return turn <= 0 or (month + turn) % MONTHS_A_TURN < MONTHS_A_TURN // 2
+        return turn <= 0 or (month + turn) % ROTATION_MONTHS < ROTATION_MONTHS // 2
 
 
 def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
@@ -58,7 +58,7 @@ def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
 
     month = window_of(window_start, "month").start
     sites = [site for site in _sites(seed) if site.is_listed_in(month.year * 12 + month.month)]
-    eastings, northings = _projected(sites)
+    eastings, northings = _project_coordinates(sites)
     text, number = pa.string(), pa.float64()
     return pa.table(
         {
@@ -74,7 +74,7 @@ def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
             "land_owner": pa.array([site.land_owner for site in sites], text),
             "period": pa.array([site.period for site in sites], text),
             "condition": pa.array([site.condition for site in sites], text),
-            "surveyed_on": pa.array([_surveyed(site, month, seed) for site in sites], pa.date32()),
+            "surveyed_on": pa.array([_survey_date(site, month, seed) for site in sites], pa.date32()),
         }
     )
 
@@ -82,21 +82,21 @@ def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
 def heritage_object(window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]:
     """The month's object key, as the declaration's pattern wants it, and its Parquet bytes."""
     month = window_of(window_start, "month").start
-    return f"heritage/sites/{month:%Y/%m}/register-01.parquet", parquet(heritage_table(month, seed=seed))
+    return f"heritage/sites/{month:%Y/%m}/register-01.parquet", to_parquet(heritage_table(month, seed=seed))
 
 
 @cache
 def _sites(seed: int) -> tuple[Site, ...]:
     clusters = [cluster for cluster, size in enumerate(CLUSTERS) for _ in range(size)]
-    clusters += [turn % len(CLUSTERS) for turn in range(ROTATING)]
+    clusters += [turn % len(CLUSTERS) for turn in range(ROTATING_SITES)]
     return tuple(_site(number, cluster, seed) for number, cluster in enumerate(clusters, start=1))
 
 
 def _site(number: int, cluster: int, seed: int) -> Site:
-    chance = _chance(seed, "site", number)
+    chance = _seeded_random(seed, "site", number)
     latitude, longitude = _centre(cluster, seed)
-    latitude += chance.gauss(0, SPREAD_KM) / KM_A_DEGREE
-    longitude += chance.gauss(0, SPREAD_KM) / (KM_A_DEGREE * 0.78)  # degrees of longitude are shorter in Kansas
+    latitude += chance.gauss(0, SPREAD_KM) / KM_PER_DEGREE
+    longitude += chance.gauss(0, SPREAD_KM) / (KM_PER_DEGREE * 0.78)  # degrees of longitude are shorter in Kansas
     [sensitivity] = chance.choices(list(CLASSES), weights=list(CLASSES.values()))
     return Site(
         number=number,
@@ -113,7 +113,7 @@ def _site(number: int, cluster: int, seed: int) -> Site:
 
 def _centre(cluster: int, seed: int) -> tuple[float, float]:
     """Kansas in 24 squares; one centre in the middle part of each, so that clusters stay apart."""
-    chance = _chance(seed, "centre", cluster)
+    chance = _seeded_random(seed, "centre", cluster)
     row, column = divmod(cluster, 6)
     return 37.3 + (row + chance.uniform(0.3, 0.7)) * 0.6, -101.6 + (column + chance.uniform(0.3, 0.7)) * 1.05
 
@@ -125,12 +125,14 @@ def _directions(rng: random.Random) -> str | None:
     return f"{rng.randint(1, 9)} km {bearing} of the made-up crossing, then {metres} m on foot"
 
 
-def _surveyed(site: Site, month: datetime, seed: int) -> date:
-    day = _chance(seed, "survey", site.number, month.isoformat()).randint(1, monthrange(month.year, month.month)[1])
+def _survey_date(site: Site, month: datetime, seed: int) -> date:
+    day = _seeded_random(seed, "survey", site.number, month.isoformat()).randint(
+        1, monthrange(month.year, month.month)[1]
+    )
     return date(month.year, month.month, day)
 
 
-def _projected(sites: "list[Site]") -> tuple[list[float | None], list[float | None]]:
+def _project_coordinates(sites: "list[Site]") -> tuple[list[float | None], list[float | None]]:
     """Easting and northing, which the register lacks for every ninth site."""
     from pyproj import Transformer
 
@@ -143,6 +145,6 @@ def _projected(sites: "list[Site]") -> tuple[list[float | None], list[float | No
     return eastings, northings
 
 
-def _chance(*what: object) -> random.Random:
+def _seeded_random(*what: object) -> random.Random:
     # Seeded by text, which Python hashes with SHA-512: the same on every platform, unlike hash().
     return random.Random("heritage:" + ":".join(map(str, what)))  # noqa: S311 -- invented data, no secret

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Maker(Protocol):
+class SampleMaker(Protocol):
     """Makes the object of one window: its key and its bytes."""
 
     def __call__(self, window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]: ...
@@ -23,7 +23,7 @@ class Sample:
     """The samples of one dataset. `windows` gives the starts of so many windows in a row, from the one that holds an
     instant."""
 
-    make: Maker
+    make: SampleMaker
     windows: Callable[[datetime, int], tuple[datetime, ...]]
 
 
@@ -48,7 +48,7 @@ def months(start: datetime, count: int) -> tuple[datetime, ...]:
     return tuple(found)
 
 
-def parquet(table: "pa.Table") -> bytes:
+def to_parquet(table: "pa.Table") -> bytes:
     import pyarrow.parquet as pq
 
     buffer = io.BytesIO()

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import parquet
+from kfm_pipelines.producer.samples.sample import to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READING_EVERY = timedelta(minutes=15)
-STORM_EVERY_HOURS = 9 * 24
+READING_INTERVAL = timedelta(minutes=15)
+STORM_INTERVAL_HOURS = 9 * 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def streamflow_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
     import pyarrow as pa
 
     start = window_of(window_start, "hour").start
-    instants = [start + step * READING_EVERY for step in range(4)]
+    instants = [start + step * READING_INTERVAL for step in range(4)]
     observed = [(gauge, instant, _reading(gauge, instant, seed)) for gauge in GAUGES for instant in instants]
     columns = {
         "site_no": pa.array([gauge.site_no for gauge, _, _ in observed], pa.string()),
@@ -81,7 +81,7 @@ def streamflow_object(window_start: datetime, *, seed: int = 0) -> tuple[str, by
     """The hour's object key, as the declaration's pattern wants it, and its Parquet bytes."""
     start = window_of(window_start, "hour").start
     key = f"usgs/streamflow/{start:%Y/%m/%d/%H}/streamflow-{start:%Y%m%dT%H}Z.parquet"
-    return key, parquet(streamflow_table(start, seed=seed))
+    return key, to_parquet(streamflow_table(start, seed=seed))
 
 
 def _reading(gauge: Gauge, instant: datetime, seed: int) -> Reading:
@@ -104,7 +104,7 @@ def _discharge(gauge: Gauge, instant: datetime) -> float:
     hours = (instant - datetime(2000, 1, 1, tzinfo=UTC)) / timedelta(hours=1)
     daily = 1 + 0.06 * math.cos((hours - 11) / 24 * 2 * math.pi)
     # Storms cross Kansas from west to east, about five hours a degree.
-    since_storm = (hours - (gauge.longitude + 102.05) * 5) % STORM_EVERY_HOURS
+    since_storm = (hours - (gauge.longitude + 102.05) * 5) % STORM_INTERVAL_HOURS
     rise_hours = 7
     storm = 3.5 * since_storm / rise_hours * math.exp(1 - since_storm / rise_hours)
     return gauge.base_cfs * (daily + storm)

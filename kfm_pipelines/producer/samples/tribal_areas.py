@@ -6,13 +6,13 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import parquet
+from kfm_pipelines.producer.samples.sample import to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NATIONS = "ABCDEFGHIJKLMNOP"
-DROUGHT = ("D0", "D1", "D2", "D3", "D4")
+DROUGHT_CLASSES = ("D0", "D1", "D2", "D3", "D4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DroughtShare:
     """How much of an area is in one class of drought."""
 
     area: Area
@@ -61,13 +61,13 @@ def tribal_areas_object(window_start: datetime, *, seed: int = 0) -> tuple[str, 
     """The day's object key, as the declaration's pattern wants it, and its Parquet bytes."""
     day = window_of(window_start, "day").start
     key = f"drought/tribal-areas/{day:%Y/%m/%d}/USDM_{day:%Y-%m-%d}.parquet"
-    return key, parquet(tribal_areas_table(day, seed=seed))
+    return key, to_parquet(tribal_areas_table(day, seed=seed))
 
 
 def _areas(seed: int) -> list[Area]:
     areas: list[Area] = []
     for place, letter in enumerate(NATIONS):
-        chance = _chance(seed, letter)
+        chance = _seeded_random(seed, letter)
         gnis, name = f"9990{place:04d}", f"Example Nation {letter}"  # real numbers are far lower
         areas.append(Area(gnis, name, "Reservation", "86", float(chance.randint(10**7, 10**9))))
         if place % 3 == 0:
@@ -75,22 +75,22 @@ def _areas(seed: int) -> list[Area]:
     return areas
 
 
-def _shares(area: Area, day: date, seed: int) -> list[Share]:
+def _shares(area: Area, day: date, seed: int) -> list[DroughtShare]:
     """One to three classes in a row; what is left over is in none. An area that is all in one class is a little more
     than all of it, as in the real files."""
-    chance = _chance(seed, area.gnis, area.lsad, day.isoformat())
-    first, count = chance.randrange(len(DROUGHT)), chance.randint(0, 3)
-    classes = DROUGHT[first : first + count]
+    chance = _seeded_random(seed, area.gnis, area.lsad, day.isoformat())
+    first, count = chance.randrange(len(DROUGHT_CLASSES)), chance.randint(0, 3)
+    classes = DROUGHT_CLASSES[first : first + count]
     if len(classes) == 1 and chance.random() < 0.5:
-        return [Share(area, classes[0], 100.001)]
+        return [DroughtShare(area, classes[0], 100.001)]
     cuts = sorted(round(chance.uniform(1, 100), 6) for _ in classes)
     return [
-        Share(area, drought, round(above - below, 6))
+        DroughtShare(area, drought, round(above - below, 6))
         for drought, below, above in zip(classes, [0.0, *cuts], cuts, strict=False)
         if above > below
     ]
 
 
-def _chance(*what: object) -> random.Random:
+def _seeded_random(*what: object) -> random.Random:
     # Seeded by text, which Python hashes with SHA-512: the same on every platform, unlike hash().
     return random.Random("tribal-areas:" + ":".join(map(str, what)))  # noqa: S311 -- invented data, no secret

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from kfm_pipelines.catalog.collections.refresh import refresh_stale
+from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
@@ -13,11 +13,11 @@ from kfm_pipelines.orchestration.metadata import column_schema
 from kfm_pipelines.orchestration.names import asset_key, group_of, partitions_of, pool_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.stages.assets import run_metadata
-from kfm_pipelines.stages.assets.hooks import run_hooks, tell_start
+from kfm_pipelines.stages.assets.hooks import emit_run_start, run_hooks
 from kfm_pipelines.stages.assets.io_manager import Handoffs
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import HandoffStream
-from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.stages.trigger import RunTrigger
 
 KEYS_PER_BACKFILL_RUN = 200
 
@@ -36,9 +36,9 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         hands_on=True,
     )
     def compute(context: dg.AssetExecutionContext, services: ServicesResource) -> Handoffs:
-        tell_start(services.open(), dataset, context.run.run_id)
+        emit_run_start(services.open(), dataset, context.run.run_id)
         batch = _batch(context, services, dataset)
-        return Handoffs(_reported(context, batch, batch.compute(context.partition_keys)))
+        return Handoffs(_log_notes_after(context, batch, batch.compute(context.partition_keys)))
 
     return compute
 
@@ -54,7 +54,7 @@ def _mask(dataset: Dataset) -> dg.AssetsDefinition:
     )
     def mask(context: dg.AssetExecutionContext, services: ServicesResource, computed: Handoffs) -> Handoffs:
         batch = _batch(context, services, dataset)
-        return Handoffs(_reported(context, batch, batch.mask(computed)))
+        return Handoffs(_log_notes_after(context, batch, batch.mask(computed)))
 
     return mask
 
@@ -96,7 +96,7 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
         batch = _batch(context, services, dataset)
         judgements = batch.stage(context.partition_keys)
         run_metadata.log_notes(context, batch)
-        run_metadata.show_care(context, batch, judgements)
+        run_metadata.attach_care_metadata(context, batch, judgements)
         return dg.MaterializeResult(
             metadata={"keys_staged": len({judgement.key for judgement in judgements})},
             check_results=[run_metadata.check_result(gate, judgements) for gate in RELEASE_GATES],
@@ -120,10 +120,10 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
     def publish(context: dg.AssetExecutionContext, services: ServicesResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
         batch = _batch(context, services, dataset)
         releases = batch.publish(context.partition_keys)
-        for problem in refresh_stale(services.open()):
+        for problem in refresh_stale_collections(services.open()):
             context.log.warning("%s; a later run or tick writes it", problem)
         run_metadata.log_notes(context, batch)
-        if run_metadata.settle_run(context, batch, dataset, releases):
+        if run_metadata.finish_run(context, batch, dataset, releases):
             yield dg.MaterializeResult(metadata={"keys_published": len(releases)})
 
     return publish
@@ -141,7 +141,7 @@ def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.Asset
     return [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in gates]
 
 
-def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
+def _log_notes_after(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
     """The hand-offs, and after the last one what became of the keys that are not among them."""
     yield from handoffs
     run_metadata.log_notes(context, batch)
@@ -149,7 +149,7 @@ def _reported(context: dg.AssetExecutionContext, batch: Batch, handoffs: Handoff
 
 
 def _batch(context: dg.AssetExecutionContext, services: ServicesResource, dataset: Dataset) -> Batch:
-    return Batch(services.open(), dataset, context.run.run_id, Purpose.from_tags(context.run.tags))
+    return Batch(services.open(), dataset, context.run.run_id, RunTrigger.from_tags(context.run.tags))
 
 
 def stage_asset(

@@ -9,7 +9,7 @@ from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import Handoff, HandoffStream
-from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
 
@@ -37,7 +37,7 @@ class ParquetHandoffs(dg.ConfigurableIOManager):
             try:
                 services.store.write(_path(services, context.asset_key, handoff.claim), handoff.data)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure, and the others go on
-                handoff = _thrown(handoffs, error)
+                handoff = _throw_into_stage(handoffs, error)
             else:
                 handoff = next(handoffs, None)
 
@@ -45,7 +45,7 @@ class ParquetHandoffs(dg.ConfigurableIOManager):
         return Handoffs(_read(self.services.open(), context))
 
 
-def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
+def _throw_into_stage(handoffs: HandoffStream, error: Exception) -> Handoff | None:
     """Let the stage that made the hand-off deal with what became of it; return the next one."""
     try:
         return handoffs.throw(error)
@@ -55,7 +55,7 @@ def _thrown(handoffs: HandoffStream, error: Exception) -> Handoff | None:
 
 def _read(services: Services, context: dg.InputContext) -> HandoffStream:
     step = context.step_context
-    batch = Batch(services, _dataset(services, context.asset_key), step.run_id, Purpose.from_tags(step.run_tags))
+    batch = Batch(services, _dataset(services, context.asset_key), step.run_id, RunTrigger.from_tags(step.run_tags))
     for claim in batch.held_claims(context.asset_partition_keys):
         path = _path(services, context.asset_key, claim)
         yield Handoff(claim, partial(services.store.read, path))

@@ -8,22 +8,22 @@ import dagster as dg
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import Finding
 from kfm_pipelines.gates.verdict import WORST_FIRST
-from kfm_pipelines.orchestration.metadata import column_schema, picture, place
+from kfm_pipelines.orchestration.metadata import column_schema, image_metadata, location_metadata
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.handoff import Judgement
-from kfm_pipelines.stages.previews.previews import CareShown
+from kfm_pipelines.stages.handoff import KeyVerdict
+from kfm_pipelines.stages.previews.previews import CarePreview
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
-SHOWN = 50
-LONGEST_NOTE = 1000
-MAPS_SHOWN = 20  # a picture takes a third of a second and some 40 kB of the event log
+MAX_LISTED = 50
+MAX_NOTE_LENGTH = 1000
+MAX_MAPS = 20  # a picture takes a third of a second and some 40 kB of the event log
 
 
 def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
     for key, note in batch.notes.items():
-        context.log.info("%s: %s", key, one_line(note.removeprefix(f"{key}: "), LONGEST_NOTE))
+        context.log.info("%s: %s", key, truncate_line(note.removeprefix(f"{key}: "), MAX_NOTE_LENGTH))
 
 
 def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
@@ -38,31 +38,31 @@ def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
     raise dg.Failure(_summary(keys, entries, batch.notes), allow_retries=False)
 
 
-def check_result(gate: str, key_verdicts: Sequence[Judgement]) -> dg.AssetCheckResult:
+def check_result(gate: str, key_verdicts: Sequence[KeyVerdict]) -> dg.AssetCheckResult:
     """One result for all keys of the run, with the red ones and their findings as a table."""
     verdicts = [judgement for judgement in key_verdicts if judgement.verdict.gate == gate]
     red = [judgement for judgement in verdicts if not judgement.verdict.passed]
-    findings = _in_order(verdicts)
+    findings = _rank_findings(verdicts)
     metadata: dict[str, Any] = {"keys_judged": len(verdicts), "keys_red": len(red)}
     if findings:
-        metadata["findings"] = dg.MetadataValue.table([_record(*found) for found in findings[:SHOWN]])
+        metadata["findings"] = dg.MetadataValue.table([_finding_record(*found) for found in findings[:MAX_LISTED]])
         metadata["findings_in_all"] = len(findings)
     return dg.AssetCheckResult(
         check_name=gate,
         passed=not red,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=_described(len(red), len(verdicts)),
+        description=_describe_counts(len(red), len(verdicts)),
         metadata=metadata,
     )
 
 
-def _described(red: int, total: int) -> str:
+def _describe_counts(red: int, total: int) -> str:
     if not total:
         return "no key came as far as this gate"
     return f"{red} of {total} keys are red" if red else f"{total} keys are green"
 
 
-def _in_order(key_verdicts: Sequence[Judgement]) -> list[tuple[str, Finding]]:
+def _rank_findings(key_verdicts: Sequence[KeyVerdict]) -> list[tuple[str, Finding]]:
     """The worst finding of each key, then the others: of many keys none must hide another."""
     firsts: list[tuple[str, Finding]] = []
     others: list[tuple[str, Finding]] = []
@@ -70,14 +70,14 @@ def _in_order(key_verdicts: Sequence[Judgement]) -> list[tuple[str, Finding]]:
         ordered = sorted(judgement.verdict.findings, key=lambda finding: WORST_FIRST.index(finding.severity))
         firsts += [(judgement.key, finding) for finding in ordered[:1]]
         others += [(judgement.key, finding) for finding in ordered[1:]]
-    return [*sorted(firsts, key=_rank), *sorted(others, key=_rank)]
+    return [*sorted(firsts, key=_severity_rank), *sorted(others, key=_severity_rank)]
 
 
-def _rank(finding: tuple[str, Finding]) -> tuple[int, str]:
+def _severity_rank(finding: tuple[str, Finding]) -> tuple[int, str]:
     return WORST_FIRST.index(finding[1].severity), finding[0]
 
 
-def _record(key: str, finding: Finding) -> dg.TableRecord:
+def _finding_record(key: str, finding: Finding) -> dg.TableRecord:
     return dg.TableRecord(
         {
             "key": key,
@@ -91,15 +91,15 @@ def _record(key: str, finding: Finding) -> dg.TableRecord:
     )
 
 
-def show_care(context: dg.AssetExecutionContext, batch: Batch, key_verdicts: Sequence[Judgement]) -> None:
+def attach_care_metadata(context: dg.AssetExecutionContext, batch: Batch, key_verdicts: Sequence[KeyVerdict]) -> None:
     """For masked releases: how much was masked, as numbers that Dagster plots over time, and the map that readers will
     see. Both come from what would be published, never from what it was made of."""
     shown = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
-    shown = shown[:MAPS_SHOWN]
+    shown = shown[:MAX_MAPS]
     _attach(context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_previews(shown).items()})
 
 
-def settle_run(
+def finish_run(
     context: dg.AssetExecutionContext, batch: Batch, dataset: Dataset, published: Mapping[str, Mapping[str, Any]]
 ) -> bool:
     """Say per key what came of it, and whether all of them are materialized. If a key of the run is still open the run
@@ -122,15 +122,15 @@ def settle_run(
     return False
 
 
-def _care_metadata(preview: CareShown) -> dict[str, Any]:
+def _care_metadata(preview: CarePreview) -> dict[str, Any]:
     metadata: dict[str, Any] = {f"care/{name}": value for name, value in preview.numbers.items()}
     metadata["care/policy"] = preview.policy
-    metadata["care/map"] = picture(preview.png, "what readers will see")
+    metadata["care/map"] = image_metadata(preview.png, "what readers will see")
     return metadata
 
 
 def _map_metadata(png: bytes | None) -> dict[str, Any]:
-    return {"map": picture(png, "where it is")} if png else {}
+    return {"map": image_metadata(png, "where it is")} if png else {}
 
 
 def _attach(context: dg.AssetExecutionContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:
@@ -158,8 +158,8 @@ def _key_metadata(
             "dagster/row_count": release["rows"],
             "dagster/column_schema": column_schema(batch.previews.table(key)),
             "bytes": release["bytes"],
-            "item": place(batch.previews.store_url, layout.item(key)),
-            "data": place(batch.previews.store_url, layout.processed_data(key)),
+            "item": location_metadata(batch.previews.store_url, layout.item(key)),
+            "data": location_metadata(batch.previews.store_url, layout.processed_data(key)),
             "sha256": release["content_hash"],
         }
     return metadata
@@ -177,5 +177,5 @@ def _summary(keys: Iterable[str], entries: Mapping[str, Entry], notes: Mapping[s
             said = entry.detail.get("reason") if entry else None
             reason = str(said or notes.get(key) or "was not taken by this run; run the whole group of assets")
             lines.append(f"{key}: {reason.removeprefix(f'{key}: ')}")
-    more = f"\n… and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
-    return f"{len(lines)} keys were not published:\n" + "\n".join(lines[:SHOWN]) + more
+    more = f"\n… and {len(lines) - MAX_LISTED} more" if len(lines) > MAX_LISTED else ""
+    return f"{len(lines)} keys were not published:\n" + "\n".join(lines[:MAX_LISTED]) + more

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.aws.errors import translated
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
 from kfm_pipelines.events import IngestEvent
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedObject:
     """An object's bytes, and the ETag S3 gave them."""
 
     data: bytes
@@ -26,7 +26,7 @@ class Fetched:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def fetch(event: IngestEvent, max_bytes: int) -> Fetched:
+def fetch(event: IngestEvent, max_bytes: int) -> FetchedObject:
     """The object of an event; its size and ETag must agree with the event wherever the event names them."""
     answer = _get(event)
     length = answer["ContentLength"]
@@ -37,8 +37,8 @@ def fetch(event: IngestEvent, max_bytes: int) -> Fetched:
         raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
     if length > max_bytes:
         raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
-    with translated(f"reading {event.asset_uri}"):
-        return Fetched(answer["Body"].read(), etag)
+    with translate_aws_errors(f"reading {event.asset_uri}"):
+        return FetchedObject(answer["Body"].read(), etag)
 
 
 def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
@@ -47,7 +47,7 @@ def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
         return False
     client = s3_client()
     try:
-        with translated(f"asking about {event.asset_uri}"):
+        with translate_aws_errors(f"asking about {event.asset_uri}"):
             return client.head_object(Bucket=event.bucket, Key=event.object_key)["ETag"].strip('"') == etag
     except ObjectMissing:
         return False
@@ -55,7 +55,7 @@ def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
 
 def _get(event: IngestEvent) -> "GetObjectOutputTypeDef":
     try:
-        with translated(f"reading {event.asset_uri}"):
+        with translate_aws_errors(f"reading {event.asset_uri}"):
             client = s3_client()
             if event.version_id is None:
                 return client.get_object(Bucket=event.bucket, Key=event.object_key)

@@ -10,16 +10,16 @@ import rfc8785
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.catalog.collections.withdrawals import was_exempted
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.metered_span import part
+from kfm_pipelines.energy.metered_span import metered_span
 from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.inbox.archive import archive_events
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.fetch import Fetched, fetch, is_unchanged
+from kfm_pipelines.stages.compute.fetch import FetchedObject, fetch, is_unchanged
 from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
 from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.ingest_state import Fetches, processed_objects
+from kfm_pipelines.state.ingest_state import FetchCounts, processed_objects
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.wal import Step
@@ -28,7 +28,7 @@ from kfm_pipelines.watermarks import late_lane
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedInputs:
     """Everything needed to compute the key."""
 
     objects: tuple[SourceObject, ...]
@@ -40,8 +40,8 @@ class Prepared:
     sha256: Mapping[str, str]
 
     @property
-    def fetches(self) -> Fetches:
-        return Fetches(misses=len(self.objects))
+    def fetches(self) -> FetchCounts:
+        return FetchCounts(misses=len(self.objects))
 
     def as_detail(self) -> dict[str, object]:
         return {
@@ -55,14 +55,14 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SkippedKey:
     """Nothing to compute; the key's transaction has ended."""
 
     note: str
-    fetches: Fetches
+    fetches: FetchCounts
 
 
-def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> Prepared | Settled:
+def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> PreparedInputs | SkippedKey:
     """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
     current = current_revision(services.database, claim.key)
     known = transactions.begin(services.database, claim, lambda events: _intent(events, current))
@@ -70,28 +70,28 @@ def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> 
     if claim.attempts > services.settings.max_attempts:
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
     if CanonicalKey.parse(claim.key).transform_version != dataset.key.transform_version:
-        return _of_another_version(services, dataset, claim, current)
+        return _skip_other_version(services, dataset, claim, current)
     events = newest_per_object(known)
     promised = fingerprint(events, config)
     intact = current is not None and _is_intact(services, dataset, current)
     if current is None and not events:
-        return _nothing_left(services, claim)
+        return _skip_without_inputs(services, claim)
     if current and intact and current.fingerprint == promised:
-        return _skip(services, claim, current, Fetches(hits=len(events)))
-    if current and intact and _unchanged_at_source(services, claim, config, current, events):
-        return _skip(services, claim, current, Fetches(hits=len(events)))
-    fetched = {event.asset_uri: _fetched(services, dataset, claim, event) for event in events}
-    prepared = prepared_from(config, events, fetched)
+        return _skip(services, claim, current, FetchCounts(hits=len(events)))
+    if current and intact and _is_unchanged_at_source(services, claim, config, current, events):
+        return _skip(services, claim, current, FetchCounts(hits=len(events)))
+    fetched = {event.asset_uri: _fetch_input(services, dataset, claim, event) for event in events}
+    prepared = build_inputs(config, events, fetched)
     if current and intact and current.inputs_hash == prepared.inputs_hash:
-        return _skip(services, claim, current, Fetches(misses=len(events)))
+        return _skip(services, claim, current, FetchCounts(misses=len(events)))
     return prepared
 
 
-def _fetched(services: Services, dataset: Dataset, claim: Claim, event: IngestEvent) -> Fetched:
+def _fetch_input(services: Services, dataset: Dataset, claim: Claim, event: IngestEvent) -> FetchedObject:
     try:
-        return fetched_object(services, event, dataset.input.max_bytes)
+        return fetch_object(services, event, dataset.input.max_bytes)
     except IntegrityBroken as error:
-        held = late_lane.held_of_key(services.database, claim.key).get(event.asset_uri)
+        held = late_lane.find_held_objects(services.database, claim.key).get(event.asset_uri)
         if held is None:
             raise
         raise IntegrityBroken(
@@ -99,15 +99,15 @@ def _fetched(services: Services, dataset: Dataset, claim: Claim, event: IngestEv
         ) from error
 
 
-def fetched_object(services: Services, event: IngestEvent, max_bytes: int) -> Fetched:
-    with part(services, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
+def fetch_object(services: Services, event: IngestEvent, max_bytes: int) -> FetchedObject:
+    with metered_span(services, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
         return fetch(event, max_bytes)
 
 
-def prepared_from(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, Fetched]) -> Prepared:
+def build_inputs(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, FetchedObject]) -> PreparedInputs:
     late = {event.asset_uri for event in events if event.late}
     objects = tuple(SourceObject(uri, one.data, uri in late) for uri, one in fetched.items())
-    return Prepared(
+    return PreparedInputs(
         objects=objects,
         config=config,
         fingerprint=fingerprint(events, config),
@@ -168,7 +168,7 @@ def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
     )
 
 
-def _unchanged_at_source(
+def _is_unchanged_at_source(
     services: Services, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
 ) -> bool:
     """Whether events that promise no content speak of objects that are still what they were: S3 is asked for their
@@ -191,13 +191,13 @@ def _unchanged_at_source(
     )
 
 
-def _skip(services: Services, claim: Claim, current: Revision, fetches: Fetches) -> Settled:
+def _skip(services: Services, claim: Claim, current: Revision, fetches: FetchCounts) -> SkippedKey:
     note = f"nothing changed since revision {current.revision}"
     transactions.skip(services.database, claim, {"revision": current.revision, "reason": note})
-    return Settled(note, fetches)
+    return SkippedKey(note, fetches)
 
 
-def _of_another_version(services: Services, dataset: Dataset, claim: Claim, current: Revision | None) -> Settled:
+def _skip_other_version(services: Services, dataset: Dataset, claim: Claim, current: Revision | None) -> SkippedKey:
     """A key says which version made it. What is declared now is another, and must not pass for it."""
     now = dataset.key.transform_version
     if current is None:
@@ -215,13 +215,13 @@ def _of_another_version(services: Services, dataset: Dataset, claim: Claim, curr
         )
     note = f"revision {current.revision} stays as it is: {dataset.dataset} is declared with version {now} now"
     transactions.skip(services.database, claim, {"revision": current.revision, "reason": note})
-    return Settled(note, Fetches())
+    return SkippedKey(note, FetchCounts())
 
 
-def _nothing_left(services: Services, claim: Claim) -> Settled:
-    held = late_lane.held_of_key(services.database, claim.key)
+def _skip_without_inputs(services: Services, claim: Claim) -> SkippedKey:
+    held = late_lane.find_held_objects(services.database, claim.key)
     note = "every object of this key is gone, and nothing of it is published"
     if held:
         note = f"nothing of this key counts yet: late events about {len(held)} objects are held; see kfm late list"
     transactions.skip(services.database, claim, {"reason": note})
-    return Settled(note, Fetches())
+    return SkippedKey(note, FetchCounts())

@@ -19,7 +19,7 @@ from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.parquet.points import points_of
-from kfm_pipelines.stages.compute.transforms import transformed
+from kfm_pipelines.stages.compute.transforms import apply_transform
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,16 +39,16 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
 
     if not objects:  # all of them were deleted
         return declared_schema(dataset.table).empty_table()
-    tables = [_conformed(source, dataset) for source in objects]
+    tables = [_conform(source, dataset) for source in objects]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
-        kinds = _unlike(tables)
+        kinds = _describe_type_conflict(tables)
         raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
-    table = transformed(table, dataset.transform)
-    ordered = _ordered(_with_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
-    return _with_points(ordered, dataset.table)
+    table = apply_transform(table, dataset.transform)
+    ordered = _sort_rows(_apply_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
+    return _add_points(ordered, dataset.table)
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
@@ -60,11 +60,11 @@ def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
     return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
 
-def _conformed(source: SourceObject, dataset: Dataset) -> "pa.Table":
+def _conform(source: SourceObject, dataset: Dataset) -> "pa.Table":
     """Declared columns in declared order and type where that loses nothing, undeclared ones after them."""
     import pyarrow as pa
 
-    table = _renamed(read_parquet(source.data, source.asset_uri), source, dataset)
+    table = _rename_columns(read_parquet(source.data, source.asset_uri), source, dataset)
     refuse_unless_wgs84(source.data, source.asset_uri)
     declared = declared_schema(dataset.table)
     known = [name for name in declared.names if name in table.column_names]
@@ -96,7 +96,7 @@ def _stated_units(tables: "Sequence[pa.Table]") -> dict[str, str]:
     return {name: ", ".join(sorted(units)) for name, units in stated.items()}
 
 
-def _renamed(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.Table":
+def _rename_columns(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.Table":
     """Columns by their declared names, each there once."""
     names = {column.source: column.name for column in dataset.table.columns if column.source}
     for name, count in Counter(table.column_names).items():
@@ -109,7 +109,7 @@ def _renamed(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.T
     return table.rename_columns(renamed)
 
 
-def _unlike(tables: "Sequence[pa.Table]") -> str:
+def _describe_type_conflict(tables: "Sequence[pa.Table]") -> str:
     """Which column has types that do not go together. Arrow's own words may quote metadata, so they are not used."""
     import pyarrow as pa
 
@@ -142,7 +142,7 @@ def _is_text(kind: "pa.DataType") -> bool:
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 
 
-def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Mapping[str, str]) -> "pa.Table":
+def _apply_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Mapping[str, str]) -> "pa.Table":
     """Put units and descriptions on the columns that have their declared type; where the objects state another unit,
     theirs, for the gate to name."""
     import pyarrow as pa
@@ -163,7 +163,7 @@ def _with_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Map
     return arranged.select(order + sorted(name for name in table.column_names if name not in order))
 
 
-def _ordered(table: "pa.Table", declaration: Table) -> "pa.Table":
+def _sort_rows(table: "pa.Table", declaration: Table) -> "pa.Table":
     """Rows about the same thing together and in the order of time, then by all other columns from the left; each row
     once. A table with a column that is not as declared stays as it came: not every type can be compared, and the gate
     will refuse it anyway."""
@@ -176,10 +176,10 @@ def _ordered(table: "pa.Table", declaration: Table) -> "pa.Table":
     things = [name for name in declaration.primary_key if name != declaration.time_column]
     times = [declaration.time_column] if declaration.time_column in declaration.primary_key else []
     order = dict.fromkeys(name for name in (*things, *times, *table.column_names) if name in table.column_names)
-    return _distinct(_with_one_zero(table).sort_by([(name, "ascending") for name in order]))
+    return _drop_duplicate_rows(_normalise_floats(table).sort_by([(name, "ascending") for name in order]))
 
 
-def _with_one_zero(table: "pa.Table") -> "pa.Table":
+def _normalise_floats(table: "pa.Table") -> "pa.Table":
     """One zero and one NaN: what compares alike is the same bits, so it makes no difference which row comes first."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -191,7 +191,7 @@ def _with_one_zero(table: "pa.Table") -> "pa.Table":
     return table
 
 
-def _distinct(sorted_table: "pa.Table") -> "pa.Table":
+def _drop_duplicate_rows(sorted_table: "pa.Table") -> "pa.Table":
     """Drop a row that equals the one before it; only neighbours can be equal in a sorted table."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -213,7 +213,7 @@ def _distinct(sorted_table: "pa.Table") -> "pa.Table":
     return sorted_table.filter(keep)
 
 
-def _with_points(table: "pa.Table", declaration: Table) -> "pa.Table":
+def _add_points(table: "pa.Table", declaration: Table) -> "pa.Table":
     """The derived column in its declared place. It comes last because it makes no row differ from another. Where the
     coordinates are not as declared it is there without values: the gate names what it lacks, not this."""
     import pyarrow as pa
@@ -224,14 +224,14 @@ def _with_points(table: "pa.Table", declaration: Table) -> "pa.Table":
     if derived.name in table.column_names:
         raise InputUnreadable(f"the objects of this key have a column {derived.name!r}, which is made of coordinates")
     declared = declared_schema(declaration)
-    pair = [table.column(name) for name in _degrees(table, declaration)]
+    pair = [table.column(name) for name in _coordinate_columns(table, declaration)]
     points = points_of(*pair) if pair else pa.nulls(table.num_rows, pa.binary())
     field = declared.field(derived.name)
     place = sum(name in table.column_names for name in declared.names[: declared.get_field_index(derived.name)])
     return table.add_column(place, field.with_nullable(field.nullable or points.null_count > 0), points)
 
 
-def _degrees(table: "pa.Table", declaration: Table) -> list[str]:
+def _coordinate_columns(table: "pa.Table", declaration: Table) -> list[str]:
     """The columns with longitude and latitude; none unless both are there and hold numbers."""
     import pyarrow as pa
 

@@ -14,21 +14,21 @@ from kfm_pipelines.stages.config.snapshot import (
     DECLARATION,
     ENVIRONMENT,
     declaration_changes,
-    declaration_of_then,
     environment_changes,
     environment_document,
+    load_declaration,
 )
-from kfm_pipelines.state.config_snapshots import thawed
-from kfm_pipelines.state.last_transaction import Configured, configured_of
+from kfm_pipelines.state.config_snapshots import load_snapshot
+from kfm_pipelines.state.last_transaction import AppliedConfig, applied_configs
 
 UNPUBLISHED = "nothing of it is published, so there is nothing to reproduce"
-UNKEPT = "it was published before configurations were kept"
+NO_SNAPSHOT = "it was published before configurations were kept"
 
 
 def configuration_changes(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, list[str]]:
     """For each of the keys why it cannot be reproduced now, one phrase each; none when its configuration is as it was.
     `dataset` is as declared now."""
-    known = configured_of(services.database, keys)
+    known = applied_configs(services.database, keys)
     comparison = _Comparison(services, dataset)
     return {key: comparison.changes_since(known[key]) if key in known else [UNPUBLISHED] for key in keys}
 
@@ -41,9 +41,9 @@ class _Comparison:
         self._dataset = dataset
         self._changes_by_digest: dict[str, list[str]] = {}  # by digest of the document of then
 
-    def changes_since(self, then: Configured) -> list[str]:
+    def changes_since(self, then: AppliedConfig) -> list[str]:
         if then.frozen is None or then.policy is None:
-            return [UNKEPT]
+            return [NO_SNAPSHOT]
         return [
             *self._declaration_changes(then.frozen[DECLARATION]),
             *self._policy_changes(then.key, then.policy, then.exemption),
@@ -53,14 +53,14 @@ class _Comparison:
 
     def _declaration_changes(self, digest: str) -> list[str]:
         if digest not in self._changes_by_digest:
-            then = declaration_of_then(self._services, digest)
+            then = load_declaration(self._services, digest)
             self._changes_by_digest[digest] = declaration_changes(then, self._dataset)
         return self._changes_by_digest[digest]
 
     def _environment_changes(self, digest: str) -> list[str]:
         if digest not in self._changes_by_digest:
             now = environment_document(self._services.settings.store_url)
-            self._changes_by_digest[digest] = environment_changes(thawed(self._services.database, digest), now)
+            self._changes_by_digest[digest] = environment_changes(load_snapshot(self._services.database, digest), now)
         return self._changes_by_digest[digest]
 
     def _policy_changes(self, key: str, then: Mapping[str, str], past_exemption: str | None) -> Iterator[str]:
@@ -70,7 +70,7 @@ class _Comparison:
         elif then["sha256"] != now.digest:
             yield f"policy {now.name} is not what it was"
         if past_exemption != (exemption.id if exemption else None):
-            yield f"it was made under {_named(past_exemption)} and is under {_named(exemption.id if exemption else None)}"
+            yield f"it was made under {_format_exemption(past_exemption)} and is under {_format_exemption(exemption.id if exemption else None)}"
 
     def _signer_changes(self, then: str) -> Iterator[str]:
         now = signer_of(self._services).public.key_id
@@ -82,5 +82,5 @@ class _Comparison:
         return governance_of(self._services, self._dataset)
 
 
-def _named(exemption: str | None) -> str:
+def _format_exemption(exemption: str | None) -> str:
     return f"exemption {exemption}" if exemption else "no exemption"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.last_transaction import masked_by
+from kfm_pipelines.state.last_transaction import masking_policies
 
 
 def refuse_laxer_policy(services: Services, dataset: Dataset, source_key: str) -> None:
@@ -25,6 +25,6 @@ def laxer_policies(services: Services, dataset: Dataset, source_keys: Sequence[s
     return {
         key: f"its inputs are masked by policy {policy}, and {dataset.dataset}@{dataset.key.transform_version} names "
         f"{dataset.policy}; what is shown of them is changed by a new version of {policy}, not by another policy"
-        for key, policy in masked_by(services.database, source_keys).items()
+        for key, policy in masking_policies(services.database, source_keys).items()
         if policy != dataset.policy
     }

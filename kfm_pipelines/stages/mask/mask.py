@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.governance import Rules
+from kfm_pipelines.care.governance import KeyRules
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.published_table import published_table
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MaskResult:
     """The table that may be published, and which unmasked row went where: None when nothing was masked."""
 
     table: "pa.Table"
@@ -32,10 +32,10 @@ class Outcome:
     measures: Mapping[str, Any] = field(default_factory=dict)
 
 
-def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> Outcome:
+def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> MaskResult:
     """Apply the policy. Whatever goes wrong, the sentence that says so has no value of the data in it."""
     if policy.is_open:
-        return Outcome(table)
+        return MaskResult(table)
     try:
         masked = mask_table(table, dataset, policy, secret)
     except PolicyRefused:
@@ -43,10 +43,12 @@ def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> 
     except Exception as error:  # noqa: BLE001 - a masker that fails lets nothing out, nor what its error says
         raise PolicyRefused(f"masking failed: {type(error).__name__}; nothing is published") from None
     declared = declared_schema(published_table(dataset, policy))
-    return Outcome(masked.table.cast(declared), masked.crosswalk, masked.measures.as_dict())
+    return MaskResult(masked.table.cast(declared), masked.crosswalk, masked.measures.as_dict())
 
 
-def masking_entry(dataset: Dataset, claim: Claim, rules: Rules, content_hash: str, result: Outcome) -> AuditEntry:
+def masking_audit_entry(
+    dataset: Dataset, claim: Claim, rules: KeyRules, content_hash: str, result: MaskResult
+) -> AuditEntry:
     action, detail = Action.MASKED, dict(result.measures)
     if rules.exemption is not None:
         action, detail = Action.EXEMPTED, {"exemption": rules.exemption.id, "by": rules.exemption.signed.holder}
@@ -64,7 +66,7 @@ def masking_entry(dataset: Dataset, claim: Claim, rules: Rules, content_hash: st
     )
 
 
-def asking_entry(dataset: Dataset, claim: Claim, policy: Policy, release_digest: str) -> AuditEntry:
+def review_audit_entry(dataset: Dataset, claim: Claim, policy: Policy, release_digest: str) -> AuditEntry:
     return AuditEntry(
         Action.REVIEW_ASKED,
         f"run {claim.owner}",
@@ -76,10 +78,10 @@ def asking_entry(dataset: Dataset, claim: Claim, policy: Policy, release_digest:
     )
 
 
-def masked(services: Services, dataset: Dataset, rules: Rules, handoff: Handoff) -> Outcome:
+def mask_handoff(services: Services, dataset: Dataset, rules: KeyRules, handoff: Handoff) -> MaskResult:
     table = read_parquet(handoff.data, handoff.claim.key)
     if not rules.masks:
-        return Outcome(table)
+        return MaskResult(table)
     judge_before_masking(services, dataset, handoff, table)
     outcome = mask(table, dataset, rules.policy, rules.secret)
     if outcome.crosswalk is not None:

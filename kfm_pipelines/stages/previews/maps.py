@@ -17,7 +17,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs.configure import of_error
+from kfm_pipelines.telemetry.logs.configure import error_fields
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WIDTH = 480  # pixels; some 20 kB, and a third more in the event log
-DRAWN = 5  # different pictures a run, each a tenth of a second after the first
-KEPT = 16  # pictures a process keeps for its next runs
-LARGEST = 4 * 1024 * 1024  # bytes of a file that is read again only to be drawn
+WIDTH_PX = 480  # pixels; some 20 kB, and a third more in the event log
+MAX_MAPS_PER_RUN = 5  # different pictures a run, each a tenth of a second after the first
+MAX_CACHED_MAPS = 16  # pictures a process keeps for its next runs
+MAX_FILE_BYTES = 4 * 1024 * 1024  # bytes of a file that is read again only to be drawn
 
-_kept: dict[object, bytes] = {}  # by all that a picture shows; used last, comes last
+_map_cache: dict[object, bytes] = {}  # by all that a picture shows; used last, comes last
 
 
 def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
@@ -39,29 +39,29 @@ def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, 
     pictures: dict[bytes, bytes] = {}
     maps: dict[str, bytes] = {}
     for key, release in releases.items():
-        if release["bbox"] is None or release["bytes"] > LARGEST:
+        if release["bbox"] is None or release["bytes"] > MAX_FILE_BYTES:
             continue
         try:
             places = _places(services, dataset, key, release["content_hash"])
-            sight = _sight(places)
-            if sight not in pictures and len(pictures) < DRAWN:
-                pictures[sight] = _drawn(services, dataset, sight, places)
+            sight = _appearance_digest(places)
+            if sight not in pictures and len(pictures) < MAX_MAPS_PER_RUN:
+                pictures[sight] = _draw_cached(services, dataset, sight, places)
             if sight in pictures:
                 maps[key] = pictures[sight]
         except Exception as error:  # noqa: BLE001 - what it is may quote the data
-            log.warning("no map of %s", key, extra={"idempotency_key": key, **of_error(error)})
+            log.warning("no map of %s", key, extra={"idempotency_key": key, **error_fields(error)})
     return maps
 
 
 def _places(services: Services, dataset: Dataset, key: str, content_hash: str) -> MapPlaces:
-    from kfm_pipelines.care.review.page.view import places_after
+    from kfm_pipelines.care.review.page.view import released_places
 
     table = read_parquet(services.store.read(Layout(dataset.pipeline).content(content_hash)), key)
     name = policy_of(services, dataset).class_column
-    return places_after(table, dataset, name if name in table.column_names else None)
+    return released_places(table, dataset, name if name in table.column_names else None)
 
 
-def _sight(places: MapPlaces) -> bytes:
+def _appearance_digest(places: MapPlaces) -> bytes:
     """What two maps that look the same have in common, in few bytes: pictures are kept longer than their places."""
     digest = hashlib.sha256(repr((places.cells, places.without_place)).encode())
     for one in places.points:
@@ -71,28 +71,32 @@ def _sight(places: MapPlaces) -> bytes:
     return digest.digest()
 
 
-def _drawn(services: Services, dataset: Dataset, appearance: bytes, places: MapPlaces) -> bytes:
+def _draw_cached(services: Services, dataset: Dataset, appearance: bytes, places: MapPlaces) -> bytes:
     from kfm_pipelines.care.review.page.maps import draw_map
 
     outline = load_outline(services.settings.resources, dataset.key.aoi)
-    frame = dataset.extent or _around(outline, places)
+    frame = dataset.extent or _frame_around(outline, places)
     shown = (appearance, frame, dataset.title, outline)
-    picture = _kept.pop(shown, None) or draw_map(places, frame, title=dataset.title, outline=outline, width_px=WIDTH)
-    _kept[shown] = picture
-    if len(_kept) > KEPT:
-        del _kept[next(iter(_kept))]
+    picture = _map_cache.pop(shown, None) or draw_map(
+        places, frame, title=dataset.title, outline=outline, width_px=WIDTH_PX
+    )
+    _map_cache[shown] = picture
+    if len(_map_cache) > MAX_CACHED_MAPS:
+        del _map_cache[next(iter(_map_cache))]
     return picture
 
 
-def _around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Extent:
+def _frame_around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Extent:
     """The area of interest, or where nobody has drawn that, the places themselves."""
     if outline:
         longitudes, latitudes = zip(*outline, strict=True)
         return _frame(longitudes, latitudes)
-    return _frame(_all(points.longitude for points in places.points), _all(points.latitude for points in places.points))
+    return _frame(
+        _flatten(points.longitude for points in places.points), _flatten(points.latitude for points in places.points)
+    )
 
 
-def _all(parts: "Iterable[NDArray[np.float64]]") -> list[float]:
+def _flatten(parts: "Iterable[NDArray[np.float64]]") -> list[float]:
     return [float(degree) for part in parts for degree in part]
 
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfm_pipelines.care.exemptions import Exemption
-from kfm_pipelines.care.governance import Governance, Rules
+from kfm_pipelines.care.governance import Governance, KeyRules
 from kfm_pipelines.catalog.facts import CareFacts, ExemptionFacts
 
 
-def care_facts(governance: Governance, rules: Rules, measures: Mapping[str, Any]) -> CareFacts:
+def care_facts(governance: Governance, rules: KeyRules, measures: Mapping[str, Any]) -> CareFacts:
     policy, extent = rules.policy, governance.oversight.dataset.extent
     methods = tuple(
         f"{sensitivity} {kind}: {rule.method}"

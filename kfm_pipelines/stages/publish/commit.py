@@ -6,20 +6,20 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.catalog.collections import snapshot_marks, withdrawals
-from kfm_pipelines.catalog.collections.pages import count_page
-from kfm_pipelines.catalog.collections.withdrawals import Traces
+from kfm_pipelines.catalog.collections.pages import mark_page_stale
+from kfm_pipelines.catalog.collections.withdrawals import WithdrawnArtifacts
 from kfm_pipelines.errors import DatasetKilled, Fenced
 from kfm_pipelines.stages.publish import gc_roots
 from kfm_pipelines.state import kill_switch, revisions, wal
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.ingest_state import record_processed
-from kfm_pipelines.state.keys import Claim, fenced, not_of
-from kfm_pipelines.state.revisions import Records, Revision, count_change, record_revision
+from kfm_pipelines.state.keys import Claim, fenced_error, wrong_dataset_reason
+from kfm_pipelines.state.revisions import RecordDigests, Revision, mark_collection_changed, record_revision
 from kfm_pipelines.state.transactions import settle
 from kfm_pipelines.state.wal import Entry, Step
 
 
-class Publishing:
+class Publication:
     """A key locked for its pointer swap; nobody can claim it before this transaction ends."""
 
     def __init__(self, connection: Connection, claim: Claim, dataset: str) -> None:
@@ -32,14 +32,14 @@ class Publishing:
         also means that the locks are still held."""
         kill_switch.refuse_if_killed(self._connection, self._dataset)
 
-    def commit(self, revision: Revision, records: Records, *, txn: int, note: str | None = None) -> None:
+    def commit(self, revision: Revision, records: RecordDigests, *, txn: int, note: str | None = None) -> None:
         record_revision(self._connection, revision)
-        revisions.enter(self._connection, self._dataset, revision, records)
+        revisions.record_in_ledger(self._connection, self._dataset, revision, records)
         record_processed(self._connection, self._dataset, self._claim.key, self._inputs(txn))
         detail = {"revision": revision.revision} | ({"reason": note} if note else {})
         wal.append(self._connection, self._claim, Step.COMMIT, detail, txn=txn)
-        count_page(self._connection, self._dataset, self._claim.key)
-        count_change(self._connection, self._dataset)
+        mark_page_stale(self._connection, self._dataset, self._claim.key)
+        mark_collection_changed(self._connection, self._dataset)
         settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
 
     def earlier_revisions(self, revision: int, withdrawn: Sequence[str]) -> list[int]:
@@ -54,21 +54,21 @@ class Publishing:
         return [row["revision"] for row in rows]
 
     def withdrawn_contents(self, content_hash: str) -> list[str]:
-        return withdrawals.withdrawn(self._connection, self._claim.key, content_hash)
+        return withdrawals.find_withdrawn_contents(self._connection, self._claim.key, content_hash)
 
-    def traces_of(self, contents: Sequence[str]) -> Traces:
-        return withdrawals.traces_of(self._connection, self._claim.key, contents)
+    def traces_of(self, contents: Sequence[str]) -> WithdrawnArtifacts:
+        return withdrawals.find_withdrawn_artifacts(self._connection, self._claim.key, contents)
 
     def hold_snapshots(self) -> None:
         """Whoever is about to write one, or the graph, has done so, or learns of what is committed here."""
-        snapshot_marks.hold(self._connection, self._dataset)
-        snapshot_marks.hold_graph(self._connection)
+        snapshot_marks.lock_snapshot(self._connection, self._dataset)
+        snapshot_marks.lock_graph(self._connection)
 
     def forget_snapshot(self) -> None:
-        snapshot_marks.forget(self._connection, self._dataset, snapshot_marks.ITEMS)
+        snapshot_marks.delete_mark(self._connection, self._dataset, snapshot_marks.ITEMS)
 
     def forget_graph(self) -> None:
-        snapshot_marks.forget_graph(self._connection)
+        snapshot_marks.delete_graph_marks(self._connection)
 
     def intended_at(self, revision: int, txn: int) -> datetime:
         """When this revision was first about to be published; restoring it does not change that."""
@@ -99,11 +99,11 @@ class Publishing:
 
 
 @contextmanager
-def publishing(database: Database, claim: Claim, dataset: str, *, visible: bool = False) -> Iterator[Publishing]:
+def open_publication(database: Database, claim: Claim, dataset: str, *, visible: bool = False) -> Iterator[Publication]:
     """Hold the key's row and the dataset's barrier while the pointer is swapped, so that a takeover or a kill waits for
     the swap or forbids it. `seen` is a swap that readers see already: that is completed whatever the switch says."""
     with database.transaction() as connection:
-        gc_roots.let_nobody_collect(connection)
+        gc_roots.block_collection(connection)
         held = kill_switch.hold_barrier(connection, dataset)
         if not visible:
             kill_switch.refuse_if_killed(connection, dataset)
@@ -113,7 +113,7 @@ def publishing(database: Database, claim: Claim, dataset: str, *, visible: bool 
             "SELECT epoch, dataset FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
         ).fetchone()
         if row is None or row["epoch"] != claim.epoch:
-            raise fenced(claim)
+            raise fenced_error(claim)
         if row["dataset"] != dataset:
-            raise Fenced(not_of(claim.key, row["dataset"], dataset))
-        yield Publishing(connection, claim, dataset)
+            raise Fenced(wrong_dataset_reason(claim.key, row["dataset"], dataset))
+        yield Publication(connection, claim, dataset)

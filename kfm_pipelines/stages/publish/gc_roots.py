@@ -13,14 +13,14 @@ from typing import Any, cast
 
 from kfm_pipelines.state.database import IDLE_IN_TRANSACTION_SECONDS, Connection, Database, advisory_lock
 
-_SEAT = {"seat": "kfm collecting"}
+_COLLECTION_LOCK = {"seat": "kfm collecting"}
 # Publications queue up behind a collector that waits, so it does not wait for long.
 LONGEST_WAIT_SECONDS = 1.0
 _MARGIN = {"margin": 5 * IDLE_IN_TRANSACTION_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class RetainedRelease:
     """The objects of one release, by digest."""
 
     key: str
@@ -35,7 +35,7 @@ class Holding:
         return {self.content, *self.documents.values()}
 
 
-def holdings(connection: Connection, *, since: datetime | None = None) -> list[Holding]:
+def retained_releases(connection: Connection, *, since: datetime | None = None) -> list[RetainedRelease]:
     """Every release that may still be published, is a revision, or was the last to be applied to its key: a revision
     that is restored gets new documents. Not those whose content was withdrawn: an exemption alone had let it out.
     `since` leaves out what was staged before, and is quick however long the log is."""
@@ -55,10 +55,10 @@ def holdings(connection: Connection, *, since: datetime | None = None) -> list[H
         """,
         {"since": since},
     )
-    return [_holding(row) for row in rows]
+    return [_retained_release(row) for row in rows]
 
 
-def open_work(connection: Connection) -> set[tuple[str, int]]:
+def open_transactions(connection: Connection) -> set[tuple[str, int]]:
     """Key and transaction of whatever is not over."""
     rows = connection.execute(
         """
@@ -82,21 +82,21 @@ def margin_before_now(connection: Connection) -> datetime:
     return cast(datetime, row["at"])
 
 
-def let_nobody_collect(connection: Connection) -> None:
+def block_collection(connection: Connection) -> None:
     """Until the transaction ends no object is removed."""
-    connection.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended(%(seat)s, 0))", _SEAT)
+    connection.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended(%(seat)s, 0))", _COLLECTION_LOCK)
 
 
 @contextmanager
-def collecting(database: Database) -> Iterator[Connection | None]:
+def lock_for_collection(database: Database) -> Iterator[Connection | None]:
     """Be the only one who keeps or removes objects; None when publications go on all the time."""
     with database.transaction() as connection:
-        yield connection if advisory_lock(connection, _SEAT["seat"], LONGEST_WAIT_SECONDS) else None
+        yield connection if advisory_lock(connection, _COLLECTION_LOCK["seat"], LONGEST_WAIT_SECONDS) else None
 
 
-def _holding(row: Mapping[str, Any]) -> Holding:
+def _retained_release(row: Mapping[str, Any]) -> RetainedRelease:
     detail = row["detail"]
-    return Holding(
+    return RetainedRelease(
         key=row["key"],
         dataset=row["dataset"],
         txn=row["txn"],

@@ -12,41 +12,41 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kfm_pipelines.catalog.facts import MANIFEST, DocumentFacts
-from kfm_pipelines.catalog.stac.history import RECORDS, SBOM, history_document, revision_document, superseded
-from kfm_pipelines.catalog.trust.seal import SIDECAR, unsealed
+from kfm_pipelines.catalog.stac.history import RECORDS, SBOM, history_document, revision_document, superseded_document
+from kfm_pipelines.catalog.trust.seal import SIDECAR, open_sealed
 from kfm_pipelines.catalog.trust.signer import write_sealed
-from kfm_pipelines.catalog.trust.trust_root import trust_from
+from kfm_pipelines.catalog.trust.trust_root import load_trust_root
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.publish.commit import Publishing
+from kfm_pipelines.stages.publish.commit import Publication
 from kfm_pipelines.stages.publish.stage import Release
-from kfm_pipelines.stores import Layout, Store, read_if_there
+from kfm_pipelines.stores import Layout, Store, read_if_exists
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 log = logging.getLogger(__name__)
 
 
 def write_history(
-    services: Services, dataset: Dataset, release: Release, txn: int, publication: Publishing, withdrawn: Sequence[str]
+    services: Services, dataset: Dataset, release: Release, txn: int, publication: Publication, withdrawn: Sequence[str]
 ) -> list[int]:
     """`withdrawn` are the contents that were taken back with this publication. Which earlier revisions are not there,
     though nobody took them back: each was made under a configuration of its own, so they are not made again here."""
     store, layout, key = services.store, Layout(dataset.pipeline), release.key
-    _take_back(store, layout, key, publication, withdrawn)
+    _withdraw(store, layout, key, publication, withdrawn)
     earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
-    before, replaced = _last_genuine(services, layout, key, earlier)
+    before, replaced = _last_verified(services, layout, key, earlier)
     published = publication.intended_at(release.revision, txn)
     document = _document(services, layout, release, published, before)
     write_sealed(services, layout.revision(key, release.revision), document)
     if before is not None and replaced is not None:
-        write_sealed(services, layout.revision(key, before), superseded(replaced, release.revision))
+        write_sealed(services, layout.revision(key, before), superseded_document(replaced, release.revision))
     write_sealed(services, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
     known = publication.earlier_revisions(release.revision, withdrawn) if release.revision > 1 else []
     return [revision for revision in known if revision not in earlier]
 
 
-def keep_current(services: Services, dataset: Dataset, release: Release, publication: Publishing) -> None:
+def write_current_if_missing(services: Services, dataset: Dataset, release: Release, publication: Publication) -> None:
     """Before the swap: what is current now may be from before there was a history, and nobody could write it after."""
     store, layout, key = services.store, Layout(dataset.pipeline), release.key
     current = publication.current_release()
@@ -58,18 +58,18 @@ def keep_current(services: Services, dataset: Dataset, release: Release, publica
     write_sealed(services, layout.revision(key, old.revision), _document(services, layout, old, current.at, None))
 
 
-def _last_genuine(
+def _last_verified(
     services: Services, layout: Layout, key: str, earlier: list[int]
 ) -> tuple[int, Mapping[str, Any]] | tuple[None, None]:
     """The last of the earlier revisions, and its document. One that is not as it was sealed is left out and not sealed
     again, and nothing about it may stop a publication that readers see already; `kfm verify` names it."""
     if not earlier:
         return None, None
-    trust = trust_from(services.store, services.settings.signing_key, None)
+    trust = load_trust_root(services.store, services.settings.signing_key, None)
     while earlier:
         path = layout.revision(key, earlier[-1])
         try:
-            document, _ = unsealed(path, services.store.read(path), trust.keys)
+            document, _ = open_sealed(path, services.store.read(path), trust.keys)
         except (IntegrityBroken, SignatureRefused, ObjectMissing) as error:
             log.warning("left out of the history: %s", error)
             earlier.pop()
@@ -78,7 +78,7 @@ def _last_genuine(
     return None, None
 
 
-def _take_back(store: Store, layout: Layout, key: str, publication: Publishing, withdrawn: Sequence[str]) -> None:
+def _withdraw(store: Store, layout: Layout, key: str, publication: Publication, withdrawn: Sequence[str]) -> None:
     """Also from the table of all Items and the graph of all provenance: the next ones are made without it. A
     predecessor may have been stopped anywhere, so what it has done is done again until the log knows of it."""
     if not withdrawn:
@@ -119,12 +119,12 @@ def _records(store: Store, layout: Layout, digests: Mapping[str, str]) -> dict[s
             records[name] = _facts(layout, digest, data)
             if name == MANIFEST:
                 sbom = json.loads(data)["environment"]["sbom"]["sha256"]
-                records |= _kept(store, layout, SBOM, sbom)
+                records |= _facts_if_present(store, layout, SBOM, sbom)
     return records
 
 
-def _kept(store: Store, layout: Layout, name: str, digest: str) -> dict[str, DocumentFacts]:
-    data = read_if_there(store, layout.document(digest))
+def _facts_if_present(store: Store, layout: Layout, name: str, digest: str) -> dict[str, DocumentFacts]:
+    data = read_if_exists(store, layout.document(digest))
     return {} if data is None else {name: _facts(layout, digest, data)}
 
 

@@ -5,19 +5,19 @@ from typing import Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.published_table import published_table
-from kfm_pipelines.catalog.documents import SHA256, asset_of, sha256
+from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, asset_of, sha256
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.gates.published_release import PublishedSubject, Recorded
+from kfm_pipelines.gates.published_release import PublishedSubject, RecordedRelease
 from kfm_pipelines.state.revisions import Revision
-from kfm_pipelines.stores import Layout, Store, read_if_there
+from kfm_pipelines.stores import Layout, Store, read_if_exists
 
 DOCUMENTS = ("provenance",)  # assets of an Item besides its data
 
 
 def read_published(store: Store, layout: Layout, revision: Revision) -> PublishedSubject:
-    recorded = Recorded(
+    recorded = RecordedRelease(
         key=revision.key,
         content_hash=revision.content_hash,
         item_hash=revision.item_hash,
@@ -27,8 +27,8 @@ def read_published(store: Store, layout: Layout, revision: Revision) -> Publishe
     )
     subject = PublishedSubject(
         recorded,
-        item=read_if_there(store, recorded.item_path),
-        content=read_if_there(store, recorded.content_path),
+        item=read_if_exists(store, recorded.item_path),
+        content=read_if_exists(store, recorded.content_path),
         processed_hash=store.digest(recorded.processed_path),
         documents={},
     )
@@ -44,7 +44,7 @@ def published_data(store: Store, layout: Layout, revision: Revision) -> bytes:
     return data
 
 
-def table_then(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Table | None:
+def table_as_published(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Table | None:
     """The declared table of a key that was published under today's policy, transform version and schema. None for
     another: it was judged by other rules, and nobody has said that it has to keep these."""
     properties = item.get("properties")
@@ -68,8 +68,8 @@ def _columns(listed: object) -> set[tuple[object, object, object]]:
 
 def _document(store: Store, layout: Layout, item: Mapping[str, Any], name: str) -> tuple[int, str] | None:
     """Size and digest of the document at the address that its checksum in the Item gives it."""
-    digest = str(asset_of(item, name).get("file:checksum")).removeprefix(SHA256)
+    digest = str(asset_of(item, name).get("file:checksum")).removeprefix(SHA256_MULTIHASH_PREFIX)
     if not digest.isalnum():
         return None
-    data = read_if_there(store, layout.document(digest))
+    data = read_if_exists(store, layout.document(digest))
     return None if data is None else (len(data), sha256(data))

@@ -12,18 +12,18 @@ from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
 
-COMPLETED_AT_ONCE = 50
+MAX_COMPLETED_PER_CALL = 50
 
 
-def complete_seen(services: Services) -> list[str]:
+def complete_visible_publications(services: Services) -> list[str]:
     """Complete the publications of killed datasets that were interrupted after their swap: readers see them, so the log
     has to say so. One that was interrupted before it stays as it is until the dataset is released. Return what could
     not be completed and why."""
     problems = []
-    for name, key in kill_switch.interrupted(services.database, COMPLETED_AT_ONCE):
+    for name, key in kill_switch.interrupted_publications(services.database, MAX_COMPLETED_PER_CALL):
         try:
             if name in services.datasets:
-                _complete_if_seen(services, services.datasets[name], key)
+                _complete_if_visible(services, services.datasets[name], key)
         except OwnershipLost:
             continue  # somebody else is at it
         except KfmError as error:
@@ -31,10 +31,10 @@ def complete_seen(services: Services) -> list[str]:
     return problems
 
 
-def _complete_if_seen(services: Services, dataset: Dataset, key: str) -> None:
+def _complete_if_visible(services: Services, dataset: Dataset, key: str) -> None:
     with services.database.transaction() as connection:
         intent = wal.last_entry(connection, key)
-    if intent is None or intent.step is not Step.PUBLISH or not release.is_seen(services, dataset, intent):
+    if intent is None or intent.step is not Step.PUBLISH or not release.is_visible(services, dataset, intent):
         return
     owner = f"completion-{uuid4()}"
     claims = Claims(services.database, owner, services.settings.lease_seconds, dataset=dataset.dataset)

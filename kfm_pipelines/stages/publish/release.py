@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kfm_pipelines.care.governance import Governance, Rules
+from kfm_pipelines.care.governance import Governance, KeyRules
 from kfm_pipelines.care.review.decide import is_approved
-from kfm_pipelines.care.secrets import keyed
+from kfm_pipelines.care.secrets import keyed_digest
 from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, InputFacts
 from kfm_pipelines.catalog.trust.environment import environment_facts, sbom, storage_facts
 from kfm_pipelines.catalog.trust.signer import signer_of
@@ -25,15 +25,15 @@ from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.publish.care_facts import care_facts
-from kfm_pipelines.stages.publish.commit import publishing
-from kfm_pipelines.stages.publish.history import keep_current, write_history
+from kfm_pipelines.stages.publish.commit import open_publication
+from kfm_pipelines.stages.publish.history import write_current_if_missing, write_history
 from kfm_pipelines.stages.publish.promote import promote, verify_staged
-from kfm_pipelines.stages.publish.stage import Candidate, Notary, Release, stage
+from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, stage
 from kfm_pipelines.stages.validate.quarantine import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.revisions import Records, Revision, current_revision
+from kfm_pipelines.state.revisions import RecordDigests, Revision, current_revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout
@@ -59,14 +59,14 @@ def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governan
         inputs_hash=inputs_hash,
         fingerprint=computed["fingerprint"],
         config=computed["config"],
-        public_inputs_hash=keyed(rules.secret, inputs_hash) if rules.secret else inputs_hash,
+        public_inputs_hash=keyed_digest(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         care=care_facts(governance, rules, masked["measures"]),
         table=rules.published_table(dataset),
         gates=GATES,
         environment=environment_facts(),
         storage=storage_facts(services.settings.store_url),
     )
-    return stage(services.store, dataset, candidate, judged["content_hash"], Notary(signer_of(services), sbom()))
+    return stage(services.store, dataset, candidate, judged["content_hash"], Attester(signer_of(services), sbom()))
 
 
 def staged_release(database: Database, claim: Claim) -> Release:
@@ -94,19 +94,19 @@ def finish(
     somebody changed the staged files or the Item by hand."""
     release = Release.from_detail(dict(intent.detail))
     try:
-        seen = is_seen(services, dataset, intent)
+        seen = is_visible(services, dataset, intent)
         if not seen:
             _refuse_unless_allowed(services.database, claim, governance(), release, intent.txn)
         _complete(services, dataset, claim, release, intent.txn, visible=seen)
     except (IntegrityBroken, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused) as error:
-        if is_seen(services, dataset, intent):
+        if is_visible(services, dataset, intent):
             raise
-        transactions.give_up_intent(services.database, claim, intent, str(error))
+        transactions.abandon_intent(services.database, claim, intent, str(error))
         return False
     return True
 
 
-def is_seen(services: Services, dataset: Dataset, intent: Entry) -> bool:
+def is_visible(services: Services, dataset: Dataset, intent: Entry) -> bool:
     """Whether readers see the intended release already."""
     item = Layout(dataset.pipeline).item(intent.key)
     return services.store.digest(item) == Release.from_detail(dict(intent.detail)).item_hash
@@ -127,26 +127,32 @@ def _refuse_unless_allowed(
 
 
 def _complete(services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, *, visible: bool) -> None:
-    with publishing(services.database, claim, dataset.dataset, visible=visible) as locked:
-        keep_current(services, dataset, release, locked)
+    with open_publication(services.database, claim, dataset.dataset, visible=visible) as locked:
+        write_current_if_missing(services, dataset, release, locked)
         promote(services.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
         withdrawn = locked.withdrawn_contents(release.content_hash)
         for content_hash in withdrawn:
             services.store.discard(Layout(dataset.pipeline).content(content_hash))
         lost = write_history(services, dataset, release, txn, locked, withdrawn)
-        records = Records(release.records.get(MANIFEST), release.records.get(ATTESTATION))
-        locked.commit(_revision(release, claim, txn), records, txn=txn, note=_without(release.revision, lost))
+        records = RecordDigests(release.records.get(MANIFEST), release.records.get(ATTESTATION))
+        locked.commit(
+            _revision(release, claim, txn), records, txn=txn, note=_missing_history_note(release.revision, lost)
+        )
     try:
         remove_replaced(services, claim.key, txn)
     except KfmError as error:  # it is published, and the nightly purge removes what is left
         log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
 
 
-def _without(revision: int, missing: Sequence[int]) -> str | None:
+def _missing_history_note(revision: int, missing: Sequence[int]) -> str | None:
     """What the log says of a revision whose history is not whole."""
     if not missing:
         return None
-    which = f"revision {missing[0]} is" if len(missing) == 1 else f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
+    which = (
+        f"revision {missing[0]} is"
+        if len(missing) == 1
+        else f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
+    )
     return f"revision {revision}; {which} not in the store any more and not restored"
 
 
@@ -166,15 +172,15 @@ def _revision(release: Release, claim: Claim, txn: int) -> Revision:
     )
 
 
-def _input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: Rules) -> InputFacts:
+def _input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: KeyRules) -> InputFacts:
     """What may be told of an object: of one that is masked nothing that guesses could be tried against."""
     uri, version, late = source["uri"], source["version"], source.get("late", False)
     etag, sha256 = computed["etags"][uri], computed["sha256"][uri]
     if not rules.secret:
         size = computed["sizes"][uri]
         return InputFacts(uri, version, etag, size, {"sha256": sha256}, source["event"], late)
-    digest = {"hmacSha256": keyed(rules.secret, sha256)}
-    return InputFacts(uri, version, None, None, digest, keyed(rules.secret, source["event"]), late)
+    digest = {"hmacSha256": keyed_digest(rules.secret, sha256)}
+    return InputFacts(uri, version, None, None, digest, keyed_digest(rules.secret, source["event"]), late)
 
 
 def _next_revision(database: Database, key: str, inputs_hash: str, content_hash: str) -> int:

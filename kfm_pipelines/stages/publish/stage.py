@@ -22,7 +22,7 @@ from kfm_pipelines.catalog.facts import (
 )
 from kfm_pipelines.catalog.prov.document import release_provenance
 from kfm_pipelines.catalog.stac.item import item_document
-from kfm_pipelines.catalog.trust.attestation import Subjects, attestation
+from kfm_pipelines.catalog.trust.attestation import Subjects, sign_attestation
 from kfm_pipelines.catalog.trust.keys import Signer
 from kfm_pipelines.catalog.trust.manifest import run_manifest
 from kfm_pipelines.declarations import Table
@@ -60,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Notary:
+class Attester:
     """What vouches for a release: whose key signs it, and the list of the software that made it."""
 
     signer: Signer
@@ -105,13 +105,13 @@ class Release:
         return cls(**{**detail, "bbox": box_from(detail["bbox"])})
 
 
-def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, attester: Notary) -> Release:
+def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, attester: Attester) -> Release:
     """Write data, documents and Item of the candidate to the staging tier; the data must be the bytes judged."""
     layout = Layout(dataset.pipeline)
-    data = _judged(store, layout, candidate, content_hash)
+    data = _read_judged_data(store, layout, candidate, content_hash)
     facts = _facts(candidate, content_hash, data)
-    papers = _papers(dataset, facts, candidate.revision, attester)
-    _stage_own(store, layout, candidate, data, papers)
+    papers = _build_documents(dataset, facts, candidate.revision, attester)
+    _stage_release_files(store, layout, candidate, data, papers)
     release = Release(
         key=candidate.key,
         revision=candidate.revision,
@@ -148,7 +148,7 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Papers:
+class _ReleaseDocuments:
     """All that is written about the data of a release, by what it is to the release."""
 
     item: bytes
@@ -157,14 +157,14 @@ class _Papers:
     shared: Mapping[str, bytes]
 
 
-def _judged(store: Store, layout: Layout, candidate: Candidate, content_hash: str) -> bytes:
+def _read_judged_data(store: Store, layout: Layout, candidate: Candidate, content_hash: str) -> bytes:
     data = store.read(layout.masked_table(candidate.key, candidate.epoch))
     if sha256(data) != content_hash:
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     return data
 
 
-def _papers(dataset: Dataset, facts: ReleaseFacts, revision: int, attester: Notary) -> _Papers:
+def _build_documents(dataset: Dataset, facts: ReleaseFacts, revision: int, attester: Attester) -> _ReleaseDocuments:
     """Each names the ones before it by their digests; the attestation names them all."""
     layout = Layout(dataset.pipeline)
     provenance = release_provenance(dataset, facts)
@@ -184,15 +184,17 @@ def _papers(dataset: Dataset, facts: ReleaseFacts, revision: int, attester: Nota
         provenance=(layout.document(provenance_hash), provenance_hash),
         manifest=(layout.document(manifest_hash), manifest_hash),
     )
-    return _Papers(
+    return _ReleaseDocuments(
         item=item,
         documents={PROVENANCE: provenance},
-        records={MANIFEST: manifest, ATTESTATION: attestation(dataset, facts, subjects, attester.signer)},
+        records={MANIFEST: manifest, ATTESTATION: sign_attestation(dataset, facts, subjects, attester.signer)},
         shared={SBOM: attester.sbom, PUBLIC_KEY: attester.signer.public.pem},
     )
 
 
-def _stage_own(store: Store, layout: Layout, candidate: Candidate, data: bytes, documents: _Papers) -> None:
+def _stage_release_files(
+    store: Store, layout: Layout, candidate: Candidate, data: bytes, documents: _ReleaseDocuments
+) -> None:
     store.write(layout.staged_data(candidate.key, candidate.epoch), data)
     for name, document in {**documents.documents, **documents.records}.items():
         store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from kfm_pipelines.state.database import Database
 
-MOST_NAMED = 20
-MOST_TIMED = 1000  # events of one transaction; a key of more has enough to say how long they took
+MAX_EVENTS_LISTED = 20
+MAX_EVENTS_TIMED = 1000  # events of one transaction; a key of more has enough to say how long they took
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
             FROM kfm.inbox i WHERE i.key = asked.key ORDER BY place LIMIT %(most)s
         ) newest GROUP BY key
         """,
-        {"keys": list(dict.fromkeys(keys)), "most": MOST_NAMED},
+        {"keys": list(dict.fromkeys(keys)), "most": MAX_EVENTS_LISTED},
     )
     return {
         row["key"]: Origin(
@@ -51,14 +51,14 @@ def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SettledEvents:
     """What a transaction has settled: how many events, and of some of them how many seconds after they were sent."""
 
     events: int = 0
     seconds: tuple[float, ...] = ()
 
 
-def answered_by(database: Database, transactions: Mapping[str, int]) -> dict[str, Answered]:
+def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[str, SettledEvents]:
     """Of each key, by the number of its transaction; to be asked when that is over."""
     rows = database.fetch(
         """
@@ -70,9 +70,9 @@ def answered_by(database: Database, transactions: Mapping[str, int]) -> dict[str
         JOIN kfm.inbox i ON i.key = t.key AND i.settled_at >= b.at
         GROUP BY t.key
         """,
-        {"keys": list(transactions), "txns": list(transactions.values()), "most": MOST_TIMED},
+        {"keys": list(transactions), "txns": list(transactions.values()), "most": MAX_EVENTS_TIMED},
     )
-    return {row["key"]: Answered(row["events"], tuple(row["seconds"] or ())) for row in rows}
+    return {row["key"]: SettledEvents(row["events"], tuple(row["seconds"] or ())) for row in rows}
 
 
 def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, int]:

@@ -9,16 +9,16 @@ from typing import Any
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.estimate import Energy
-from kfm_pipelines.energy.ledger import energy_in_all, spent_by_key_of_run
+from kfm_pipelines.energy.ledger import key_totals_of_run, total_energy
 from kfm_pipelines.errors import AttemptsExhausted, CareRefused, KfmError, PolicyRefused
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.telemetry.key_origin import Answered, Origin, answered_by, rows_before
-from kfm_pipelines.stages.telemetry.spans import WorkTold
-from kfm_pipelines.state.ingest_state import Fetches
+from kfm_pipelines.stages.telemetry.key_origin import Origin, SettledEvents, rows_before, settled_events
+from kfm_pipelines.stages.telemetry.spans import StageTelemetry
+from kfm_pipelines.state.ingest_state import FetchCounts
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.verdicts import passed_of_keys
-from kfm_pipelines.telemetry.best_effort import excused
+from kfm_pipelines.state.verdicts import passed_gates
+from kfm_pipelines.telemetry.best_effort import best_effort
 
 APPLIED, SKIPPED, FAILED, AWAITING = "APPLIED", "SKIPPED", "FAILED", "AWAITING"
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Settled:
+class _KeyOutcome:
     """One key, as it is told when its stage has ended."""
 
     claim: Claim
@@ -38,31 +38,33 @@ class _Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _KeyFacts:
     """What the tables know of a key when its stage has ended."""
 
     cost: Energy
     gates: Mapping[str, bool]
-    events: Answered
+    events: SettledEvents
     row_delta: float | None
 
 
-class OutcomesTold:
+class OutcomeTelemetry:
     """Of the keys of one run."""
 
-    def __init__(self, services: Services, dataset: Dataset, run_id: str, replay: str | None, stage_telemetry: WorkTold) -> None:
+    def __init__(
+        self, services: Services, dataset: Dataset, run_id: str, replay: str | None, stage_telemetry: StageTelemetry
+    ) -> None:
         self._services = services
         self._dataset = dataset
         self._run_id = run_id
         self._replay = replay
         self._stage_telemetry = stage_telemetry
-        self._pending: list[_Settled] = []
+        self._pending: list[_KeyOutcome] = []
 
     def emit_applied(self, claim: Claim, release: Mapping[str, Any], txn: int | None = None) -> None:
         """`txn` is another transaction than the claim's own where that was only completed."""
         with self._best_effort():
             now = datetime.now(UTC)
-            self._add_outcome(_Settled(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
+            self._add_outcome(_KeyOutcome(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
             metrics, dataset = self._services.telemetry.metrics, self._dataset.dataset
             metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
             fresh = _freshness(self._stage_telemetry.origin(claim.key), now)
@@ -72,11 +74,11 @@ class OutcomesTold:
 
     def emit_skipped(self, claim: Claim) -> None:
         with self._best_effort():
-            self._add_outcome(_Settled(claim, SKIPPED, datetime.now(UTC), claim.epoch))
+            self._add_outcome(_KeyOutcome(claim, SKIPPED, datetime.now(UTC), claim.epoch))
 
     def emit_awaiting_review(self, claim: Claim) -> None:
         with self._best_effort():
-            self._add_outcome(_Settled(claim, AWAITING, datetime.now(UTC), claim.epoch))
+            self._add_outcome(_KeyOutcome(claim, AWAITING, datetime.now(UTC), claim.epoch))
 
     def emit_retry(self, error: Exception) -> None:
         """It is tried again, which is no outcome."""
@@ -88,7 +90,7 @@ class OutcomesTold:
     def emit_failed(self, claim: Claim, stage: str, error: KfmError) -> None:
         with self._best_effort():
             metrics, dataset, reason = self._services.telemetry.metrics, self._dataset.dataset, type(error).__name__
-            self._add_outcome(_Settled(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
+            self._add_outcome(_KeyOutcome(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
             metrics.count("event_dlq_count")
             if isinstance(error, AttemptsExhausted):  # which says nothing of the data
                 metrics.count("retry_exhausted_total", dataset=dataset)
@@ -96,7 +98,7 @@ class OutcomesTold:
                 metrics.count("masking_failures_total", dataset=dataset)
             log.error("failed in %s: %s", stage, reason)
 
-    def emit_fetches(self, fetches: Fetches) -> None:
+    def emit_fetches(self, fetches: FetchCounts) -> None:
         """How many objects S3 did not have to be asked for, of all keys."""
         with self._best_effort():
             dataset, metrics = self._dataset.dataset, self._services.telemetry.metrics
@@ -111,18 +113,18 @@ class OutcomesTold:
             return
         with self._best_effort():
             database = self._services.database
-            costs = spent_by_key_of_run(database, self._run_id)
-            gates = passed_of_keys(database, {one.claim.key: one.txn for one in settled})
+            costs = key_totals_of_run(database, self._run_id)
+            gates = passed_gates(database, {one.claim.key: one.txn for one in settled})
             ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
-            answered = answered_by(database, ended)
+            answered = settled_events(database, ended)
             made = {one.claim.key: one.release["revision"] for one in settled if one.outcome == APPLIED}
             before = rows_before(database, made)
             for one in settled:
                 key = one.claim.key
-                facts = _Facts(
-                    cost=energy_in_all(costs.get(key, ())),
+                facts = _KeyFacts(
+                    cost=total_energy(costs.get(key, ())),
                     gates=gates.get(key, {}),
-                    events=answered.get(key, Answered()),
+                    events=answered.get(key, SettledEvents()),
                     row_delta=_row_delta(one, before.get(key)),
                 )
                 self._emit_row_delta(facts.row_delta)
@@ -130,13 +132,13 @@ class OutcomesTold:
                 self._emit_records(one, facts)
 
     def _best_effort(self) -> AbstractContextManager[None]:
-        return excused(self._services.telemetry, "what came of a key")
+        return best_effort(self._services.telemetry, "what came of a key")
 
-    def _add_outcome(self, one: _Settled) -> None:
+    def _add_outcome(self, one: _KeyOutcome) -> None:
         self._pending.append(one)
         self._services.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
 
-    def _emit_events(self, events: Answered) -> None:
+    def _emit_events(self, events: SettledEvents) -> None:
         metrics = self._services.telemetry.metrics
         metrics.count("event_success_total", events.events)
         for seconds in events.seconds:
@@ -146,7 +148,7 @@ class OutcomesTold:
         if percent is not None:
             self._services.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
 
-    def _emit_records(self, one: _Settled, facts: _Facts) -> None:
+    def _emit_records(self, one: _KeyOutcome, facts: _KeyFacts) -> None:
         records, origin = self._services.telemetry.records, self._stage_telemetry.origin(one.claim.key)
         longest = max(facts.events.seconds, default=None)
         common = {
@@ -186,7 +188,7 @@ class OutcomesTold:
         )
 
 
-def _row_delta(one: _Settled, before: int | None) -> float | None:
+def _row_delta(one: _KeyOutcome, before: int | None) -> float | None:
     return (one.release["rows"] - before) / before * 100 if before and one.outcome == APPLIED else None
 
 

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.coefficients import energy_of
-from kfm_pipelines.energy.emit import Work, enter_used, tell_costs
+from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.meter import Meter, Usage
-from kfm_pipelines.energy.metered_span import INPUTS, OUTPUTS, say_cost
+from kfm_pipelines.energy.metered_span import INPUTS, OUTPUTS, set_cost_attributes
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.key_origin import Origin, origins_of
-from kfm_pipelines.stages.telemetry.runs import runs_of
-from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.stages.telemetry.runs import active_runs
+from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.best_effort import excused
-from kfm_pipelines.telemetry.logs.context import joined
+from kfm_pipelines.telemetry.best_effort import best_effort
+from kfm_pipelines.telemetry.logs.context import log_context
 from kfm_pipelines.telemetry.traces.context import TraceContext
-from kfm_pipelines.telemetry.traces.spans import Value, mark_failed, open_span
+from kfm_pipelines.telemetry.traces.spans import SpanValue, current_span, mark_failed
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
-class WorkTold:
+class StageTelemetry:
     """The telling of one stage of a run, or of several one after the other."""
 
     def __init__(
@@ -38,7 +38,7 @@ class WorkTold:
         services: Services,
         dataset: Dataset,
         run_id: str,
-        trigger: Purpose,
+        trigger: RunTrigger,
         held_keys: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`held` are the keys that the run has now: asked for one, all of them are looked up."""
@@ -49,12 +49,12 @@ class WorkTold:
         self._trigger = trigger
         self._held_keys = held_keys
         self._origins: dict[str, Origin] = {}
-        self._used: dict[Work, Usage] = {}
+        self._used: dict[WorkUnit, Usage] = {}
         self._has_no_output = False
 
     def load_origins(self, keys: Sequence[str]) -> None:
         """Read where all these keys come from at once, as it is now."""
-        with excused(self._services.telemetry, "where keys come from", "span"):
+        with best_effort(self._services.telemetry, "where keys come from", "span"):
             self._origins |= origins_of(self._services.database, keys)
 
     def begin_traces(self, keys: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ class WorkTold:
             origin = self.origin(key)
             if self._trigger.replay or TraceContext.parse(origin.trace) is None:
                 name = "replay" if self._trigger.replay else "run"
-                about: dict[str, Value] = {"kfm.dataset": self._dataset.dataset, "kfm.key": key}
+                about: dict[str, SpanValue] = {"kfm.dataset": self._dataset.dataset, "kfm.key": key}
                 about |= {"kfm.run_id": self._run_id, "kfm.event_id": list(origin.events)}
                 about |= {"kfm.replay_id": self._trigger.replay} if self._trigger.replay else {}
                 self._services.telemetry.spans.emit_root_span(name, self.trace_of(key), now, now, about)
@@ -87,7 +87,7 @@ class WorkTold:
         meter = Meter()
         self._has_no_output = False
         with (
-            joined(
+            log_context(
                 run_id=self._run_id,
                 dataset=self._dataset.dataset,
                 idempotency_key=claim.key,
@@ -108,16 +108,16 @@ class WorkTold:
                 self._end_span(opened, claim, stage, usage)
 
     def _end_span(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
-        say_cost(span, energy_of(self._services, usage))
+        set_cost_attributes(span, energy_of(self._services, usage))
         if span is not None and not self._has_no_output:
             span.set_attribute(OUTPUTS, self._outputs(claim, stage))
-        work = Work(stage, claim.key, claim.epoch)
+        work = WorkUnit(stage, claim.key, claim.epoch)
         self._used[work] = self._used[work] + usage if work in self._used else usage
 
     def mark_work_failed(self, error: Exception) -> None:
         """The work at hand failed; the exception itself goes no further."""
         self.mark_no_output()
-        mark_failed(open_span(), type(error).__name__)
+        mark_failed(current_span(), type(error).__name__)
 
     def mark_no_output(self) -> None:
         """Nothing comes of the work at hand, rightly or not."""
@@ -125,22 +125,22 @@ class WorkTold:
 
     def end_stage(self) -> None:
         """Enter into the ledger what was used since the last time."""
-        with excused(self._services.telemetry, "what a stage cost", "energy"):
+        with best_effort(self._services.telemetry, "what a stage cost", "energy"):
             self._flush_usage()
 
     def _flush_usage(self) -> None:
         used, self._used = self._used, {}
-        run = runs_of(self._services).get(self._run_id)
+        run = active_runs(self._services).get(self._run_id)
         for work, usage in used.items():
             if run is not None:
                 run.add(usage)
             seconds = usage.wall_seconds or 0.0
             self._services.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
         dataset, replay = self._dataset.dataset, self._trigger.replay
-        tell_costs(self._services, enter_used(self._services, self._run_id, used, dataset=dataset, replay=replay))
+        emit_costs(self._services, record_usage(self._services, self._run_id, used, dataset=dataset, replay=replay))
 
-    def _attributes(self, claim: Claim, stage: str, origin: Origin) -> dict[str, Value]:
-        attributes: dict[str, Value] = {
+    def _attributes(self, claim: Claim, stage: str, origin: Origin) -> dict[str, SpanValue]:
+        attributes: dict[str, SpanValue] = {
             "kfm.pipeline": self._dataset.pipeline,
             "kfm.dataset": self._dataset.dataset,
             "kfm.key": claim.key,

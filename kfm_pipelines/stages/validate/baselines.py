@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.gates import Precedents
+from kfm_pipelines.gates import Baselines
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import wal
@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def precedents_of(
+def load_baselines(
     services: Services, dataset: Dataset, claim: Claim, table: "pa.Table", *, unmasked: bool
-) -> Precedents:
+) -> Baselines:
     """Numbers of rows say something only of tables that were made under the same policy: what an exemption let out must
     not stop what replaces it. How many rows masking leaves depends on more than the window."""
     current = current_revision(services.database, claim.key)
     around = dataset.quality.rows.neighbours
     neighbours = neighbour_rows(services.database, claim.key, around.windows) if around and unmasked else []
-    if current is None or not _same(services, claim, current, Step.MASK, "policy", "exemption"):
-        return Precedents(neighbour_rows=tuple(neighbours))
-    drifted = _same(services, claim, current, Step.COMPUTE, "etags") and _differs(services, dataset, current, table)
-    return Precedents(
+    if current is None or not _have_same_facts(services, claim, current, Step.MASK, "policy", "exemption"):
+        return Baselines(neighbour_rows=tuple(neighbours))
+    drifted = _have_same_facts(services, claim, current, Step.COMPUTE, "etags") and _has_drifted(
+        services, dataset, current, table
+    )
+    return Baselines(
         previous_rows=current.rows,
         neighbour_rows=tuple(neighbours),
         same_inputs_hash=current.content_hash if drifted else None,
     )
 
 
-def _same(services: Services, claim: Claim, current: Revision, step: Step, *facts: str) -> bool:
+def _have_same_facts(services: Services, claim: Claim, current: Revision, step: Step, *facts: str) -> bool:
     """Whether this transaction and the one that made the current revision have these in common."""
     with services.database.transaction() as connection:
         now = wal.entry_of(connection, claim.key, claim.epoch, step)
@@ -46,7 +48,7 @@ def _facts(entry: Entry, names: tuple[str, ...]) -> list[object]:
     return [entry.detail.get(name) for name in names]
 
 
-def _differs(services: Services, dataset: Dataset, current: Revision, table: "pa.Table") -> bool:
+def _has_drifted(services: Services, dataset: Dataset, current: Revision, table: "pa.Table") -> bool:
     """Whether the columns that both have hold other values. What a declaration says about a column is written into the
     file as well, and may be said better without anything having drifted."""
     path = Layout(dataset.pipeline).content(current.content_hash)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 
-from kfm_pipelines.care.governance import Rules
+from kfm_pipelines.care.governance import KeyRules
 from kfm_pipelines.care.verifier import Evidence, digest_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import CareRefused, KfmError
 from kfm_pipelines.gates import (
+    AnnouncedInput,
     Finding,
-    Promised,
     ReleaseSubject,
     Severity,
     Verdict,
@@ -22,16 +22,16 @@ from kfm_pipelines.gates.integrity import DATA, ITEM
 from kfm_pipelines.parquet.parquet import rewrite_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release
-from kfm_pipelines.stages.telemetry.gates import told
+from kfm_pipelines.stages.telemetry.gates import trace_gate
 from kfm_pipelines.state import wal
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.verdicts import Judged, record_verdict, verdicts_of
+from kfm_pipelines.state.verdicts import GateVerdict, record_verdict, verdicts_of
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
 
 def judge_release(
-    services: Services, dataset: Dataset, claim: Claim, rules: Rules, release: Release
+    services: Services, dataset: Dataset, claim: Claim, rules: KeyRules, release: Release
 ) -> Iterator[Verdict]:
     """Verdicts that name the digest they are about, one after the other; the last one to come is the first red one. A
     gate that cannot finish is a refusal."""
@@ -51,26 +51,26 @@ def judge_release(
     )
     gates: dict[str, Callable[[], Verdict]] = {
         "integrity": lambda: judge_integrity(subject),
-        "care": lambda: _exempted(rules) or judge_care(rules.policy, dataset, evidence),
-        "governance": lambda: judge_governance(replace(subject, verified=_verified(services, claim))),
+        "care": lambda: _exemption_verdict(rules) or judge_care(rules.policy, dataset, evidence),
+        "governance": lambda: judge_governance(replace(subject, verified=_verified_digest(services, claim))),
     }
     for name, gate in gates.items():
-        verdict = told(services, name, partial(_given, claim, name, gate))
+        verdict = trace_gate(services, name, partial(_judge_or_refuse, claim, name, gate))
         findings = tuple(asdict(finding) for finding in verdict.findings)
-        judged = Judged(verdict.gate, digest, verdict.passed, findings, verdict.rules)
+        judged = GateVerdict(verdict.gate, digest, verdict.passed, findings, verdict.rules)
         record_verdict(services.database, claim, dataset.dataset, judged)
         yield verdict
         if not verdict.passed:
             return
 
 
-def _verified(services: Services, claim: Claim) -> str | None:
+def _verified_digest(services: Services, claim: Claim) -> str | None:
     """What the care gate is on record to have passed in this transaction; `publish` will go by the same record."""
     judged = verdicts_of(services.database, claim.key, claim.epoch)
     return next((one.digest for one in judged if one.gate == "care" and one.passed), None)
 
 
-def _given(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Verdict:
+def _judge_or_refuse(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Verdict:
     try:
         return gate()
     except KfmError:
@@ -81,7 +81,7 @@ def _given(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Verdict:
         ) from None
 
 
-def _evidence(services: Services, layout: Layout, claim: Claim, rules: Rules, release: Release) -> Evidence:
+def _evidence(services: Services, layout: Layout, claim: Claim, rules: KeyRules, release: Release) -> Evidence:
     store, place = services.store, (claim.key, claim.epoch)
     data = store.read(layout.staged_data(*place))
     return Evidence(
@@ -95,7 +95,7 @@ def _evidence(services: Services, layout: Layout, claim: Claim, rules: Rules, re
     )
 
 
-def _inputs(services: Services, claim: Claim) -> tuple[Promised, ...]:
+def _inputs(services: Services, claim: Claim) -> tuple[AnnouncedInput, ...]:
     """What the log says was promised, and what it says was found."""
     with services.database.transaction() as connection:
         begun = wal.entry_of(connection, claim.key, claim.epoch, Step.BEGIN)
@@ -103,12 +103,12 @@ def _inputs(services: Services, claim: Claim) -> tuple[Promised, ...]:
     promised = begun.detail["inputs"] if begun else []
     etags, sizes = (computed.detail.get(name, {}) if computed else {} for name in ("etags", "sizes"))
     return tuple(
-        Promised(one["uri"], one["etag"], one.get("size"), etags.get(one["uri"]), sizes.get(one["uri"]))
+        AnnouncedInput(one["uri"], one["etag"], one.get("size"), etags.get(one["uri"]), sizes.get(one["uri"]))
         for one in promised
     )
 
 
-def _exempted(rules: Rules) -> Verdict | None:
+def _exemption_verdict(rules: KeyRules) -> Verdict | None:
     """An exemption has been checked where the rules were made; the verdict says whose word it rests on."""
     if rules.exemption is None:
         return None

@@ -5,7 +5,7 @@ from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.verdicts import Judged, verdicts_of
+from kfm_pipelines.state.verdicts import GateVerdict, verdicts_of
 from kfm_pipelines.stores import Layout
 
 
@@ -18,13 +18,13 @@ def write_validation_report(services: Services, dataset: Dataset, claim: Claim) 
         "transaction": claim.epoch,
         "run": claim.owner,
         "passed": all(judged.passed for judged in verdicts),
-        "gates": [_described(judged) for judged in verdicts],
+        "gates": [_gate_entry(judged) for judged in verdicts],
     }
     path = Layout(dataset.pipeline).validation_report(claim.key, claim.epoch)
     write_sealed(services, path, document_bytes(document))
 
 
-def _described(verdict: Judged) -> dict[str, object]:
+def _gate_entry(verdict: GateVerdict) -> dict[str, object]:
     described: dict[str, object] = {
         "gate": verdict.gate,
         "digest": verdict.digest,

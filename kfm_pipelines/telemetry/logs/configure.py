@@ -7,15 +7,15 @@ import logging
 import threading
 
 from kfm_pipelines.settings import LogSettings, Settings
-from kfm_pipelines.telemetry.append_only import AppendOnly
-from kfm_pipelines.telemetry.logs.context import joined
-from kfm_pipelines.telemetry.logs.lines import TOLD_ERROR, Lines, error_told
-from kfm_pipelines.telemetry.logs.redact import Masking
+from kfm_pipelines.telemetry.append_only import AppendOnlyFile
+from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE, LogLineFormatter, describe_error
+from kfm_pipelines.telemetry.logs.redact import Redactor
 
-__all__ = ["LogFile", "configure_logs", "joined", "of_error"]
+__all__ = ["LogFile", "configure_logs", "error_fields", "log_context"]
 
 LOG_FILE = "log.jsonl"
-OURS = "kfm_pipelines"
+ROOT_LOGGER = "kfm_pipelines"
 
 _configuring = threading.Lock()
 
@@ -27,13 +27,13 @@ class LogFile(logging.Handler):
         super().__init__()
         self.settings = settings
         self.min_level: int = logging.getLevelNamesMapping()[settings.level.upper()]
-        self._file = AppendOnly(settings.folder / LOG_FILE)
-        self._line_formatter = Lines(Masking.from_secrets(settings.secrets))
+        self._file = AppendOnlyFile(settings.folder / LOG_FILE)
+        self._line_formatter = LogLineFormatter(Redactor.from_secrets(settings.secrets))
         self._lost_lines = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Of libraries only what is wrong, and nothing that Dagster gives to handlers of runs as well."""
-        ours = record.name == OURS or record.name.startswith(f"{OURS}.")
+        ours = record.name == ROOT_LOGGER or record.name.startswith(f"{ROOT_LOGGER}.")
         least = self.min_level if ours else max(self.min_level, logging.WARNING)
         if record.levelno >= least and not hasattr(record, "dagster_meta"):
             self.append(record)
@@ -42,7 +42,7 @@ class LogFile(logging.Handler):
         line = self._line_formatter.format_line(record)
         try:
             if self._lost_lines:
-                self._file.write(self._line_formatter.format_line(_loss(self._lost_lines)))
+                self._file.write(self._line_formatter.format_line(_loss_record(self._lost_lines)))
                 self._lost_lines = 0
             self._file.write(line)
         except OSError:
@@ -68,15 +68,15 @@ def configure_logs(settings: Settings) -> None:
             handler.close()
         if wanted.level != "off":
             root.addHandler(LogFile(wanted))
-            logging.getLogger(OURS).setLevel(wanted.level.upper())
+            logging.getLogger(ROOT_LOGGER).setLevel(wanted.level.upper())
 
 
-def of_error(error: BaseException) -> dict[str, object]:
+def error_fields(error: BaseException) -> dict[str, object]:
     """To be given as `extra=`: our log tells of the error, other handlers nothing. With `exc_info` they would show what
     it says, which may quote data."""
-    return {TOLD_ERROR: error_told(error)}
+    return {ERROR_ATTRIBUTE: describe_error(error)}
 
 
-def _loss(lines: int) -> logging.LogRecord:
+def _loss_record(lines: int) -> logging.LogRecord:
     said = "%d lines before this one could not be written"
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, said, (lines,), None)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TypedDict, Unpack
 
 
-class JoinFields(TypedDict, total=False):
+class CorrelationFields(TypedDict, total=False):
     message_id: str | None
     object_key: str | None
     run_id: str | None
@@ -19,10 +19,10 @@ class JoinFields(TypedDict, total=False):
     queue: str | None
 
 
-JOIN_FIELDS = frozenset(JoinFields.__annotations__)
+CORRELATION_FIELDS = frozenset(CorrelationFields.__annotations__)
 
 
-class Joined:
+class LogContext:
     """One layer of fields, bound while it is entered."""
 
     __slots__ = ("fields",)
@@ -40,14 +40,14 @@ class Joined:
         _layers.set(tuple(layer for layer in _layers.get() if layer is not self))
 
 
-_layers: ContextVar[tuple[Joined, ...]] = ContextVar("log_fields", default=())
+_layers: ContextVar[tuple[LogContext, ...]] = ContextVar("log_fields", default=())
 
 
-def joined(**fields: Unpack[JoinFields]) -> Joined:
+def log_context(**fields: Unpack[CorrelationFields]) -> LogContext:
     """Bind these fields for everything that is logged inside; within it more can be bound, or others for a while."""
-    if not fields.keys() <= JOIN_FIELDS:
-        raise TypeError(f"log lines are joined by {', '.join(sorted(JOIN_FIELDS))}, not by {', '.join(fields)}")
-    return Joined({name: value for name, value in fields.items() if value is not None})
+    if not fields.keys() <= CORRELATION_FIELDS:
+        raise TypeError(f"log lines are joined by {', '.join(sorted(CORRELATION_FIELDS))}, not by {', '.join(fields)}")
+    return LogContext({name: value for name, value in fields.items() if value is not None})
 
 
 def bound_fields() -> dict[str, object]:

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kfm_pipelines.text import WITHHELD, printable, without_places
+from kfm_pipelines.text import WITHHELD, make_printable, redact_coordinates
 
-LONGEST = 2000
+MAX_TEXT_LENGTH = 2000
 # No more than this is looked at. What is longer loses its end, where a secret may be cut in two and go unnoticed.
-WINDOW = 16_000
-_UNSURE = 4000
+MAX_SCANNED_LENGTH = 16_000
+_UNCERTAIN_TAIL = 4000
 # A shorter secret would be found in half of all words.
-_SHORTEST_SECRET = 10
+_MIN_SECRET_LENGTH = 10
 
 _RULES = (
     # Private keys, whole or cut off.
@@ -52,43 +52,43 @@ _RULES = (
         WITHHELD,
     ),
 )
-LONGEST_REMEMBERED = 200
+MAX_CACHED_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Masking:
+class Redactor:
     """What is withheld everywhere, and the secrets of this installation."""
 
     secrets: tuple[str, ...] = ()
 
     @classmethod
-    def from_secrets(cls, secrets: Iterable[str]) -> "Masking":
+    def from_secrets(cls, secrets: Iterable[str]) -> "Redactor":
         """The longest first: one may be the beginning of another."""
-        return cls(tuple(sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)))
+        return cls(tuple(sorted({one for one in secrets if len(one) >= _MIN_SECRET_LENGTH}, key=len, reverse=True)))
 
     def redact(self, text: str) -> str:
         """On one line, without anything that is nobody's business, cut with a mark where it is endless."""
         # Ids, keys and names come again and again: looking for secrets in them took half of the time of a line.
-        return _remembered(self, text) if len(text) <= LONGEST_REMEMBERED else self._redact(text)
+        return _redact_cached(self, text) if len(text) <= MAX_CACHED_LENGTH else self._redact(text)
 
     def _redact(self, text: str) -> str:
-        if len(text) <= WINDOW:
-            shown = printable(self._without_secrets(text))
-            return shown if len(shown) <= LONGEST else _cut(shown, len(text))
-        return _cut(printable(self._without_secrets(text[:WINDOW])[:-_UNSURE]), len(text))
+        if len(text) <= MAX_SCANNED_LENGTH:
+            shown = make_printable(self._without_secrets(text))
+            return shown if len(shown) <= MAX_TEXT_LENGTH else _truncate(shown, len(text))
+        return _truncate(make_printable(self._without_secrets(text[:MAX_SCANNED_LENGTH])[:-_UNCERTAIN_TAIL]), len(text))
 
     def _without_secrets(self, text: str) -> str:
         for secret in self.secrets:
             text = text.replace(secret, WITHHELD)
         for pattern, instead in _RULES:
             text = pattern.sub(instead, text)
-        return without_places(text)
+        return redact_coordinates(text)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(redactor: Masking, text: str) -> str:
+def _redact_cached(redactor: Redactor, text: str) -> str:
     return redactor._redact(text)
 
 
-def _cut(text: str, length: int) -> str:
-    return f"{text[:LONGEST]}… (cut, {length} characters)"
+def _truncate(text: str, length: int) -> str:
+    return f"{text[:MAX_TEXT_LENGTH]}… (cut, {length} characters)"

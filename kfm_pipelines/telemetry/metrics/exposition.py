@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kfm_pipelines.telemetry.metrics.names import METRICS, Metric
-from kfm_pipelines.telemetry.metrics.reader import Follower
+from kfm_pipelines.telemetry.metrics.reader import MetricsFollower
 from kfm_pipelines.telemetry.metrics.totals import Distribution, Totals
 
 __all__ = ["CONTENT_TYPE", "Exposition"]
@@ -40,7 +40,7 @@ class Exposition(Collector):
     """Every declared metric, also those that nobody has told anything of yet."""
 
     def __init__(self, folder: Path) -> None:
-        self._follower = Follower(folder)
+        self._follower = MetricsFollower(folder)
         self._lock = Lock()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)

@@ -6,7 +6,7 @@ No label holds a key, an object or a message: a series lives as long as whoever 
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120, 180, 300, 600, 1800, 3600, 21600)
 MILLISECONDS = tuple(1000 * bound for bound in SECONDS)
@@ -18,7 +18,7 @@ class Metric:
     """One metric. `unit` is UCUM, as OpenTelemetry wants it."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     description: str
     labels: tuple[str, ...] = ()
     unit: str = "1"

@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from kfm_pipelines.telemetry.append_only import previous
+from kfm_pipelines.telemetry.append_only import previous_path
 from kfm_pipelines.telemetry.metrics.totals import Totals
 
 METRICS_FILE = "metrics.jsonl"
 _TIME = re.compile(rb'"timeUnixNano":"(\d{1,20})"')
-_FIRST_BYTES = 4096
-_FILES_REMEMBERED = 8
-_NEAR_ENOUGH = 64 * 1024
+_FINGERPRINT_BYTES = 4096
+_MAX_TRACKED_FILES = 8
+_SEEK_PRECISION_BYTES = 64 * 1024
 _SLACK = 60 * 10**9  # nanoseconds; a process may be a little late to write a line
 
 
@@ -26,17 +26,17 @@ def read_totals(folder: Path, since: datetime | None = None) -> Totals:
     """What the metrics in this folder come to: all of them, or what was told since then."""
     totals = Totals()
     earliest = 0 if since is None else int(since.timestamp() * 1e9)
-    with _opened(folder) as files:
+    with _open_files(folder) as files:
         for file in files:
             if earliest:
                 _seek(file, earliest - _SLACK)
             for line in _whole_lines(file):
-                if not earliest or _time(line) >= earliest:
+                if not earliest or _line_time(line) >= earliest:
                     totals.add_line(line)
     return totals
 
 
-class Follower:
+class MetricsFollower:
     """Adds what processes write, as often as it is asked. A file that was moved aside is read to its end."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,9 +45,9 @@ class Follower:
         self._totals = Totals()
 
     def totals(self) -> Totals:
-        with _opened(self._folder) as files:
+        with _open_files(self._folder) as files:
             for file in files:
-                begins = _beginning(file)
+                begins = _fingerprint(file)
                 if begins is not None:
                     self._read_new_lines(file, begins)
         return self._totals
@@ -58,28 +58,28 @@ class Follower:
         for line in _whole_lines(file):
             self._totals.add_line(line)
         self._offsets[fingerprint] = file.tell()
-        while len(self._offsets) > _FILES_REMEMBERED:
+        while len(self._offsets) > _MAX_TRACKED_FILES:
             del self._offsets[next(iter(self._offsets))]
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[list[BinaryIO]]:
+def _open_files(folder: Path) -> Iterator[list[BinaryIO]]:
     """The file before, and the one that is written to. Opened in the other order: one that is moved aside in between
     is found twice, not missed."""
     with contextlib.ExitStack() as stack:
         files: dict[int, BinaryIO] = {}
-        for path in (folder / METRICS_FILE, previous(folder / METRICS_FILE)):
+        for path in (folder / METRICS_FILE, previous_path(folder / METRICS_FILE)):
             with contextlib.suppress(OSError):
                 file = stack.enter_context(path.open("rb"))
                 files.setdefault(os.fstat(file.fileno()).st_ino, file)
         yield list(reversed(files.values()))
 
 
-def _beginning(file: BinaryIO) -> bytes | None:
+def _fingerprint(file: BinaryIO) -> bytes | None:
     """Enough of a file to know it by; None as long as it has not got that much."""
-    begins = file.read(_FIRST_BYTES)
+    begins = file.read(_FINGERPRINT_BYTES)
     line, end, _ = begins.partition(b"\n")
-    return line if end or len(begins) == _FIRST_BYTES else None
+    return line if end or len(begins) == _FINGERPRINT_BYTES else None
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -96,17 +96,17 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
 def _seek(file: BinaryIO, earliest: int) -> None:
     """To a line that is not far before this time, in nanoseconds."""
     low, high = 0, os.fstat(file.fileno()).st_size
-    while high - low > _NEAR_ENOUGH:
+    while high - low > _SEEK_PRECISION_BYTES:
         middle = (low + high) // 2
         file.seek(middle)
         file.readline()
         # A line without a time says nothing: rather read too much.
-        low, high = (middle, high) if 0 <= _time(file.readline()) < earliest else (low, middle)
+        low, high = (middle, high) if 0 <= _line_time(file.readline()) < earliest else (low, middle)
     file.seek(low)
     if low:
         file.readline()
 
 
-def _time(line: bytes) -> int:
+def _line_time(line: bytes) -> int:
     found = _TIME.search(line)
     return int(found[1]) if found else -1

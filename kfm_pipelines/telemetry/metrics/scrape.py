@@ -16,21 +16,21 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.telemetry.metrics.exposition import CONTENT_TYPE, Exposition
 
 LOOPBACK = "127.0.0.1"
-USUAL_PORT = 9464
+DEFAULT_PORT = 9464
 PATH = "/metrics"
-SECONDS_FOR_A_CLIENT = 5.0
-MOST_CLIENTS = 50
-SECONDS_TO_STOP = 0.1
+CLIENT_TIMEOUT_SECONDS = 5.0
+MAX_CLIENTS = 50
+POLL_INTERVAL_SECONDS = 0.1
 
 
-class Scrapes(ThreadingHTTPServer):
+class MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, folder: Path, port: int) -> None:
         self.exposition = Exposition(folder)
-        self._client_slots = BoundedSemaphore(MOST_CLIENTS)
-        super().__init__((LOOPBACK, port), _Client)
+        self._client_slots = BoundedSemaphore(MAX_CLIENTS)
+        super().__init__((LOOPBACK, port), _ScrapeHandler)
 
     @property
     def url(self) -> str:
@@ -53,11 +53,11 @@ class Scrapes(ThreadingHTTPServer):
         """A client that went away in the middle is nobody's business."""
 
 
-class _Client(BaseHTTPRequestHandler):
-    server: Scrapes
+class _ScrapeHandler(BaseHTTPRequestHandler):
+    server: MetricsServer
     server_version = "kfm"
     sys_version = ""
-    timeout = SECONDS_FOR_A_CLIENT
+    timeout = CLIENT_TIMEOUT_SECONDS
 
     def handle(self) -> None:
         with self._time_limit():
@@ -82,7 +82,7 @@ class _Client(BaseHTTPRequestHandler):
     @contextlib.contextmanager
     def _time_limit(self) -> Iterator[None]:
         """The timeout above is for one read or write; a client that sends a byte now and then would never meet it."""
-        self._limit_timer = Timer(SECONDS_FOR_A_CLIENT, self._disconnect)
+        self._limit_timer = Timer(CLIENT_TIMEOUT_SECONDS, self._disconnect)
         self._limit_timer.daemon = True
         self._limit_timer.start()
         try:
@@ -99,8 +99,8 @@ class _Client(BaseHTTPRequestHandler):
 def serve_metrics(folder: Path, port: int, *, or_any_free_port: bool = False) -> Iterator[str]:
     """Answer as long as the context is open; yield the address. With `or_another` any free port will do when this one
     cannot be had."""
-    server = _bound(folder, port, or_any_free_port)
-    thread = Thread(target=server.serve_forever, args=(SECONDS_TO_STOP,), name="kfm-metrics", daemon=True)
+    server = _bind(folder, port, or_any_free_port)
+    thread = Thread(target=server.serve_forever, args=(POLL_INTERVAL_SECONDS,), name="kfm-metrics", daemon=True)
     thread.start()
     try:
         yield server.url
@@ -109,10 +109,10 @@ def serve_metrics(folder: Path, port: int, *, or_any_free_port: bool = False) ->
         server.server_close()
 
 
-def _bound(folder: Path, port: int, or_any_free_port: bool) -> Scrapes:
+def _bind(folder: Path, port: int, or_any_free_port: bool) -> MetricsServer:
     try:
-        return Scrapes(folder, port)
+        return MetricsServer(folder, port)
     except OSError as error:
         if or_any_free_port:
-            return Scrapes(folder, 0)
+            return MetricsServer(folder, 0)
         raise ServiceUnavailable(f"port {port} cannot be listened on: {error.strerror}") from None

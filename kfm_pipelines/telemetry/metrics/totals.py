@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfm_pipelines.telemetry.metrics.instruments import MOST_SERIES, OTHER, bounded
+from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES, OTHER, limit_label
 from kfm_pipelines.telemetry.metrics.names import BY_NAME, METRICS, Metric
 
 Labels = tuple[str, ...]  # values, in the order the metric declares their names
@@ -46,9 +46,9 @@ class Distribution:
 class Totals:
     """Series of the declared metrics. What is not declared is not counted, and a metric has only so many series."""
 
-    counters: dict[str, dict[Labels, float]] = field(default_factory=lambda: _of_kind("counter"))
-    gauges: dict[str, dict[Labels, tuple[int, float]]] = field(default_factory=lambda: _of_kind("gauge"))
-    histograms: dict[str, dict[Labels, Distribution]] = field(default_factory=lambda: _of_kind("histogram"))
+    counters: dict[str, dict[Labels, float]] = field(default_factory=lambda: _empty_series("counter"))
+    gauges: dict[str, dict[Labels, tuple[int, float]]] = field(default_factory=lambda: _empty_series("gauge"))
+    histograms: dict[str, dict[Labels, Distribution]] = field(default_factory=lambda: _empty_series("histogram"))
     unreadable: int = 0  # lines, or what is in them, that nobody can make sense of
 
     def counter(self, name: str, **labels: str) -> float:
@@ -62,7 +62,7 @@ class Totals:
 
     def histogram(self, name: str, **labels: str) -> Distribution:
         """All series that have these labels, put together."""
-        whole = _nothing(BY_NAME[name])
+        whole = _empty_distribution(BY_NAME[name])
         for _, one in _matching(name, self.histograms[name], labels):
             whole.add(one.counts, one.total)
         return whole
@@ -129,15 +129,15 @@ class Totals:
                 continue
             labels = _labels(metric, point, series)
             if labels not in series:
-                series[labels] = _nothing(metric)
+                series[labels] = _empty_distribution(metric)
             series[labels].add(counts, float(point.get("sum", 0.0)))
 
 
-def _of_kind(kind: str) -> dict[str, dict[Labels, Any]]:
+def _empty_series(kind: str) -> dict[str, dict[Labels, Any]]:
     return {metric.name: {} for metric in METRICS if metric.kind == kind}
 
 
-def _nothing(metric: Metric) -> Distribution:
+def _empty_distribution(metric: Metric) -> Distribution:
     return Distribution(metric.bounds, [0] * (len(metric.bounds) + 1))
 
 
@@ -154,8 +154,8 @@ def _labels(metric: Metric, point: Mapping[str, Any], series: Mapping[Labels, An
     labels = tuple(said[name] for name in metric.labels)
     if labels in series:
         return labels
-    labels = tuple(bounded(value) for value in labels)
-    return labels if labels in series or len(series) < MOST_SERIES else tuple(OTHER for _ in labels)
+    labels = tuple(limit_label(value) for value in labels)
+    return labels if labels in series or len(series) < MAX_SERIES else tuple(OTHER for _ in labels)
 
 
 def _number(point: Mapping[str, Any]) -> float:

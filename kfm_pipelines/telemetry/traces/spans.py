@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Span, Tracer
 
-Value = str | int | float | bool | Sequence[str]
-Kind = Literal["internal", "producer", "consumer"]
+SpanValue = str | int | float | bool | Sequence[str]
+SpanKindName = Literal["internal", "producer", "consumer"]
 
-_given: ContextVar[TraceContext | None] = ContextVar("given", default=None)
+_preset_context: ContextVar[TraceContext | None] = ContextVar("given", default=None)
 
 
-class GivenIds(RandomIdGenerator):
+class PresetIdGenerator(RandomIdGenerator):
     """Random ids, but for a span that has to have certain ones."""
 
     def generate_trace_id(self) -> int:
-        given = _given.get()
+        given = _preset_context.get()
         return given.trace_id if given else super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        given = _given.get()
+        given = _preset_context.get()
         return given.span_id if given else super().generate_span_id()
 
 
@@ -50,10 +50,10 @@ class Spans:
     def span(
         self,
         name: str,
-        attributes: Mapping[str, Value] | None = None,
+        attributes: Mapping[str, SpanValue] | None = None,
         *,
         parent: TraceContext | None = None,
-        kind: Kind = "internal",
+        kind: SpanKindName = "internal",
         links: Sequence[TraceContext] = (),
     ) -> "Iterator[Span | None]":
         """A span around what is done in it, under the given one, else under the one that is open here. An exception
@@ -64,7 +64,7 @@ class Spans:
         from opentelemetry import trace
 
         with trace.use_span(
-            _begun(self._tracer, name, attributes, parent, kind, links),
+            _start_span(self._tracer, name, attributes, parent, kind, links),
             end_on_exit=True,
             record_exception=False,
             set_status_on_exception=False,
@@ -76,16 +76,16 @@ class Spans:
                 raise
 
     def emit_root_span(
-        self, name: str, context: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, Value]
+        self, name: str, context: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, SpanValue]
     ) -> None:
         """The first span of a trace, over already, whose ids others may have found without being told."""
         if self._tracer is None:
             return
-        token = _given.set(context)
+        token = _preset_context.set(context)
         try:
-            span = _begun(self._tracer, name, attributes, None, "producer", (), at=begun, is_root=True)
+            span = _start_span(self._tracer, name, attributes, None, "producer", (), at=begun, is_root=True)
         finally:
-            _given.reset(token)
+            _preset_context.reset(token)
         span.end(_nanoseconds(max(begun, ended)))
 
     def emit_past_span(
@@ -93,16 +93,16 @@ class Spans:
         name: str,
         begun: datetime,
         ended: datetime,
-        attributes: Mapping[str, Value],
+        attributes: Mapping[str, SpanValue],
         *,
         parent: TraceContext,
-        kind: Kind = "internal",
+        kind: SpanKindName = "internal",
         failed: str | None = None,
     ) -> TraceContext:
         """A span that is over already, and whether it failed; where it is, for those under it."""
         if self._tracer is None:
             return parent
-        span = _begun(self._tracer, name, attributes, parent, kind, (), at=begun)
+        span = _start_span(self._tracer, name, attributes, parent, kind, (), at=begun)
         if failed:
             mark_failed(span, failed)
         span.end(_nanoseconds(max(begun, ended)))
@@ -126,25 +126,25 @@ def context_of(span: "Span | None") -> TraceContext | None:
     return TraceContext(context.trace_id, context.span_id) if context.is_valid else None
 
 
-def open_span() -> "Span":
+def current_span() -> "Span":
     """The span that is open here, to say more of it; one that keeps nothing when there is none."""
     from opentelemetry import trace
 
     return trace.get_current_span()
 
 
-def said_by_open_span(names: Collection[str]) -> dict[str, Value]:
+def current_span_attributes(names: Collection[str]) -> dict[str, SpanValue]:
     """What is told under these names of the span that is open here, so far."""
-    attributes = getattr(open_span(), "attributes", None) or {}  # one that keeps nothing has none
+    attributes = getattr(current_span(), "attributes", None) or {}  # one that keeps nothing has none
     return {name: value for name, value in attributes.items() if name in names}
 
 
-def _begun(
+def _start_span(
     tracer: "Tracer",
     name: str,
-    attributes: Mapping[str, Value] | None,
+    attributes: Mapping[str, SpanValue] | None,
     parent: TraceContext | None,
-    kind: Kind,
+    kind: SpanKindName,
     links: Sequence[TraceContext],
     *,
     at: datetime | None = None,
@@ -155,7 +155,7 @@ def _begun(
 
     return tracer.start_span(
         name,
-        context=Context() if is_root else _context(parent),
+        context=Context() if is_root else _parent_context(parent),
         kind=SpanKind[kind.upper()],
         attributes=attributes,
         links=[_link(one) for one in links],
@@ -165,21 +165,21 @@ def _begun(
     )
 
 
-def _context(parent: TraceContext | None) -> "Context | None":
+def _parent_context(parent: TraceContext | None) -> "Context | None":
     if parent is None:
         return None
     from opentelemetry import trace
 
-    return trace.set_span_in_context(trace.NonRecordingSpan(_remote(parent)))
+    return trace.set_span_in_context(trace.NonRecordingSpan(_remote_context(parent)))
 
 
 def _link(one: TraceContext) -> "Link":
     from opentelemetry.trace import Link
 
-    return Link(_remote(one))
+    return Link(_remote_context(one))
 
 
-def _remote(one: TraceContext) -> "trace.SpanContext":  # type: ignore[name-defined] # noqa: F821
+def _remote_context(one: TraceContext) -> "trace.SpanContext":  # type: ignore[name-defined] # noqa: F821
     from opentelemetry import trace
 
     return trace.SpanContext(one.trace_id, one.span_id, is_remote=True, trace_flags=trace.TraceFlags(1))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyproj
 import pytest
 
-from kfm_pipelines.care.masks.displacement import offsets
+from kfm_pipelines.care.masks.displacement import derive_offsets
 from kfm_pipelines.care.rules import Displace
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines_tests.fixtures.care.sites_to_mask import SECRET, displace, mask, scattered, sites
@@ -32,7 +32,7 @@ def released(count: int = 400, *, secret: bytes = SECRET, version: int = 1) -> t
 
 
 def offsets_of(ids: list[str], secret: bytes = SECRET, policy: str = "heritage-sites") -> tuple[Floats, Floats]:
-    return offsets(secret, policy, [pa.array(ids)], RULE)
+    return derive_offsets(secret, policy, [pa.array(ids)], RULE)
 
 
 IDS = [f"INVENTED-{number}" for number in range(20_000)]
@@ -121,8 +121,8 @@ def test_another_policy_with_the_same_secret_moves_elsewhere() -> None:
 
 
 def test_no_two_ids_of_several_parts_are_taken_for_one_another() -> None:
-    one = offsets(SECRET, "p", [pa.array(["ab"]), pa.array(["c"])], RULE)
-    other = offsets(SECRET, "p", [pa.array(["a"]), pa.array(["bc"])], RULE)
+    one = derive_offsets(SECRET, "p", [pa.array(["ab"]), pa.array(["c"])], RULE)
+    other = derive_offsets(SECRET, "p", [pa.array(["a"]), pa.array(["bc"])], RULE)
     assert one[0] != other[0]
 
 

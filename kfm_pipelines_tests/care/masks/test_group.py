@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.care.masks import Masked
+from kfm_pipelines.care.masks import MaskingResult
 from kfm_pipelines.care.masks.features import Features
-from kfm_pipelines.care.masks.group import choose
-from kfm_pipelines.care.masks.rows import Crowd
+from kfm_pipelines.care.masks.group import choose_groups
+from kfm_pipelines.care.masks.rows import AnonymitySet
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines_tests.fixtures.care.sites_to_mask import around, group, mask, scattered, sites
 
@@ -28,11 +28,11 @@ def cell_at(place: tuple[float, float], resolution: int = 3) -> str:
     return str(h3.latlng_to_cell(place[1], place[0], resolution))
 
 
-def grouped(table: pa.Table, *resolutions: int, by: Sequence[str] = ()) -> Masked:
+def grouped(table: pa.Table, *resolutions: int, by: Sequence[str] = ()) -> MaskingResult:
     return mask(table, {"restricted": group(*resolutions, by=by)}, minimum_count=K)
 
 
-def counts(masked: Masked) -> dict[str | None, int]:
+def counts(masked: MaskingResult) -> dict[str | None, int]:
     return {row["cell"]: row["records"] for row in masked.table.to_pylist()}
 
 
@@ -154,7 +154,7 @@ def test_no_more_finer_groups_go_than_have_to() -> None:
     pairs = [(part, group) for part, groups in in_part.items() for group, many in groups.items() for _ in range(many)]
     parts, finer = (np.array(one) for one in zip(*pairs, strict=True))
     everyone = Features(np.arange(len(pairs)), len(pairs), unique=True)
-    [coarse, fine] = choose(Crowd(everyone), [parts, finer], K)
+    [coarse, fine] = choose_groups(AnonymitySet(everyone), [parts, finer], K)
     assert coarse.released.tolist() == [True, True]
     assert fine.released.tolist() == [False, True, True, False]
 
@@ -203,7 +203,7 @@ def table_of(records: Records) -> pa.Table:
     )
 
 
-def grouped_if_possible(records: Records, *resolutions: int, by: Sequence[str]) -> Masked:
+def grouped_if_possible(records: Records, *resolutions: int, by: Sequence[str]) -> MaskingResult:
     try:
         return grouped(table_of(records), *resolutions, by=by)
     except PolicyRefused:
@@ -273,18 +273,18 @@ def test_the_order_of_the_records_makes_no_difference(records: Records, by: list
     assert one.measures == other.measures
 
 
-def published(masked: Masked) -> Counter[tuple[str | None, str | None]]:
+def published(masked: MaskingResult) -> Counter[tuple[str | None, str | None]]:
     return Counter({(row["cell"], row["period"]): row["records"] for row in masked.table.to_pylist()})
 
 
-def rows_by_record(masked: Masked) -> dict[int, list[int]]:
+def rows_by_record(masked: MaskingResult) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for pair in masked.crosswalk.to_pylist():
         found.setdefault(pair["record"], []).append(pair["row"])
     return found
 
 
-def records_by_row(masked: Masked, rows: int) -> dict[int, tuple[int, ...]]:
+def records_by_row(masked: MaskingResult, rows: int) -> dict[int, tuple[int, ...]]:
     found: dict[int, tuple[int, ...]] = dict.fromkeys(range(rows), ())
     for pair in masked.crosswalk.to_pylist():
         found[pair["row"]] = (*found[pair["row"]], pair["record"])

@@ -6,7 +6,7 @@ import pyproj
 import pytest
 import shapely
 
-from kfm_pipelines.care.masks import masked_raster
+from kfm_pipelines.care.masks import mask_raster
 from kfm_pipelines.care.rules import MaskRaster
 from kfm_pipelines.errors import PolicyRefused
 
@@ -42,11 +42,11 @@ def metres_away(footprint: shapely.Geometry, resolution: int = 5) -> tuple[np.nd
 
 
 def hole(footprint: shapely.Geometry) -> np.ndarray:
-    return np.asarray(masked_raster(raster(), TRANSFORM, [footprint], HIDE, NODATA) == NODATA)
+    return np.asarray(mask_raster(raster(), TRANSFORM, [footprint], HIDE, NODATA) == NODATA)
 
 
 def test_every_raster_cell_within_reach_of_the_footprint_s_h3_cell_has_no_value() -> None:
-    published = masked_raster(raster(), TRANSFORM, [FOOTPRINT], HIDE, NODATA)
+    published = mask_raster(raster(), TRANSFORM, [FOOTPRINT], HIDE, NODATA)
     away, reach = metres_away(FOOTPRINT)
     touched = published == NODATA
     assert touched.sum() > 60
@@ -69,7 +69,7 @@ def test_nothing_under_a_footprint_is_left_wherever_it_lies(rule: MaskRaster) ->
         footprint = shapely.box(x - 0.02, y - 0.02, x + 0.02, y + 0.02)
         over_the_edge += len({h3.latlng_to_cell(b, a, 5) for a, b in shapely.get_coordinates(footprint)}) > 1
         under = (west <= x + 0.02) & (west >= x - 0.025) & (north >= y - 0.02) & (north <= y + 0.025)
-        published = masked_raster(values, fine, [footprint], rule, NODATA)
+        published = mask_raster(values, fine, [footprint], rule, NODATA)
         assert under.sum() >= 64
         assert not (published[under] == values[under]).any()
     assert over_the_edge > 10
@@ -77,7 +77,7 @@ def test_nothing_under_a_footprint_is_left_wherever_it_lies(rule: MaskRaster) ->
 
 def test_a_footprint_at_the_180th_meridian_is_masked_on_both_sides() -> None:
     world = (0.1, 0.0, -180.0, 0.0, -0.1, 40.0)
-    published = masked_raster(np.ones((40, 3600)), world, [shapely.Point(179.99, 38.0)], HIDE, NODATA)
+    published = mask_raster(np.ones((40, 3600)), world, [shapely.Point(179.99, 38.0)], HIDE, NODATA)
     assert (published[20] == NODATA)[[0, -1]].all()
     assert (published == NODATA).sum() < 100
 
@@ -95,7 +95,7 @@ def test_an_aggregate_is_the_mean_of_the_valid_cells_under_it() -> None:
     rows, columns = np.nonzero(touched)
     values[rows[0], columns[0]] = NODATA
     values[rows[1], columns[1]] = np.nan
-    published = masked_raster(values, TRANSFORM, [FOOTPRINT], BLEND, NODATA)
+    published = mask_raster(values, TRANSFORM, [FOOTPRINT], BLEND, NODATA)
     expected = raster()[rows[2:], columns[2:]].mean()
     assert np.allclose(published[touched], expected)
     assert (published[~touched] == values[~touched]).all()
@@ -105,7 +105,7 @@ def test_the_mean_of_one_value_would_be_that_value() -> None:
     values = np.full((100, 100), NODATA)
     row, column = np.argwhere(hole(FOOTPRINT))[5]
     values[row, column] = 42.0
-    assert (masked_raster(values, TRANSFORM, [FOOTPRINT], BLEND, NODATA) == NODATA).all()
+    assert (mask_raster(values, TRANSFORM, [FOOTPRINT], BLEND, NODATA) == NODATA).all()
 
 
 def test_a_large_footprint_gets_a_larger_cell() -> None:
@@ -117,8 +117,8 @@ def test_a_large_footprint_gets_a_larger_cell() -> None:
 
 def test_all_bands_and_whole_numbers_are_masked_alike() -> None:
     bands = np.stack([raster(), raster() * 2]).astype(np.int16)
-    hidden = masked_raster(bands, TRANSFORM, [FOOTPRINT], HIDE, NODATA)
-    blended = masked_raster(bands, TRANSFORM, [FOOTPRINT], BLEND, NODATA)
+    hidden = mask_raster(bands, TRANSFORM, [FOOTPRINT], HIDE, NODATA)
+    blended = mask_raster(bands, TRANSFORM, [FOOTPRINT], BLEND, NODATA)
     touched = hole(FOOTPRINT)
     assert hidden.dtype == blended.dtype == np.int16
     assert (hidden[:, touched] == NODATA).all()
@@ -128,14 +128,14 @@ def test_all_bands_and_whole_numbers_are_masked_alike() -> None:
 
 def test_what_came_in_stays_as_it_is() -> None:
     values = raster()
-    masked_raster(values, TRANSFORM, [FOOTPRINT], HIDE, NODATA)
+    mask_raster(values, TRANSFORM, [FOOTPRINT], HIDE, NODATA)
     assert (values == raster()).all()
 
 
 def test_a_footprint_outside_of_the_raster_changes_nothing() -> None:
     away = shapely.transform(FOOTPRINT, lambda xy: xy - 3)
-    assert (masked_raster(raster(), TRANSFORM, [away], HIDE, NODATA) == raster()).all()
-    assert (masked_raster(raster(), TRANSFORM, [], HIDE, NODATA) == raster()).all()
+    assert (mask_raster(raster(), TRANSFORM, [away], HIDE, NODATA) == raster()).all()
+    assert (mask_raster(raster(), TRANSFORM, [], HIDE, NODATA) == raster()).all()
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_what_cannot_be_masked_is_refused(
     transform: tuple[float, float, float, float, float, float], footprint: shapely.Geometry, sentence: str
 ) -> None:
     with pytest.raises(PolicyRefused, match=f"^{sentence}"):
-        masked_raster(raster(), transform, [footprint], HIDE, NODATA)
+        mask_raster(raster(), transform, [footprint], HIDE, NODATA)
 
 
 def test_a_type_without_room_for_nodata_is_refused() -> None:
     with pytest.raises(PolicyRefused, match="no room for its nodata value"):
-        masked_raster(raster().astype(np.uint8), TRANSFORM, [FOOTPRINT], HIDE, NODATA)
+        mask_raster(raster().astype(np.uint8), TRANSFORM, [FOOTPRINT], HIDE, NODATA)

@@ -11,7 +11,7 @@ import shapely
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.errors import PolicyRefused
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.care.sites_to_mask import (
     SECRET,
     SHAPES,
@@ -154,7 +154,7 @@ def test_a_table_that_is_not_as_declared_is_refused(table: pa.Table, sentence: s
 
 def test_an_open_policy_masks_nothing() -> None:
     with pytest.raises(PolicyRefused, match=r"^policy not-sensitive@\d is open, so there is nothing to mask$"):
-        mask_table(sites([-98.0], [38.0]), SITES, load_policy(shipped("resources"), "not-sensitive"), SECRET)
+        mask_table(sites([-98.0], [38.0]), SITES, load_policy(shipped_path("resources"), "not-sensitive"), SECRET)
 
 
 def test_a_policy_for_other_columns_is_refused() -> None:

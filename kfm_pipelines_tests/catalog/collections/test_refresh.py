@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from kfm_pipelines.catalog.collections.pages import count_page
-from kfm_pipelines.catalog.collections.refresh import refresh_collection, refresh_stale
+from kfm_pipelines.catalog.collections.pages import mark_page_stale
+from kfm_pipelines.catalog.collections.refresh import refresh_collection, refresh_stale_collections
 from kfm_pipelines.catalog.stac.pages import page_of
-from kfm_pipelines.state.revisions import count_change
+from kfm_pipelines.state.revisions import mark_collection_changed
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
@@ -49,8 +49,8 @@ def publish(site: Site, starts: Sequence[datetime]) -> None:
             facts,
         )
         for one in facts:
-            count_page(connection, DATASET, str(one["key"]))
-        count_change(connection, DATASET)
+            mark_page_stale(connection, DATASET, str(one["key"]))
+        mark_collection_changed(connection, DATASET)
 
 
 def written(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -117,14 +117,14 @@ def test_the_order_of_publication_makes_no_difference(site: Site) -> None:
     for order in (HOURS, HOURS[::-1]):
         for start in order:
             publish(site, [start])
-            assert refresh_stale(site.services) == []
+            assert refresh_stale_collections(site.services) == []
         trees.append(site.tree("catalog"))
         for table in ("collection_pages", "collections", "revisions", "keys"):
             site.services.database.execute(f"DELETE FROM kfm.{table}")
         shutil.rmtree(site.data / "catalog")
         site.services.cache.clear()
     publish(site, HOURS)
-    assert refresh_stale(site.services) == []
+    assert refresh_stale_collections(site.services) == []
     assert site.tree("catalog") == trees[0] == trees[1]
 
 
@@ -140,8 +140,8 @@ def test_windows_of_several_lengths_are_on_pages_of_their_own(site: Site) -> Non
 def test_what_scans_find_comes_into_the_collection_and_goes(site: Site) -> None:
     def status() -> object:
         with site.services.database.transaction() as connection:
-            count_change(connection, DATASET)
-        assert refresh_stale(site.services) == []
+            mark_collection_changed(connection, DATASET)
+        assert refresh_stale_collections(site.services) == []
         return json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())["kfm:qa"]
 
     publish(site, HOURS[:2])
@@ -156,6 +156,6 @@ def test_what_scans_find_comes_into_the_collection_and_goes(site: Site) -> None:
 
 def test_nothing_published_is_no_collection(site: Site) -> None:
     with site.services.database.transaction() as connection:
-        count_change(connection, DATASET)
-    assert refresh_stale(site.services) == []
+        mark_collection_changed(connection, DATASET)
+    assert refresh_stale_collections(site.services) == []
     assert site.tree("catalog") == {}

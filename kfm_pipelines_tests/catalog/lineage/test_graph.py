@@ -13,7 +13,16 @@ from rdflib import Dataset as RdfDataset
 from kfm_pipelines.catalog.lineage import graph as provenance_graph
 from kfm_pipelines.catalog.lineage.graph import write_graph
 from kfm_pipelines.catalog.prov.document import release_provenance
-from kfm_pipelines.catalog.prov.graph import SHARING, STAGES, asked, loaded, packed, quads, sharing, unpacked
+from kfm_pipelines.catalog.prov.graph import (
+    SHARING_QUERY,
+    STAGES_QUERY,
+    compress_lines,
+    decompress_lines,
+    find_lines_sharing,
+    load_quads,
+    quads,
+    run_query,
+)
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import QueryRefused
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
@@ -48,16 +57,16 @@ def test_what_came_from_the_same_object_is_found_though_it_was_another_version_o
         for number, facts in enumerate((FACTS, OTHER, UNRELATED))
         for line in quads(release_provenance(STREAMFLOW, facts), str(number) * 64)
     ]
-    graph = packed(lines)
-    assert list(unpacked(graph)) == lines
+    graph = compress_lines(lines)
+    assert list(decompress_lines(graph)) == lines
     assert gzip.decompress(graph).decode().splitlines() == lines
-    found = asked(loaded(sharing(graph, [INPUT.uri])), SHARING)
+    found = run_query(load_quads(find_lines_sharing(graph, [INPUT.uri])), SHARING_QUERY)
     assert {(row["address"], row["key"]) for row in found if row["address"] == INPUT.uri} == {
         (INPUT.uri, FACTS.key),
         (INPUT.uri, NEXT_KEY),
     }
     assert not any(row["key"] == UNRELATED.key for row in found)
-    assert sharing(graph, ["s3://kfm-ingest/nothing"]) == []
+    assert find_lines_sharing(graph, ["s3://kfm-ingest/nothing"]) == []
 
 
 REACHING = (
@@ -91,17 +100,19 @@ def test_a_query_asks_the_graph_and_nobody_else(query: str, said: str, monkeypat
 
     monkeypatch.setattr("socket.socket.connect", connected)
     with pytest.raises(QueryRefused, match=said):
-        asked(loaded(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64)), query)
+        run_query(load_quads(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64)), query)
 
 
 def test_words_in_a_text_reach_nowhere() -> None:
-    graph = loaded(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64))
-    assert asked(graph, 'ASK { ?a ?b ?c FILTER (?c != "SERVICE <http://127.0.0.1:9/> FROM") }') == [{"answer": True}]
+    graph = load_quads(quads(release_provenance(STREAMFLOW, FACTS), "0" * 64))
+    assert run_query(graph, 'ASK { ?a ?b ?c FILTER (?c != "SERVICE <http://127.0.0.1:9/> FROM") }') == [
+        {"answer": True}
+    ]
 
 
 def test_stages_come_in_the_order_in_which_they_were_done() -> None:
     exempted = dataclasses.replace(FACTS, care=EXEMPTED)
-    told = asked(loaded(quads(release_provenance(HERITAGE, exempted), "0" * 64)), STAGES)
+    told = run_query(load_quads(quads(release_provenance(HERITAGE, exempted), "0" * 64)), STAGES_QUERY)
     assert [(one["kind"].rpartition(":")[2], one["agent"], one["plan"]) for one in told] == [
         ("Compute", "KFM Pipelines", "heritage/sites v1-0-0"),
         ("Exemption", "Heritage review board", None),
@@ -123,7 +134,7 @@ def test_the_graph_of_everything_published(site: Site, environment: None, monkey
     first = path.read_bytes()
     path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(provenance_graph, "packed", lambda lines: packed(_with_nothing_idle(site, lines)))
+        patch.setattr(provenance_graph, "compress_lines", lambda lines: compress_lines(_with_nothing_idle(site, lines)))
         assert write_graph(site.services).written
     assert path.read_bytes() == first
 

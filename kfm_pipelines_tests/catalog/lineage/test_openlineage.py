@@ -22,11 +22,11 @@ from openlineage.client.serde import Serde
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.catalog.lineage.openlineage import RunFacts, RunInput, RunOutput, State, run_event
-from kfm_pipelines.catalog.lineage.send import TIMEOUT_SECONDS, tell, transport_to
+from kfm_pipelines.catalog.lineage.send import TIMEOUT_SECONDS, send_run_event, transport_to
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.settings import shipped
-from kfm_pipelines.stages.assets.hooks import tell_if_aborted
+from kfm_pipelines.settings import shipped_path
+from kfm_pipelines.stages.assets.hooks import emit_run_abort_if_stopped
 from kfm_pipelines_tests.catalog.stac.test_item import HERITAGE, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.catalog.openlineage_schema import RUN_EVENT
 from kfm_pipelines_tests.fixtures.catalog.release import STREAMFLOW
@@ -137,7 +137,7 @@ def _traced(field: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_of_masked_data_it_is_said_that_it_is_masked_and_what_no_object_holds_comes_from_none() -> None:
-    table = published_table(HERITAGE, load_policy(shipped("resources"), HERITAGE.policy))
+    table = published_table(HERITAGE, load_policy(shipped_path("resources"), HERITAGE.policy))
     output = replace(OUTPUT, table=table, masked=True)
     [told] = event_of(HERITAGE, facts("COMPLETE", output))["outputs"]
     lineage = told["facets"]["columnLineage"]["fields"]
@@ -190,10 +190,10 @@ def _stopped(site: Site) -> None:
     """A run that was stopped tells nothing; one that failed has told so itself."""
     with dg.DagsterInstance.get() as instance:
         [failed] = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
-        tell_if_aborted(instance, site.services, site.dataset, failed)
+        emit_run_abort_if_stopped(instance, site.services, site.dataset, failed)
         stopped = dg.DagsterRun(job_name="usgs_streamflow", status=dg.DagsterRunStatus.CANCELED)
         instance.add_run(stopped)
-        tell_if_aborted(instance, site.services, site.dataset, stopped)
+        emit_run_abort_if_stopped(instance, site.services, site.dataset, stopped)
 
 
 def _tells_over_http(site: Site) -> None:
@@ -225,7 +225,7 @@ def _waits_for_nobody(site: Site, caplog: pytest.LogCaptureFixture) -> None:
 def _tell(site: Site, url: str, run_id: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kfm_pipelines.catalog.lineage.send.transport_to", lambda _: transport_to(url))
-        tell(site.services, site.dataset, run_id, "COMPLETE")
+        send_run_event(site.services, site.dataset, run_id, "COMPLETE")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
 from kfm_pipelines.catalog.facts import MANIFEST, CareFacts, DocumentFacts, ExemptionFacts, ReleaseFacts, StorageFacts
 from kfm_pipelines.catalog.stac.collection import Member, collection_document, extent_of, root_document
-from kfm_pipelines.catalog.stac.history import history_document, revision_document, superseded
+from kfm_pipelines.catalog.stac.history import history_document, revision_document, superseded_document
 from kfm_pipelines.catalog.stac.item import ANONYMIZED_EXTENSION
 from kfm_pipelines.catalog.stac.pages import page_document, page_of, pages_above
 from kfm_pipelines.catalog.stac.profile import PROFILE
@@ -83,7 +83,7 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     ),
     "item under an exemption": lambda: item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED)),
     "revision": lambda: revised(item_of(DATASET, FACTS)),
-    "superseded revision": lambda: superseded(json.loads(revised(item_of(DATASET, FACTS))), 3),
+    "superseded revision": lambda: superseded_document(json.loads(revised(item_of(DATASET, FACTS))), 3),
     "revision under an exemption": lambda: revised(item_of(HERITAGE, dataclasses.replace(FACTS, care=EXEMPTED))),
     "history": lambda: history_document("usgs-streamflow", FACTS.key, [1, 3]),
     "page": lambda: page_document("usgs-streamflow", "2025/12/04", [], [FACTS.key]),
@@ -261,7 +261,7 @@ def test_a_page_links_what_is_below_and_what_is_above_it() -> None:
 
 def test_a_revision_says_what_came_before_and_after_it() -> None:
     first = json.loads(revised(item_of(DATASET, FACTS)))
-    then = json.loads(superseded(first, 4))
+    then = json.loads(superseded_document(first, 4))
     links = {link["rel"]: link["href"] for link in then["links"] if link["rel"] != "derived_from"}
     assert (first["properties"]["version"], "deprecated" in first["properties"]) == ("2", False)
     assert then["properties"]["deprecated"] is True
@@ -271,7 +271,7 @@ def test_a_revision_says_what_came_before_and_after_it() -> None:
     assert links["collection"] == "../../collection.json"
     assert first["assets"]["data"]["href"] == f"../{DATA_HREF}"
     assert first["assets"]["manifest"]["file:checksum"] == f"1220{'e' * 64}"
-    assert superseded(then, 4) == superseded(first, 4)
+    assert superseded_document(then, 4) == superseded_document(first, 4)
 
 
 def test_an_item_from_before_the_profile_has_a_history_too() -> None:
@@ -281,7 +281,7 @@ def test_an_item_from_before_the_profile_has_a_history_too() -> None:
         revised(json.dumps(item).encode())
     item["stac_extensions"].remove(PROFILE)
     first = json.loads(revised(json.dumps(item).encode()))
-    assert json.loads(superseded(first, 3))["properties"]["deprecated"] is True
+    assert json.loads(superseded_document(first, 3))["properties"]["deprecated"] is True
 
 
 def test_an_item_says_where_its_files_are_and_nothing_of_the_machine() -> None:

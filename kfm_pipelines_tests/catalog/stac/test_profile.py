@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from kfm_pipelines.catalog.stac.collection import collection_document
-from kfm_pipelines.catalog.stac.profile import check, profile_bytes
+from kfm_pipelines.catalog.stac.profile import check_document, profile_bytes
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines_tests.catalog.stac.test_item import EXEMPTED, HERITAGE, IN_A_BUCKET, MASKED, WITHOUT_PLACES, revised
 from kfm_pipelines_tests.fixtures.catalog.release import COLLECTION, FACTS, item_of
@@ -125,12 +125,12 @@ def _kind(document: Document) -> str:
 @pytest.mark.parametrize("wrong", MUTATIONS.values(), ids=MUTATIONS)
 def test_what_breaks_the_profile_is_refused(wrong: Document) -> None:
     with pytest.raises(IntegrityBroken, match=r"^the STAC (item|collection) .* is not valid at "):
-        check(_kind(wrong), wrong)  # type: ignore[arg-type]
+        check_document(_kind(wrong), wrong)  # type: ignore[arg-type]
 
 
 def test_what_the_mutations_start_from_is_right() -> None:
     for document in (ITEM, OPEN_ITEM, UNMASKED, BUCKET, REVISION, THE_COLLECTION):
-        check(_kind(document), document)  # type: ignore[arg-type]
+        check_document(_kind(document), document)  # type: ignore[arg-type]
 
 
 def test_the_profile_is_a_json_schema_and_names_itself() -> None:
@@ -141,4 +141,4 @@ def test_the_profile_is_a_json_schema_and_names_itself() -> None:
 
 def test_the_place_of_the_mistake_is_named() -> None:
     with pytest.raises(IntegrityBroken, match="is not valid at properties/kfm:policy"):
-        check("item", _with(ITEM, "unversioned", "properties", "kfm:policy"))
+        check_document("item", _with(ITEM, "unversioned", "properties", "kfm:policy"))

@@ -17,28 +17,28 @@ from kfm_pipelines.catalog.facts import ReleaseFacts
 from kfm_pipelines.catalog.trust.attestation import (
     SOURCE,
     Subjects,
-    attestation,
-    opened,
+    open_attestation,
     refuse_unless_statement,
+    sign_attestation,
     subjects_of,
 )
 from kfm_pipelines.catalog.trust.keys import Signer, read_public_keys
 from kfm_pipelines.catalog.trust.manifest import run_manifest
-from kfm_pipelines.catalog.trust.seal import FIELD, sealed, unsealed
+from kfm_pipelines.catalog.trust.seal import FIELD, open_sealed, seal_document
 from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
-from kfm_pipelines.operations.verify.records import manifest_agrees
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.operations.verify.records import check_manifest_agreement
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, FACTS, SIGNER, STREAMFLOW, item_of
 
 KEYS = {SIGNER.public.key_id: SIGNER.public}
 FORGER = Signer(Ed25519PrivateKey.from_private_bytes(b"another key of the tests, longer"))
 SUBJECTS = Subjects(("data", "a" * 64), ("item", "b" * 64), ("provenance", "c" * 64), ("manifest", "d" * 64))
-ENVELOPE = attestation(STREAMFLOW, FACTS, SUBJECTS, SIGNER)
-SEALED = sealed("catalog/catalog.json", b'{"id": "x", "links": []}', SIGNER)
+ENVELOPE = sign_attestation(STREAMFLOW, FACTS, SUBJECTS, SIGNER)
+SEALED = seal_document("catalog/catalog.json", b'{"id": "x", "links": []}', SIGNER)
 
 
 def test_an_attestation_tells_what_was_made_of_what() -> None:
-    statement, key = opened("it", ENVELOPE, KEYS)
+    statement, key = open_attestation("it", ENVELOPE, KEYS)
     assert key == SIGNER.public
     assert subjects_of(statement) == SUBJECTS.digests
     definition = statement["predicate"]["buildDefinition"]
@@ -49,12 +49,12 @@ def test_an_attestation_tells_what_was_made_of_what() -> None:
         {"name": "sbom", "digest": {"sha256": ENVIRONMENT.sbom}},
     ]
     assert statement["predicate"]["runDetails"] == {"builder": {"id": "urn:kfm:builder:kfm-pipelines"}}
-    assert attestation(STREAMFLOW, FACTS, SUBJECTS, SIGNER) == ENVELOPE
+    assert sign_attestation(STREAMFLOW, FACTS, SUBJECTS, SIGNER) == ENVELOPE
 
 
 def test_without_a_checkout_no_commit_is_told() -> None:
     facts = replace(FACTS, environment=replace(ENVIRONMENT, commit=None, dirty=None))
-    statement, _ = opened("it", attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
+    statement, _ = open_attestation("it", sign_attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
     dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert [one.get("uri") for one in dependencies] == [FACTS.inputs[0].uri, None]
 
@@ -62,7 +62,7 @@ def test_without_a_checkout_no_commit_is_told() -> None:
 @pytest.mark.parametrize("dirty", [True, None])
 def test_a_commit_that_was_changed_since_is_not_attested_as_what_ran(dirty: bool | None) -> None:
     facts = replace(FACTS, environment=replace(ENVIRONMENT, dirty=dirty))
-    statement, _ = opened("it", attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
+    statement, _ = open_attestation("it", sign_attestation(STREAMFLOW, facts, SUBJECTS, SIGNER), KEYS)
     [source] = statement["predicate"]["buildDefinition"]["resolvedDependencies"][1:-1]
     assert source == {"uri": SOURCE, "annotations": {"commit": "3" * 40, "dirty": dirty}}
 
@@ -75,11 +75,11 @@ def test_manifest_and_attestation_tell_of_the_same_checkout(attested: tuple[str 
     def told(checkout: tuple[str | None, bool | None]) -> ReleaseFacts:
         return replace(FACTS, environment=replace(ENVIRONMENT, commit=checkout[0], dirty=checkout[1]))
 
-    statement, _ = opened("it", attestation(STREAMFLOW, told(attested), SUBJECTS, SIGNER), KEYS)
+    statement, _ = open_attestation("it", sign_attestation(STREAMFLOW, told(attested), SUBJECTS, SIGNER), KEYS)
     item = json.loads(item_of(STREAMFLOW, FACTS))
     for checkout in CHECKOUTS:
         manifest = json.loads(run_manifest(STREAMFLOW, told(checkout), 1, item_hash="b" * 64, provenance_hash="c" * 64))
-        [check] = manifest_agrees("it", manifest, statement, item)
+        [check] = check_manifest_agreement("it", manifest, statement, item)
         same = checkout == attested or (checkout[0], attested[0]) == (None, None)
         assert (check.ok, "source commit" in check.found) == (same, not same), checkout
 
@@ -99,7 +99,7 @@ def other_payload(envelope: dict[str, Any]) -> None:
     ("envelope", "said"),
     [
         (changed(other_payload), "it is not what was signed"),
-        (attestation(STREAMFLOW, FACTS, SUBJECTS, FORGER), "which is not known here"),
+        (sign_attestation(STREAMFLOW, FACTS, SUBJECTS, FORGER), "which is not known here"),
         (changed(lambda one: one["signatures"].clear()), "not a DSSE envelope"),
         (changed(lambda one: one.update(payloadType="text/plain")), "not written as attestations are"),
         (changed(lambda one: one.update(note="more")), "not written as attestations are"),
@@ -110,7 +110,7 @@ def other_payload(envelope: dict[str, Any]) -> None:
 )
 def test_an_envelope_that_was_changed_does_not_count(envelope: bytes, said: str) -> None:
     with pytest.raises((IntegrityBroken, SignatureRefused), match=said):
-        opened("it", envelope, KEYS)
+        open_attestation("it", envelope, KEYS)
 
 
 @pytest.mark.parametrize(
@@ -125,17 +125,17 @@ def test_an_envelope_that_was_changed_does_not_count(envelope: bytes, said: str)
     ],
 )
 def test_what_is_no_statement_is_refused(change: dict[str, Any]) -> None:
-    statement, _ = opened("it", ENVELOPE, KEYS)
+    statement, _ = open_attestation("it", ENVELOPE, KEYS)
     refuse_unless_statement(statement)
     with pytest.raises(IntegrityBroken):
         refuse_unless_statement(statement | change)
 
 
 def test_a_sealed_document_is_itself_and_its_seal() -> None:
-    document, key = unsealed("catalog/catalog.json", SEALED, KEYS)
+    document, key = open_sealed("catalog/catalog.json", SEALED, KEYS)
     assert key == SIGNER.public
     assert {name: value for name, value in document.items() if name != FIELD} == {"id": "x", "links": []}
-    assert sealed("catalog/catalog.json", SEALED, SIGNER) == SEALED
+    assert seal_document("catalog/catalog.json", SEALED, SIGNER) == SEALED
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ def test_a_sealed_document_is_itself_and_its_seal() -> None:
         ("catalog/other.json", SEALED, "is not what was sealed"),
         ("catalog/catalog.json", SEALED.replace(b'"x"', b'"y"'), "is not what was sealed"),
         ("catalog/catalog.json", SEALED.replace(b"  ", b" "), "not written as it was sealed"),
-        ("catalog/catalog.json", sealed("catalog/catalog.json", SEALED, FORGER), "which is not known here"),
+        ("catalog/catalog.json", seal_document("catalog/catalog.json", SEALED, FORGER), "which is not known here"),
         ("catalog/catalog.json", b'{"id": "x"}', "not JSON with a seal"),
         ("catalog/catalog.json", b"[1]", "not JSON with a seal"),
     ],
 )
 def test_a_document_that_was_changed_or_moved_has_no_seal(path: str, data: bytes, said: str) -> None:
     with pytest.raises((IntegrityBroken, SignatureRefused), match=said):
-        unsealed(path, data, KEYS)
+        open_sealed(path, data, KEYS)
 
 
 def test_public_keys_are_read_from_one_file_or_refused() -> None:
@@ -170,7 +170,7 @@ def test_public_keys_are_read_from_one_file_or_refused() -> None:
 
 
 def test_a_manifest_keeps_to_its_schema() -> None:
-    schema = json.loads((shipped("resources") / "contracts" / "run-manifest-v1.schema.json").read_text())
+    schema = json.loads((shipped_path("resources") / "contracts" / "run-manifest-v1.schema.json").read_text())
     Draft202012Validator.check_schema(schema)
     judge = Draft202012Validator(schema)
     manifest = json.loads(run_manifest(STREAMFLOW, FACTS, 1, item_hash="b" * 64, provenance_hash="c" * 64))

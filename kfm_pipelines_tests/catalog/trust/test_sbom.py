@@ -12,7 +12,13 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from kfm_pipelines.catalog.trust.environment import environment_facts, sbom, unlisted_software
-from kfm_pipelines.catalog.trust.sbom import Installed, installed, names_in, sbom_document, unlisted
+from kfm_pipelines.catalog.trust.sbom import (
+    InstalledDistribution,
+    find_unlisted,
+    list_installed,
+    listed_versions,
+    sbom_document,
+)
 
 OWN = Path("/checkout")
 
@@ -34,8 +40,8 @@ def module(name: str, file: str | None) -> ModuleType:
 
 def test_what_runs_here_is_listed_and_valid() -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(sbom().decode()) is None
-    listed = names_in(sbom())
-    assert listed == {one.name: one.version for one in installed(distributions())}
+    listed = listed_versions(sbom())
+    assert listed == {one.name: one.version for one in list_installed(distributions())}
     assert {"kfm-pipelines", "dagster", "pyarrow", "pytest"} <= listed.keys()
     assert environment_facts().sbom == hashlib.sha256(sbom()).hexdigest()
     assert unlisted_software() == []
@@ -44,14 +50,17 @@ def test_what_runs_here_is_listed_and_valid() -> None:
 def test_the_same_installation_has_the_same_list() -> None:
     found = list(distributions())
     random.Random(3).shuffle(found)
-    assert sbom_document(installed(found)) == sbom()
+    assert sbom_document(list_installed(found)) == sbom()
     document = json.loads(sbom())
     assert "timestamp" not in document["metadata"]
-    assert document["serialNumber"] != json.loads(sbom_document([Installed("a", "1", None, ())]))["serialNumber"]
+    assert (
+        document["serialNumber"]
+        != json.loads(sbom_document([InstalledDistribution("a", "1", None, ())]))["serialNumber"]
+    )
 
 
 def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
-    found = installed(
+    found = list_installed(
         [
             distribution(tmp_path, "Foo.Bar_baz", License_Expression="MIT OR Apache-2.0", License="ignored"),
             distribution(
@@ -63,10 +72,10 @@ def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
         ]
     )
     assert found == (
-        Installed("classified", "1.0", None, ("BSD License",)),
-        Installed("foo-bar-baz", "1.0", "MIT OR Apache-2.0", ()),
-        Installed("silent", "1.0", None, ()),
-        Installed("stated", "1.0", None, ("Zlib",)),
+        InstalledDistribution("classified", "1.0", None, ("BSD License",)),
+        InstalledDistribution("foo-bar-baz", "1.0", "MIT OR Apache-2.0", ()),
+        InstalledDistribution("silent", "1.0", None, ()),
+        InstalledDistribution("stated", "1.0", None, ("Zlib",)),
     )
     document = json.loads(sbom_document(found))
     assert [one.get("licenses") for one in document["components"]] == [
@@ -95,15 +104,15 @@ def test_a_module_from_nowhere_is_named(
     tmp_path: Path, name: str, file: str | None, owners: dict[str, list[str]], said: list[str]
 ) -> None:
     here = [distribution(tmp_path, "listed")]
-    document = sbom_document(installed(here))
+    document = sbom_document(list_installed(here))
     modules = {f"{name}.part": module(f"{name}.part", file), name: module(name, file)}
-    assert unlisted(document, here, modules, owners, standard=frozenset({"sys"}), own=OWN) == said
+    assert find_unlisted(document, here, modules, owners, standard=frozenset({"sys"}), own=OWN) == said
 
 
 def test_another_version_than_the_listed_one_is_named(tmp_path: Path) -> None:
-    document = sbom_document(installed([distribution(tmp_path, "one"), distribution(tmp_path, "gone")]))
+    document = sbom_document(list_installed([distribution(tmp_path, "one"), distribution(tmp_path, "gone")]))
     here = [distribution(tmp_path, "one", "2.0"), distribution(tmp_path, "new")]
-    assert unlisted(document, here, {}, {}, standard=frozenset(), own=OWN) == [
+    assert find_unlisted(document, here, {}, {}, standard=frozenset(), own=OWN) == [
         "gone which is not installed is listed as 1.0",
         "new 1.0 is listed as nothing",
         "one 2.0 is listed as 1.0",

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.catalog.trust.signer import load_signer
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.operations.doctor.finding import Finding
-from kfm_pipelines.operations.doctor.trust import signing_key
+from kfm_pipelines.operations.doctor.finding import DoctorFinding
+from kfm_pipelines.operations.doctor.trust import check_signing_key
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import Settings, load_reader_settings, load_settings
 
@@ -62,8 +62,8 @@ def test_what_cannot_sign_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_doctor_looks_at_the_key_and_makes_none(tmp_path: Path) -> None:
-    def found(**environ: str) -> Finding:
-        [finding] = signing_key(Services(settings(tmp_path, **environ)))
+    def found(**environ: str) -> DoctorFinding:
+        [finding] = check_signing_key(Services(settings(tmp_path, **environ)))
         return finding
 
     assert found().ok

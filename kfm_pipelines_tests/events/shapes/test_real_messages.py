@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.errors import LocationUndeclared
-from kfm_pipelines.events import PayloadNotice, fold, normalise
+from kfm_pipelines.events import PayloadNotice, normalise, resolve_event
 from kfm_pipelines.events.identity import s3_object_identity
 from kfm_pipelines_tests.fixtures.events.notices import declared, objects
 
@@ -24,7 +24,7 @@ def test_an_s3_notification_wrapped_by_sns() -> None:
     assert notice.asset_uri == "s3://unidata-nexrad-level2-chunks/KDAX/734/20151228-200051-001-S"
     assert (notice.size, notice.sequencer) == (11714, "00568194F4F94A44B5")
     with pytest.raises(LocationUndeclared):
-        fold(notice, declared())
+        resolve_event(notice, declared())
 
 
 def test_an_auto_update_message() -> None:
@@ -48,7 +48,7 @@ def test_a_fifo_envelope_whose_source_nobody_listens_to() -> None:
     assert isinstance(notice, PayloadNotice)
     assert notice.payload == {"collection": "landsat", "tile": "p32r29"}
     with pytest.raises(LocationUndeclared, match=r"kfm\.remote-sensing\.landsat-refresh"):
-        fold(notice, declared())
+        resolve_event(notice, declared())
 
 
 def test_a_nexrad_chunk() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kfm_pipelines.errors import BodyUnreadable, ContractBroken, ShapeUnknown
 from kfm_pipelines.events import normalise
-from kfm_pipelines.producer.messages import sns_wrapped
+from kfm_pipelines.producer.messages import wrap_in_sns
 from kfm_pipelines_tests.fixtures.events.messages import EVERY, S3, TEST_EVENT, TOPIC, wrapped
 from kfm_pipelines_tests.fixtures.events.notices import NOON
 
@@ -68,7 +68,7 @@ def test_an_envelope_without_text_inside_is_refused(inner: object) -> None:
 
 def test_the_message_inside_an_envelope_has_the_same_limits() -> None:
     with pytest.raises(BodyUnreadable, match="twice"):
-        normalise(json.dumps(sns_wrapped('{"a":1,"a":2}', TOPIC, "m-1", NOON)))
+        normalise(json.dumps(wrap_in_sns('{"a":1,"a":2}', TOPIC, "m-1", NOON)))
 
 
 def test_an_unknown_shape_is_described_by_its_fields() -> None:

@@ -18,7 +18,7 @@ from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations import Suite, SuiteResult, judge_suite, load_suite
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Severity
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.gates.subjects import released, subject, with_value
 from kfm_pipelines_tests.fixtures.real_files import TRIBAL_AREAS, need_tribal_areas
 from kfm_pipelines_tests.fixtures.tables import DATASET, rows
@@ -88,7 +88,7 @@ each_expectation = pytest.mark.parametrize(("name", "rule"), EACH)
 def suite_of(name: str) -> Suite:
     judged = released(name)
     quality = judged.dataset.quality
-    return load_suite(shipped("resources"), str(quality.suite or quality.deep_suite), judged.published)
+    return load_suite(shipped_path("resources"), str(quality.suite or quality.deep_suite), judged.published)
 
 
 def made(*expectations: dict[str, Any], **meta: Any) -> Suite:

@@ -10,7 +10,7 @@ import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations import Suite, load_suite
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.tables import DATASET
 
 BETWEEN = {
@@ -155,7 +155,9 @@ def test_reading_the_shipped_suites_imports_no_heavy_library() -> None:
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("path", sorted((shipped("resources") / "expectations").glob("*.json")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((shipped_path("resources") / "expectations").glob("*.json")), ids=lambda p: p.stem
+)
 def test_every_shipped_expectation_has_a_name_and_a_reason(path: Path) -> None:
     suite = Suite.model_validate_json(path.read_text())
     assert all(one.meta.rule and one.meta.why for one in suite.expectations)

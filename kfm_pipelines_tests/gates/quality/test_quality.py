@@ -17,7 +17,7 @@ from kfm_pipelines.gates.quality import QUALITY_RULES, judge_quality
 from kfm_pipelines.gates.subject import TableSubject
 from kfm_pipelines.gates.verdict import Finding, Severity
 from kfm_pipelines.producer.samples import SAMPLES
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.gates.quality_cases import BOW_TIE, KANSAS, POINT
 from kfm_pipelines_tests.fixtures.gates.subjects import OUTLINES, outlines, released, subject, with_value
@@ -257,7 +257,7 @@ def test_where_values_may_be_shown_a_place_still_may_not() -> None:
 
 def test_a_place_made_coarse_may_lie_outside_by_as_much_as_it_is_uncertain() -> None:
     heritage = declared()["heritage/sites"]
-    published = published_table(heritage, load_policy(shipped("resources"), heritage.policy))
+    published = published_table(heritage, load_policy(shipped_path("resources"), heritage.policy))
     judged = released("heritage/sites", may_show=False)
     centre = with_value(with_value(judged.table, "longitude", -98.0), "latitude", 40.35)  # 33 km north of the extent
     near, far = (with_value(centre, "uncertainty_m", metres) for metres in (35_000.0, 30_000.0))

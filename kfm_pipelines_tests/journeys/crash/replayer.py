@@ -8,18 +8,18 @@ import sys
 
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.operations.replay import advance, batches, commands, first_keys, records
-from kfm_pipelines.operations.replay.backfills import InThisProcess, carry_out_here
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.operations.replay.backfills import LocalBatchRunner, run_in_process
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state import replays
-from kfm_pipelines.state.replays import Terms
+from kfm_pipelines.state.replays import ReplayTerms
 from kfm_pipelines_tests.journeys.crash import killer
 from kfm_pipelines_tests.journeys.crash.killer import Point
 
 STEPS: tuple[tuple[str, object, str], ...] = (
-    ("ask", batches, "ask_batch"),
-    ("run", InThisProcess, "submit"),
+    ("ask", batches, "create_batch"),
+    ("run", LocalBatchRunner, "submit"),
     ("settle", records, "settle_keys"),
     ("end", batches, "end_batch"),
     ("records", advance, "write_records"),
@@ -35,10 +35,10 @@ def main(name: str, moment: str, place: str, key: str, nth: str, replay: str) ->
     killer.install(point)
     services = Services(load_settings())
     if replays.read(services.database, replay).state != "running":
-        commands.start(services, replay, Terms(here=True, batch=2, canary=1), "ana")
-    with opened_instance() as instance:
-        hands = InThisProcess(instance, services, build_definitions(services.settings.resources))
-        carry_out_here(services, replay, hands)
+        commands.start(services, replay, ReplayTerms(here=True, batch=2, canary=1), "ana")
+    with open_instance() as instance:
+        hands = LocalBatchRunner(instance, services, build_definitions(services.settings.resources))
+        run_in_process(services, replay, hands)
 
 
 if __name__ == "__main__":

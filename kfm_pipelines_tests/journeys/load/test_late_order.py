@@ -16,9 +16,9 @@ from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.inbox.parse import read_message
 from kfm_pipelines.inbox.record import record
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.watermarks.late_lane import held_late
+from kfm_pipelines.watermarks.late_lane import count_held_by_dataset
 from kfm_pipelines.watermarks.late_lane_release import release_by_rule
-from kfm_pipelines.watermarks.tick import keep_time
+from kfm_pipelines.watermarks.tick import tick_watermarks
 from kfm_pipelines_tests.fixtures.runs.batches import publish
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 from kfm_pipelines_tests.journeys.load.test_order import part_of_hour
@@ -92,14 +92,14 @@ def _outcome(
     for number, batch in enumerate(batches):
         read = [read_message(Message(body), services.datasets) for body in batch]
         record(services.database, "q", read, services.datasets, now=END)
-        keep_time(services.database, services.datasets, now=END)
+        tick_watermarks(services.database, services.datasets, now=END)
         if work_in_between:
             _publish_due(site, f"between-{number}")
     release_by_rule(services)
     _publish_due(site, "at-last")
     tree = {path: digest for path, digest in site.tree("catalog", "processed").items() if "/history/" not in path}
     marks = site.fetch("SELECT dataset, partition, watermark FROM kfm.checkpoints")
-    return tree, held_late(services.database).get("usgs/streamflow", 0), marks
+    return tree, count_held_by_dataset(services.database).get("usgs/streamflow", 0), marks
 
 
 def _publish_due(site: Site, run_id: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.inbox.drain import drain
-from kfm_pipelines.inbox.record import Tally
+from kfm_pipelines.inbox.record import BatchCounts
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines.services import Services
@@ -128,7 +128,7 @@ def test_drains_at_once_record_each_event_once(site: Site, bucket: Bucket) -> No
         total = reduce(add, threads.map(lambda _: _drain_alone(), range(4)))
 
     distinct = HOURS * PARTS + REWRITTEN + ANNOUNCED
-    assert total == Tally(received=SENT, recorded=distinct, duplicates=SENT - distinct)
+    assert total == BatchCounts(received=SENT, recorded=distinct, duplicates=SENT - distinct)
     assert site.fetch("SELECT count(*) AS events FROM kfm.inbox") == [{"events": distinct}]
     assert site.fetch("SELECT received, recorded FROM kfm.queue_totals") == [{"received": SENT, "recorded": distinct}]
     assert site.services.queue.depth().waiting == site.services.queue.depth().in_flight == 0
@@ -168,7 +168,7 @@ def _start_worker(site: Site, log: Path) -> Forked:
         return Forked(["-c", WORKER], env=site.environment, stdout=told, stderr=told)
 
 
-def _drain_alone() -> Tally:
+def _drain_alone() -> BatchCounts:
     """A drain with connections of its own."""
     services = Services(load_settings())
     try:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.inbox.record import Tally
+from kfm_pipelines.inbox.record import BatchCounts
 from kfm_pipelines.producer.envelope import object_envelope
 from kfm_pipelines_tests.fixtures.events.messages import eventbridge
 from kfm_pipelines_tests.fixtures.sites.site import Put, Site
@@ -52,7 +52,7 @@ def test_fifty_deliveries_of_a_thousand_objects_are_a_thousand_effects(site: Sit
         puts = list(pool.map(site.put, range(OBJECTS)))
     storm = _storm(site, puts)
 
-    tally = Tally()
+    tally = BatchCounts()
     for start in range(0, len(storm), IN_QUEUE):
         site.send_all(storm[start : start + IN_QUEUE])
         while tally.received < min(len(storm), start + IN_QUEUE):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.telemetry.metrics.names import METRICS
-from kfm_pipelines.telemetry.records import SCHEMAS, problem_with
+from kfm_pipelines.telemetry.records import SCHEMAS, schema_violation
 from kfm_pipelines_tests.fixtures.sites.command import COMMAND, fresh_kfm, kfm
 from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
 from kfm_pipelines_tests.fixtures.sites.processes import eventually, mentioning
@@ -60,7 +60,7 @@ def _everything_was_told(home: Path, environment: dict[str, str]) -> None:
     for schema in SCHEMAS:
         of_it = records(home, schema)
         assert of_it
-        assert {problem_with(shipped("resources"), schema, one) for one in of_it} == {None}
+        assert {schema_violation(shipped_path("resources"), schema, one) for one in of_it} == {None}
     key = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
     shown = kfm(environment, "trace", key)
     assert {line.split()[4] for line in shown.out.splitlines()[1:]} >= LISTED

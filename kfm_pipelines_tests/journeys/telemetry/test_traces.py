@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from kfm_pipelines.events import fold, normalise
+from kfm_pipelines.events import normalise, resolve_event
 from kfm_pipelines.inbox import telemetry
-from kfm_pipelines.producer.cli import Samples, emit_samples
-from kfm_pipelines.producer.routes import carrier
+from kfm_pipelines.producer.cli import SampleRequest, emit_samples
+from kfm_pipelines.producer.routes import sender_for_route
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.telemetry.logs.configure import configure_logs
 from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
-from kfm_pipelines.telemetry.traces.reader import ToldSpan
+from kfm_pipelines.telemetry.traces.reader import RecordedSpan
 from kfm_pipelines_tests.fixtures.runs.batches import forget_leases, hear, told
 from kfm_pipelines_tests.fixtures.runs.batches import stage as staged
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
@@ -30,13 +30,13 @@ GATES = {"schema_gate", "qa_gate", "integrity_gate", "care_gate", "governance_ga
 
 
 def emitted(site: Site, road: str = "s3", copies: int = 0) -> str:
-    samples = Samples("usgs/streamflow", START, 1, copies=copies, route=road)  # type: ignore[arg-type]
-    way = carrier(site.services, samples.route, "topic", "usgs-streamflow")
+    samples = SampleRequest("usgs/streamflow", START, 1, copies=copies, route=road)  # type: ignore[arg-type]
+    way = sender_for_route(site.services, samples.route, "topic", "usgs-streamflow")
     [key] = emit_samples(site.services, samples, way, lambda _: None)
     return key
 
 
-def trace_of(site: Site, key: str) -> list[ToldSpan]:
+def trace_of(site: Site, key: str) -> list[RecordedSpan]:
     """The spans of the trace in which the key was published."""
     everything = spans(site.root)
     [trace] = {one.trace for one in everything if one.name == "publish" and one.attributes["kfm.key"] == key}
@@ -122,7 +122,7 @@ def test_a_made_up_context_is_not_used(site: Site, said: str) -> None:
     message = site.s3_message(put, version_id=None)
     site.services.queue.send(message, {TRACEPARENT: said})
     site.drain()
-    [event] = [fold(notice, site.services.datasets) for notice in normalise(message)]
+    [event] = [resolve_event(notice, site.services.datasets) for notice in normalise(message)]
     rows = site.services.database.fetch(
         "SELECT trace FROM kfm.inbox WHERE identity = %(identity)s", {"identity": event.identity}
     )
@@ -173,13 +173,13 @@ def test_what_a_dead_run_left_is_looked_for_and_what_it_cost_is_unknown(site: Si
 
 
 def test_a_replay_has_a_trace_of_its_own_that_leads_to_the_first(site: Site) -> None:
-    from kfm_pipelines.stages.telemetry.spans import WorkTold
-    from kfm_pipelines.stages.trigger import Purpose
+    from kfm_pipelines.stages.telemetry.spans import StageTelemetry
+    from kfm_pipelines.stages.trigger import RunTrigger
 
     key = emitted(site)
     site.work()
     first = trace_of(site, key)[0].trace
-    work = WorkTold(site.services, site.dataset, "a-run", Purpose(replay="r-1"))
+    work = StageTelemetry(site.services, site.dataset, "a-run", RunTrigger(replay="r-1"))
     assert work.trace_of(key) == TraceContext.of_event(f"r-1:{key}")
     assert work.trace_of(key).trace_hex != first
 

@@ -16,10 +16,10 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.errors import PromotionRefused
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
-from kfm_pipelines.operations.canary.promote import promote, standing_of
-from kfm_pipelines.operations.canary.tables import Compared
+from kfm_pipelines.operations.canary.promote import promote, read_candidate_status
+from kfm_pipelines.operations.canary.tables import KeyComparison
 from kfm_pipelines.operations.retention.purge import purge
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
 from kfm_pipelines.stages.compute.transforms.metric_discharge import metric_discharge
 from kfm_pipelines_tests.fixtures.declarations import change
@@ -30,7 +30,7 @@ PUBLISHED = ("catalog", "objects", "processed")
 SECRET_VALUE = "38.79812345"
 
 
-def tried(site: Site, dataset: Dataset, *hours: int, run_id: str = "a run") -> list[Compared]:
+def tried(site: Site, dataset: Dataset, *hours: int, run_id: str = "a run") -> list[KeyComparison]:
     run = CanaryRun(site.services, dataset, run_id)
     found = run.compare([site.key(hour) for hour in hours])
     assert (run.skipped, run.failed) == ({}, {})
@@ -55,7 +55,7 @@ def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) ->
     assert [(one["column"], one["what"]) for one in report["columns"]] == [("discharge_m3s", "added")]
     assert (report["statistics"], report["faults"]) == ([], [])
     assert "discharge_m3s" not in pq.read_schema(site.data / f"processed/usgs-streamflow/{site.key()}.parquet").names
-    standing = standing_of(site.services, dataset)
+    standing = read_candidate_status(site.services, dataset)
     assert (standing.refusal, len(standing.comparisons)) == (None, 2)
 
     promoted = promote(site.services, "usgs/streamflow", actor="ana", reason="it is right")
@@ -166,7 +166,7 @@ def test_a_run_stays_green_whatever_the_candidate_does(site: Site, monkeypatch: 
 
     candidate_file(site).unlink()
     assert again() == broken
-    with opened_instance() as instance:
+    with open_instance() as instance:
         [check] = instance.event_log_storage.get_asset_check_execution_history(
             dg.AssetCheckKey(dg.AssetKey(["usgs", "streamflow", "canary"]), "canary_agrees"), limit=1
         )
@@ -207,7 +207,7 @@ def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
     change(candidate_file(site), title="Another candidate")
     assert purge(site.services).shadows == 1
     assert not shadow.parent.exists()
-    assert standing_of(site.services, dataset).comparisons == []
+    assert read_candidate_status(site.services, dataset).comparisons == []
 
 
 def test_only_what_is_published_now_is_compared(site: Site) -> None:
@@ -299,7 +299,7 @@ def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPat
     tried(site, dataset, 0, run_id="three")
     tried(site, dataset, 0, run_id="four")
     assert [(one["good"], one["run_id"], one["report"]["faults"]) for one in recorded(site)] == [(True, "three", [])]
-    assert [one.good for one in standing_of(site.services, dataset).comparisons] == [True]
+    assert [one.good for one in read_candidate_status(site.services, dataset).comparisons] == [True]
 
 
 def test_the_canary_can_be_started_by_itself(site: Site) -> None:
@@ -309,7 +309,7 @@ def test_the_canary_can_be_started_by_itself(site: Site) -> None:
     site.work()
     try_candidate(site)
     job = build_definitions(site.services.settings.resources).resolve_job_def("usgs_streamflow")
-    with opened_instance() as instance:
+    with open_instance() as instance:
         result = job.execute_in_process(
             instance=instance,
             asset_selection=[dg.AssetKey(["usgs", "streamflow", "canary"])],

@@ -11,8 +11,8 @@ import yaml
 
 from kfm_pipelines.declarations.dataset import Dataset, load_datasets
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.operations.canary.candidate import chosen, load_candidate, load_candidates
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.operations.canary.candidate import is_canary_key, load_candidate, load_candidates
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.declarations import change, resources_in
 
 CANDIDATE = "candidates/usgs-streamflow@v1-1-0.yaml"
@@ -38,8 +38,8 @@ def load(resources: Path) -> Dataset:
 
 
 def test_the_shipped_candidate_is_the_declaration_with_one_more_column() -> None:
-    datasets = load_datasets(shipped("resources"))
-    [candidate] = load_candidates(shipped("resources"), datasets)
+    datasets = load_datasets(shipped_path("resources"))
+    [candidate] = load_candidates(shipped_path("resources"), datasets)
     now = datasets["usgs/streamflow"]
     assert now.canary is None
     assert (candidate.transform, candidate.key.transform_version) == ("metric_discharge", "v1-1-0")
@@ -108,17 +108,17 @@ def test_candidates_that_nobody_names_are_checked_as_well(resources: Path) -> No
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 0.9])
 def test_so_many_keys_are_chosen(fraction: float) -> None:
-    share = sum(chosen(key, "v2", fraction) for key in KEYS) / len(KEYS)
+    share = sum(is_canary_key(key, "v2", fraction) for key in KEYS) / len(KEYS)
     assert share == pytest.approx(fraction, abs=0.01)
 
 
 def test_who_is_chosen_for_less_is_chosen_for_more() -> None:
-    by_fraction = [{key for key in KEYS if chosen(key, "v2", fraction)} for fraction in (0.05, 0.2, 0.7, 1.0)]
+    by_fraction = [{key for key in KEYS if is_canary_key(key, "v2", fraction)} for fraction in (0.05, 0.2, 0.7, 1.0)]
     assert all(less < more for less, more in pairwise(by_fraction))
     assert by_fraction[-1] == set(KEYS)
 
 
 def test_the_choice_is_always_the_same_and_another_one_for_another_version() -> None:
-    assert [chosen(key, "v2", 0.5) for key in KEYS[:8]] == [chosen(key, "v2", 0.5) for key in KEYS[:8]]
-    both = sum(chosen(key, "v2", 0.5) and chosen(key, "v3", 0.5) for key in KEYS) / len(KEYS)
+    assert [is_canary_key(key, "v2", 0.5) for key in KEYS[:8]] == [is_canary_key(key, "v2", 0.5) for key in KEYS[:8]]
+    both = sum(is_canary_key(key, "v2", 0.5) and is_canary_key(key, "v3", 0.5) for key in KEYS) / len(KEYS)
     assert both == pytest.approx(0.25, abs=0.02)

@@ -11,7 +11,7 @@ import pytest
 from kfm_pipelines.errors import DeclarationInvalid, PromotionRefused, ServiceUnavailable
 from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.operations.canary import promote as promotion
-from kfm_pipelines.operations.canary.candidate import candidacy_of
+from kfm_pipelines.operations.canary.candidate import load_canary_candidate
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
 from kfm_pipelines.operations.canary.promote import promote
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
@@ -160,19 +160,19 @@ def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(si
     resources = site.services.settings.resources
     change(candidate_file(site), quality={"suite": "usgs-streamflow"})
     dataset = try_candidate(site)
-    before = candidacy_of(site.services, dataset)
-    assert before == candidacy_of(site.services, dataset)
+    before = load_canary_candidate(site.services, dataset)
+    assert before == load_canary_candidate(site.services, dataset)
     assert suite_of(site.services, "usgs-streamflow", before.declaration.table).expectations
 
     suite = resources / "expectations/usgs-streamflow.json"
     suite.write_text(json.dumps({**json.loads(suite.read_text()), "expectations": [COUNTED]}))
-    assert candidacy_of(site.services, dataset).digest != before.digest
+    assert load_canary_candidate(site.services, dataset).digest != before.digest
     [expected] = suite_of(site.services, "usgs-streamflow", before.declaration.table).expectations
     assert expected.type == COUNTED["type"]
 
     suite.unlink()
     with pytest.raises(DeclarationInvalid, match=r"^usgs-streamflow\.json: cannot be read: No such file or directory$"):
-        candidacy_of(site.services, dataset)
+        load_canary_candidate(site.services, dataset)
 
 
 @pytest.mark.slow
@@ -193,8 +193,8 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
 
 
 def test_how_far_apart_the_two_are_is_told_only_where_nothing_is_reviewed(site: Site) -> None:
-    assert candidacy_of(site.services, try_candidate(site)).is_open
+    assert load_canary_candidate(site.services, try_candidate(site)).is_open
     change(candidate_file(site), review="required")
-    assert not candidacy_of(site.services, declared_now(site)).is_open
+    assert not load_canary_candidate(site.services, declared_now(site)).is_open
     change(declaration_path(site), review="required")
-    assert not candidacy_of(site.services, declared_now(site)).is_open
+    assert not load_canary_candidate(site.services, declared_now(site)).is_open

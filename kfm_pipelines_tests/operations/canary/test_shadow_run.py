@@ -11,8 +11,8 @@ import yaml
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.operations.canary.asset import comparison_record
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
-from kfm_pipelines.operations.canary.promote import standing_of
-from kfm_pipelines.operations.canary.tables import Compared
+from kfm_pipelines.operations.canary.promote import read_candidate_status
+from kfm_pipelines.operations.canary.tables import KeyComparison
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.declarations import change
@@ -37,7 +37,7 @@ def declare(register: Register, **changes: Any) -> None:
     (resources / f"candidates/heritage-sites@{VERSION}.yaml").write_text(yaml.safe_dump(document | changes))
 
 
-def compared(register: Register, **changes: Any) -> Compared:
+def compared(register: Register, **changes: Any) -> KeyComparison:
     declare(register, **changes)
     run = CanaryRun(register.site.services, register.dataset, "a run")
     [found] = run.compare([KEY])
@@ -50,7 +50,7 @@ def refused(register: Register, **changes: Any) -> str:
     run = CanaryRun(register.site.services, register.dataset, "a run")
     assert run.compare([KEY]) == []
     with pytest.raises(DeclarationInvalid) as refusal:
-        standing_of(register.site.services, register.dataset)
+        read_candidate_status(register.site.services, register.dataset)
     assert run.failed == {KEY: str(refusal.value)}
     return str(refusal.value)
 
@@ -117,7 +117,7 @@ def test_a_candidate_is_masked_and_leaves_nothing_outside_the_restricted_tier(
     told = {one["column"] for one in more.report["statistics"]}
     assert "condition" in told
     assert told.isdisjoint({"cell", "latitude", "longitude"})
-    assert standing_of(site.services, register.dataset).largest_differences == []
+    assert read_candidate_status(site.services, register.dataset).largest_differences == []
     assert comparison_record(more).data["statistics"] == "beyond tolerance"
     assert site.tree("work").keys() == {SHADOW}
 

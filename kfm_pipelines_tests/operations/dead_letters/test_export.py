@@ -9,8 +9,8 @@ from kfm_pipelines.aws.clients import sqs_client
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.errors import Terminal
 from kfm_pipelines.operations.dead_letters import tables
-from kfm_pipelines.operations.dead_letters.collect import collect_dead
-from kfm_pipelines.operations.dead_letters.export import file_letters
+from kfm_pipelines.operations.dead_letters.collect import collect_dead_messages
+from kfm_pipelines.operations.dead_letters.export import export_letters
 from kfm_pipelines.operations.dead_letters.tables import LetterFilter
 from kfm_pipelines_tests.fixtures.runs.letters import let_sqs_give_up, messages_in, stored
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -28,7 +28,7 @@ def dead(site: Site) -> Queue:
 
 
 def only_letter(site: Site) -> tables.Letter:
-    [letter] = tables.find_letters(site.services.database, LetterFilter(states=(*tables.LIVE, "closed")), 10)
+    [letter] = tables.find_letters(site.services.database, LetterFilter(states=(*tables.LIVE_STATES, "closed")), 10)
     return letter
 
 
@@ -36,7 +36,7 @@ def test_a_refused_message_is_filed_and_forwarded_once(site: Site, dead: Queue) 
     site.send("rubbish")
     site.drain()
     for _ in range(3):
-        file_letters(site.services)
+        export_letters(site.services)
 
     letter = only_letter(site)
     record = stored(site, f"dlq/unrouted/{today()}/{letter.source}.json")
@@ -61,7 +61,7 @@ def test_a_record_shows_no_coordinates_and_no_control_characters(site: Site) -> 
     }
     site.send(json.dumps(document))
     site.drain()
-    file_letters(site.services)
+    export_letters(site.services)
 
     text = "".join(path.read_text() for path in (site.data / "dlq").rglob("*.json"))
     assert "97123" not in text
@@ -75,7 +75,7 @@ def test_a_record_shows_no_coordinates_and_no_control_characters(site: Site) -> 
 def test_a_large_message_is_forwarded_as_its_record(site: Site, dead: Queue) -> None:
     site.send("x" * (1024 * 1024 - 10))
     site.drain()
-    file_letters(site.services)
+    export_letters(site.services)
 
     [copy] = messages_in(dead)
     assert json.loads(copy.body)["kfm_letter"]["payload"]["bytes"] == 1024 * 1024 - 10
@@ -85,7 +85,7 @@ def test_a_message_with_ten_attributes_keeps_them_in_its_letter(site: Site, dead
     own = {f"own-{number}": "x" for number in range(10)}
     site.services.queue.send("rubbish", own)
     site.drain()
-    file_letters(site.services)
+    export_letters(site.services)
 
     assert only_letter(site).attributes == own
     [copy] = messages_in(dead)
@@ -98,11 +98,11 @@ def test_filing_that_stopped_half_way_goes_on(site: Site, dead: Queue, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(tables, "mark_filed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            file_letters(site.services)
-    file_letters(site.services)
+            export_letters(site.services)
+    export_letters(site.services)
 
     assert len(messages_in(dead)) == 1
-    assert tables.unfiled(site.services.database, 10) == []
+    assert tables.find_unfiled(site.services.database, 10) == []
 
 
 def test_what_sqs_moved_is_picked_up_and_classified(site: Site, dead: Queue) -> None:
@@ -113,7 +113,7 @@ def test_what_sqs_moved_is_picked_up_and_classified(site: Site, dead: Queue) -> 
     site.send("rubbish")
     let_sqs_give_up(site.services.queue)
 
-    assert collect_dead(site.services) == 2
+    assert collect_dead_messages(site.services) == 2
 
     found = tables.find_letters(site.services.database, LetterFilter(), 10)
     assert sorted((letter.triage, letter.error) for letter in found) == [
@@ -124,23 +124,23 @@ def test_what_sqs_moved_is_picked_up_and_classified(site: Site, dead: Queue) -> 
     assert (exhausted.key, exhausted.queue) == (site.key(0), site.services.queue.name)
     assert tables.read_letter(site.services.database, exhausted.id).body == good
     assert messages_in(dead) == []
-    file_letters(site.services)
+    export_letters(site.services)
     assert len(messages_in(dead)) == 2
-    assert collect_dead(site.services) == 0
+    assert collect_dead_messages(site.services) == 0
 
 
 def test_a_copy_leaves_the_dead_letter_queue_when_its_letter_is_settled(site: Site, dead: Queue) -> None:
     site.send("rubbish")
     site.drain()
-    file_letters(site.services)
-    collect_dead(site.services)
+    export_letters(site.services)
+    collect_dead_messages(site.services)
     assert len(messages_in(dead)) == 1 or dead.depth().in_flight == 1
 
     tables.quarantine(site.services.database, LetterFilter(triage="schema"), "cannot be mended", 10)
     url = sqs_client().get_queue_url(QueueName=dead.name)["QueueUrl"]
     sqs_client().set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "0"})
-    file_letters(site.services)
-    collect_dead(site.services)
+    export_letters(site.services)
+    collect_dead_messages(site.services)
 
     assert dead.depth().waiting + dead.depth().in_flight <= 1
     letter = only_letter(site)
@@ -153,7 +153,7 @@ def test_a_message_is_no_copy_of_ours_because_it_says_so(site: Site, dead: Queue
     """Sent to the intake with our mark, and moved by SQS after too many receives."""
     site.services.queue.send("rubbish", {"kfm-letter": number})
     let_sqs_give_up(site.services.queue)
-    assert collect_dead(site.services) == 1
+    assert collect_dead_messages(site.services) == 1
     assert only_letter(site).error == "BodyUnreadable"
     assert messages_in(dead) == []
 
@@ -172,7 +172,7 @@ def test_a_letter_that_cannot_be_forwarded_holds_up_no_other(
         real(queue, body, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Queue, "send", send)
-    problems = file_letters(site.services)
+    problems = export_letters(site.services)
     assert [copy.body for copy in messages_in(dead)] == ["second"]
     assert len(problems) == 1
     assert problems[0].endswith("SQS will not have it")
@@ -184,7 +184,7 @@ def test_copies_in_a_fifo_queue_do_not_hide_what_comes_after_them(site: Site) ->
         fifo.send(f"rubbish {number}", group="one")
     for _ in range(4):
         site.drain()
-    file_letters(site.services)
+    export_letters(site.services)
     dead_fifo.send("moved here", group="one")
 
-    assert sum(collect_dead(site.services) for _ in range(2)) == 1
+    assert sum(collect_dead_messages(site.services) for _ in range(2)) == 1

@@ -6,8 +6,8 @@ from kfm_pipelines.aws.clients import sqs_client
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable, Terminal
 from kfm_pipelines.operations.dead_letters import redrive, redrives, tables
-from kfm_pipelines.operations.dead_letters.collect import collect_dead
-from kfm_pipelines.operations.dead_letters.redrive import Manner
+from kfm_pipelines.operations.dead_letters.collect import collect_dead_messages
+from kfm_pipelines.operations.dead_letters.redrive import RedriveOptions
 from kfm_pipelines.operations.dead_letters.tables import LetterFilter
 from kfm_pipelines.services import Services
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies
@@ -36,18 +36,18 @@ def started(site: Site, wanted: LetterFilter = SCHEMA, **how: float) -> str:
     return begun
 
 
-def manner(site: Site, *, wait: float = 60) -> Manner:
-    return Manner(wait, work=lambda: work_once(site.services), sleep=lambda _: None)
+def manner(site: Site, *, wait: float = 60) -> RedriveOptions:
+    return RedriveOptions(wait, work=lambda: work_once(site.services), sleep=lambda _: None)
 
 
 def states(site: Site) -> list[str]:
-    everything = LetterFilter(states=(*tables.LIVE, "closed"))
+    everything = LetterFilter(states=(*tables.LIVE_STATES, "closed"))
     return [letter.state for letter in tables.find_letters(site.services.database, everything, 100)]
 
 
 @pytest.mark.slow
 def test_a_redrive_that_succeeds_closes_the_letters_with_their_history(five: Site) -> None:
-    done = redrive.carry_out(five.services, started(five), manner(five))
+    done = redrive.run_redrive(five.services, started(five), manner(five))
 
     assert (done.sent, done.succeeded, done.failed) == (5, 5, 0)
     assert states(five) == ["closed"] * 5
@@ -61,7 +61,9 @@ def test_a_canary_that_fails_stops_the_rest(site: Site) -> None:
         too_large(strict, 5)
         strict.drain()
         with pytest.raises(RedriveStopped, match="2 of the first 2 failed again, so 3 others were not sent"):
-            redrive.carry_out(strict.services, started(strict), Manner(30, work=strict.drain, sleep=lambda _: None))
+            redrive.run_redrive(
+                strict.services, started(strict), RedriveOptions(30, work=strict.drain, sleep=lambda _: None)
+            )
 
         assert states(strict) == ["open"] * 5
         assert strict.services.queue.depth().waiting == 0
@@ -88,7 +90,7 @@ def test_attributes_and_group_go_back_with_the_message(site: Site) -> None:
 
     begun = started(site)
     with pytest.raises(ServiceUnavailable, match="`kfm dlq redrive --resume r"):
-        redrive.carry_out(site.services, begun, Manner(0, sleep=lambda _: None))
+        redrive.run_redrive(site.services, begun, RedriveOptions(0, sleep=lambda _: None))
 
     [sent] = messages_in(fifo)
     assert (sent.body, sent.group, sent.attributes["origin"]) == ("rubbish", "one", "somewhere")
@@ -108,7 +110,9 @@ def test_a_redriven_message_keeps_its_place_in_its_group(site: Site) -> None:
     fifo.send(site.s3_message(second), group="one")
     mended.drain()
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(mended.services, started(mended), Manner(0, work=mended.drain, sleep=lambda _: None))
+        redrive.run_redrive(
+            mended.services, started(mended), RedriveOptions(0, work=mended.drain, sleep=lambda _: None)
+        )
     mended.drain()
 
     rows = site.fetch("SELECT version_id FROM kfm.inbox ORDER BY group_sequence")
@@ -125,7 +129,7 @@ def test_attributes_of_every_type_go_back_as_they_came(site: Site) -> None:
     sqs_client().send_message(QueueUrl=url, MessageBody="rubbish", MessageAttributes=own)  # type: ignore[arg-type]
     site.drain()
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(site.services, started(site), Manner(0, sleep=lambda _: None))
+        redrive.run_redrive(site.services, started(site), RedriveOptions(0, sleep=lambda _: None))
 
     [back] = sqs_client().receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
     assert {name: back["MessageAttributes"][name] for name in own} == own
@@ -163,9 +167,9 @@ def test_an_interrupted_redrive_resumes_without_loss_or_second_sending(
 
     monkeypatch.setattr(Queue, "send", send)
     with pytest.raises(Pulled):
-        redrive.carry_out(five.services, begun, manner(five))
+        redrive.run_redrive(five.services, begun, manner(five))
     at = -1
-    done = redrive.carry_out(five.services, begun, manner(five))
+    done = redrive.run_redrive(five.services, begun, manner(five))
 
     assert (done.sent, done.succeeded, done.failed) == (5, 5, 0)
     assert len(sent) == len(set(sent)) == 5
@@ -180,13 +184,13 @@ def test_a_key_is_made_due_again_and_its_letter_closed(site: Site) -> None:
     assert redrive.describe(site.services, letter) == f"make the key {site.key(0)} due again, with all its attempts"
 
     with pytest.raises(RedriveStopped, match="1 of the first 1 failed again"):
-        redrive.carry_out(site.services, started(site, LetterFilter(key=site.key(0))), manner(site))
+        redrive.run_redrive(site.services, started(site, LetterFilter(key=site.key(0))), manner(site))
     [again] = tables.find_letters(site.services.database, LetterFilter(), 10)
     assert (again.id, again.state) == (letter.id, "open")
 
     site.put(0, name=put.object_key.rsplit("/", 1)[1])
     site.drain()
-    done = redrive.carry_out(site.services, started(site, LetterFilter(key=site.key(0)[:-4] + "*")), manner(site))
+    done = redrive.run_redrive(site.services, started(site, LetterFilter(key=site.key(0)[:-4] + "*")), manner(site))
     assert done.succeeded == 1
     assert states(site) == ["closed"]
     moves = [move["what"] for move in tables.history_of(site.services.database, letter.id)]
@@ -198,11 +202,11 @@ def test_a_key_is_made_due_again_and_its_letter_closed(site: Site) -> None:
 def test_a_message_lost_on_its_way_is_sent_again_by_resuming(five: Site) -> None:
     begun = started(five, canary=0)
     with pytest.raises(ServiceUnavailable, match="5 of 5 are sent but not decided"):
-        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
+        redrive.run_redrive(five.services, begun, RedriveOptions(0, sleep=lambda _: None))
     assert len(bodies(five.services.queue.name)) == 5
 
     with pytest.raises(ServiceUnavailable, match="5 of 5 are sent but not decided"):
-        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
+        redrive.run_redrive(five.services, begun, RedriveOptions(0, sleep=lambda _: None))
 
     assert len(bodies(five.services.queue.name)) == 5
 
@@ -211,17 +215,17 @@ def test_a_redriven_message_that_sqs_gives_up_on_has_failed(site: Site) -> None:
     good = site.s3_message(site.put(0), etag="0" * 32)
     site.services.intakes[1].dead_letters.send(good)
     site.drain()
-    collect_dead(site.services)
+    collect_dead_messages(site.services)
     begun = started(site, LetterFilter(triage="exhausted"), canary=0)
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(site.services, begun, Manner(0, sleep=lambda _: None))
+        redrive.run_redrive(site.services, begun, RedriveOptions(0, sleep=lambda _: None))
     for _ in range(6):
         messages_in(site.services.queue)
     assert site.services.queue.depth().waiting == 0
 
-    assert collect_dead(site.services) == 1
+    assert collect_dead_messages(site.services) == 1
 
-    done = redrive.carry_out(site.services, begun, Manner(0, sleep=lambda _: None))
+    done = redrive.run_redrive(site.services, begun, RedriveOptions(0, sleep=lambda _: None))
     assert (done.sent, done.failed) == (1, 1)
     assert states(site) == ["open"]
 
@@ -245,7 +249,7 @@ def test_a_message_that_sqs_refuses_fails_alone(five: Site, monkeypatch: pytest.
 
     monkeypatch.setattr(Queue, "send", send)
     with pytest.raises(ServiceUnavailable):  # nobody works on what was sent
-        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
+        redrive.run_redrive(five.services, begun, RedriveOptions(0, sleep=lambda _: None))
     assert len(made) == 5
     assert sorted(states(five)) == ["open"] + ["redriving"] * 4
 
@@ -256,7 +260,7 @@ def test_a_redrive_that_is_stopped_gives_its_letters_back(five: Site) -> None:
     assert redrive.stop(five.services, begun) == 5
     assert states(five) == ["open"] * 5
     with pytest.raises(RedriveStopped, match="has ended: stopped, stopped by hand"):
-        redrive.carry_out(five.services, begun, manner(five))
+        redrive.run_redrive(five.services, begun, manner(five))
     assert redrive.begin(five.services, SCHEMA, limit=100, canary=0, rate=1.0) is not None
 
 
@@ -275,7 +279,7 @@ def test_a_letter_that_is_under_way_is_left_to_its_redrive(five: Site) -> None:
 def test_what_arrived_is_decided_without_whoever_sent_it(five: Site) -> None:
     begun = started(five, canary=0)
     with pytest.raises(ServiceUnavailable):
-        redrive.carry_out(five.services, begun, Manner(0, sleep=lambda _: None))
+        redrive.run_redrive(five.services, begun, RedriveOptions(0, sleep=lambda _: None))
 
     five.work()  # as the daemon would; nobody waits for the redrive any more
 

@@ -11,7 +11,7 @@ import yaml
 
 from kfm_pipelines.care import exempt
 from kfm_pipelines.care.governance import governance_of
-from kfm_pipelines.operations.doctor import Finding, diagnose
+from kfm_pipelines.operations.doctor import DoctorFinding, diagnose
 from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.settings import Settings, load_settings
 from kfm_pipelines_tests.fixtures.care.register import Register, with_reviewer
@@ -35,7 +35,7 @@ def newcomer(settings: Settings, today: date | None = None) -> Services:
     return replace(services, today=lambda: today) if today else services
 
 
-def findings(register: Register, today: date | None = None, **environ: str) -> dict[str, Finding]:
+def findings(register: Register, today: date | None = None, **environ: str) -> dict[str, DoctorFinding]:
     """What is found, by what was checked; nothing wrong is said twice."""
     services = newcomer(load_settings({**register.site.environment, **environ}), today)
     try:
@@ -49,7 +49,7 @@ def findings(register: Register, today: date | None = None, **environ: str) -> d
     return {finding.check: finding for finding in found}
 
 
-def wrong(found: dict[str, Finding]) -> dict[str, str]:
+def wrong(found: dict[str, DoctorFinding]) -> dict[str, str]:
     return {check: finding.found for check, finding in found.items() if not finding.ok}
 
 
@@ -221,7 +221,7 @@ def test_the_day_after_it_is_wrong(register: Register) -> None:
 def exempted(register: Register, days: int, keys: str = "") -> str:
     services = register.site.services
     until = services.today() + timedelta(days=days)
-    return exempt.exempt(services, HERITAGE, keys, until, register.private_key, "for the court").id
+    return exempt.grant_exemption(services, HERITAGE, keys, until, register.private_key, "for the court").id
 
 
 def after(register: Register, days: int) -> date:
@@ -251,7 +251,7 @@ def test_an_exemption_that_ended_or_was_renewed_is_over(register: Register) -> N
     assert f"exemption {second} of heritage/sites" in found
 
     for one in (first, second):
-        exempt.end(register.site.services, one, register.private_key, "it is over")
+        exempt.end_exemption(register.site.services, one, register.private_key, "it is over")
     found = findings(register, today=after(register, 60))
     assert [check for check in found if check.startswith("exemption ")] == []
 

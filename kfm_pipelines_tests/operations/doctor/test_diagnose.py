@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.aws.clients import s3_client, sns_client, sqs_client
-from kfm_pipelines.operations.doctor import Finding, diagnose
-from kfm_pipelines.operations.doctor.queues import LONGEST_HOLD_SECONDS
+from kfm_pipelines.operations.doctor import DoctorFinding, diagnose
+from kfm_pipelines.operations.doctor.queues import MAX_HOLD_SECONDS
 from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.settings import Settings
 from kfm_pipelines_tests.fixtures.aws.emulator import (
@@ -35,7 +35,7 @@ def site(site: Site) -> Site:
 Break = Callable[[Site, Settings], None]
 
 
-def wrong(services: Services) -> list[Finding]:
+def wrong(services: Services) -> list[DoctorFinding]:
     return [finding for finding in diagnose(services) if not finding.ok]
 
 
@@ -72,9 +72,9 @@ CREATED, REMOVED, EXPIRED = "s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:Life
 
 MENDABLE: dict[str, tuple[Break, str, str]] = {
     "queue hides messages too briefly": (
-        lambda _, s: set_queue(s.queue, VisibilityTimeout=str(LONGEST_HOLD_SECONDS)),
+        lambda _, s: set_queue(s.queue, VisibilityTimeout=str(MAX_HOLD_SECONDS)),
         "visibility timeout of {queue}",
-        f"{LONGEST_HOLD_SECONDS} s",
+        f"{MAX_HOLD_SECONDS} s",
     ),
     "priority queue hides messages too briefly": (
         lambda _, s: set_queue(s.priority_queue, VisibilityTimeout="30"),
@@ -296,4 +296,4 @@ def test_a_wrong_declaration_does_not_hide_the_other_findings(site: Site) -> Non
 
 
 def test_a_message_stays_hidden_longer_than_a_tick_may_hold_it() -> None:
-    assert LONGEST_HOLD_SECONDS == 102
+    assert MAX_HOLD_SECONDS == 102

@@ -63,7 +63,7 @@ def test_a_mistake_stops_nothing_and_is_one_sentence(site: Site) -> None:
     assert unknown.err.startswith("kfm: dataset 'usgs/streamflows' is not declared and has no keys; declared: ")
     unexplained = kfm(site.environment, "kill", DATASET, "--reason", " ")
     assert (unexplained.code, "it is empty" in unexplained.err) == (2, True)
-    assert kill_switch.killed(site.services.database) == {}
+    assert kill_switch.killed_datasets(site.services.database) == {}
 
 
 def test_a_dataset_can_be_killed_while_its_declaration_is_broken(site: Site) -> None:
@@ -72,4 +72,4 @@ def test_a_dataset_can_be_killed_while_its_declaration_is_broken(site: Site) -> 
     declaration.write_text("dataset: [")
 
     assert kfm(site.environment, "kill", DATASET, "--reason", "wrong datum", "--json").json["killed"]
-    assert DATASET in kill_switch.killed(site.services.database)
+    assert DATASET in kill_switch.killed_datasets(site.services.database)

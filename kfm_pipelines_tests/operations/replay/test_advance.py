@@ -11,11 +11,11 @@ from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.kill_switch.switch import kill, unkill
 from kfm_pipelines.operations.replay import commands
 from kfm_pipelines.operations.replay.advance import advance
-from kfm_pipelines.operations.replay.backfills import ByDaemon, InThisProcess, tick
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.operations.replay.backfills import DaemonBatchRunner, LocalBatchRunner, tick
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.state import replays
-from kfm_pipelines.state.replays import Terms
+from kfm_pipelines.state.replays import ReplayTerms
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.runs.replay import (
     DATASET,
@@ -35,9 +35,9 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
 @pytest.fixture
-def hands(site: Site) -> Iterator[InThisProcess]:
-    with opened_instance() as instance:
-        yield InThisProcess(instance, site.services, build_definitions(site.services.settings.resources))
+def hands(site: Site) -> Iterator[LocalBatchRunner]:
+    with open_instance() as instance:
+        yield LocalBatchRunner(instance, site.services, build_definitions(site.services.settings.resources))
 
 
 def test_history_comes_back_byte_for_byte_into_an_empty_store(site: Site) -> None:
@@ -128,11 +128,11 @@ def test_it_stops_when_nothing_works(site: Site) -> None:
         commands.resume(site.services, plan.id, "ana", here=True)
 
 
-def test_paused_resumed_boxed_in_time_killed_and_cancelled(site: Site, hands: InThisProcess) -> None:
+def test_paused_resumed_boxed_in_time_killed_and_cancelled(site: Site, hands: LocalBatchRunner) -> None:
     keys = published_hours(site, 4)
     plan = planned(site, 4)
     services = site.services
-    commands.start(services, plan.id, Terms(here=True, batch=1, time_box_seconds=0.0), "ana")
+    commands.start(services, plan.id, ReplayTerms(here=True, batch=1, time_box_seconds=0.0), "ana")
     assert carried_on(site, plan.id).note == "its time box of 0 s is over"
     assert outcomes(site, plan.id) == {}
 
@@ -167,10 +167,10 @@ def test_paused_resumed_boxed_in_time_killed_and_cancelled(site: Site, hands: In
     ]  # fmt: skip
 
 
-def test_no_faster_than_agreed_and_not_under_another_configuration(site: Site, hands: InThisProcess) -> None:
+def test_no_faster_than_agreed_and_not_under_another_configuration(site: Site, hands: LocalBatchRunner) -> None:
     published_hours(site, 3)
     plan = planned(site, 3)
-    commands.start(site.services, plan.id, Terms(here=True, rate=2.0), "ana")
+    commands.start(site.services, plan.id, ReplayTerms(here=True, rate=2.0), "ana")
     first = advance(site.services, plan.id, hands)
     second = advance(site.services, plan.id, hands)
     third = advance(site.services, plan.id, hands)
@@ -188,17 +188,17 @@ def test_no_faster_than_agreed_and_not_under_another_configuration(site: Site, h
     path = site.services.settings.resources / "expectations/usgs-streamflow.json"
     path.write_text(path.read_text() + "\n")
     with pytest.raises(ReplayRefused, match="another configuration: suites changed since"):
-        commands.start(site.services, other.id, Terms(), "ana")
+        commands.start(site.services, other.id, ReplayTerms(), "ana")
 
 
 def test_two_at_once_ask_for_each_batch_once(site: Site) -> None:
     """By the daemon's way: backfills are asked for, and nobody carries them out here."""
     published_hours(site, 4)
     plan = planned(site, 4)
-    commands.start(site.services, plan.id, Terms(batch=2), "ana")
+    commands.start(site.services, plan.id, ReplayTerms(batch=2), "ana")
     graph = build_definitions(site.services.settings.resources).resolve_asset_graph()
-    with opened_instance() as instance:
-        daemon = ByDaemon(instance, lambda: graph)
+    with open_instance() as instance:
+        daemon = DaemonBatchRunner(instance, lambda: graph)
         ticks = [threading.Thread(target=tick, args=(daemon, site.services)) for _ in range(4)]
         for one in ticks:
             one.start()
@@ -210,10 +210,10 @@ def test_two_at_once_ask_for_each_batch_once(site: Site) -> None:
         assert backfills[0].tags["kfm/replay"] == plan.id
         data = backfills[0].get_asset_backfill_data(graph)
         assert {key.path[-1] for key in data.target_subset.asset_keys} == set(STAGES)
-        with replays.driving(site.services.database, plan.id) as mine:
+        with replays.lock_replay(site.services.database, plan.id) as mine:
             assert mine
             assert advance(site.services, plan.id, daemon) is None
-            with replays.driving(site.services.database, plan.id) as others:
+            with replays.lock_replay(site.services.database, plan.id) as others:
                 assert not others
         commands.cancel(site.services, plan.id, "ana", daemon)
         assert instance.get_backfills()[0].status.value == "CANCELING"

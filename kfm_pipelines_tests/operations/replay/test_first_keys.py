@@ -12,7 +12,7 @@ from kfm_pipelines.stages.compute.table import compute
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
 from kfm_pipelines.stages.compute.transforms.metric_discharge import metric_discharge
 from kfm_pipelines.state import replays
-from kfm_pipelines.state.replays import Terms
+from kfm_pipelines.state.replays import ReplayTerms
 from kfm_pipelines_tests.fixtures.runs.candidates import candidate_file, declaration_path
 from kfm_pipelines_tests.fixtures.runs.replay import (
     PUBLISHED,
@@ -42,7 +42,7 @@ def test_an_upgrade_is_tried_compared_and_published_as_new_keys(site: Site, monk
     candidate_file(site).unlink()
     read_again(site)
     published = site.tree(*PUBLISHED)
-    unapproved = commands.start(site.services, planned(site, 3, "upgrade").id, Terms(canary=1), "ana")
+    unapproved = commands.start(site.services, planned(site, 3, "upgrade").id, ReplayTerms(canary=1), "ana")
     assert "expected schema version 1, as approved, found discharge_m3s added" in unapproved[0].faults[0]
     approve(site.services, site.dataset, "ana", "one column more")
     new = [key.replace("v1-0-0", "v1-1-0") for key in keys]
@@ -53,7 +53,7 @@ def test_an_upgrade_is_tried_compared_and_published_as_new_keys(site: Site, monk
         assert [(one.key, one.source, one.why) for one in plan.chosen] == [
             (key, old, "of version v1-0-0, revision 1") for key, old in zip(new, keys, strict=True)
         ]
-        tried = commands.start(site.services, plan.id, Terms(here=True, canary=2), "ana")
+        tried = commands.start(site.services, plan.id, ReplayTerms(here=True, canary=2), "ana")
         stopped = carried_on(site, plan.id)
         assert [fault in "; ".join(one.faults) for one in tried] == [True, True]
         assert stopped.state == "stopped"
@@ -67,7 +67,7 @@ def test_an_upgrade_is_tried_compared_and_published_as_new_keys(site: Site, monk
     monkeypatch.undo()
 
     plan = planned(site, 3, "upgrade")
-    commands.start(site.services, plan.id, Terms(here=True, canary=2), "ana")
+    commands.start(site.services, plan.id, ReplayTerms(here=True, canary=2), "ana")
     done = carried_on(site, plan.id)
 
     assert (done.state, done.note) == ("done", "3 keys done")
@@ -93,12 +93,12 @@ def test_a_reproduction_that_does_not_come_out_the_same_publishes_nothing(
     shutil.rmtree(site.data / "objects")  # only the digest is left to compare with
     with monkeypatch.context() as patch:
         patch.setattr(shadow_run, "compute", lambda *given: compute(*given).slice(1))
-        [other] = commands.start(site.services, planned(site, 2).id, Terms(here=True, canary=1), "ana")
+        [other] = commands.start(site.services, planned(site, 2).id, ReplayTerms(here=True, canary=1), "ana")
     assert other.faults[-1].startswith("it does not come out as revision 1 did")
     plan = planned(site, 2)
     site.put(1, name="more.parquet")
     site.drain()
-    [first, second] = commands.start(site.services, plan.id, Terms(here=True, canary=2), "ana")
+    [first, second] = commands.start(site.services, plan.id, ReplayTerms(here=True, canary=2), "ana")
     assert first.faults == ()
     assert first.report["identical"]
     assert "more.parquet came after revision 1" in second.faults[0]

@@ -1,16 +1,16 @@
 """The replay gate: which keys are set aside, and when the whole replay stops."""
 
-from kfm_pipelines.operations.replay.gate import ReplayGate, Tried
+from kfm_pipelines.operations.replay.gate import KeyAttempts, ReplayGate
 
 GATE = ReplayGate(max_attempts=3, quarantine_percent=10)
 
 
-def failed(number: int, times: int) -> list[Tried]:
-    return [Tried(f"bad-{n}", times, has_outcome=False, reason=f"reason {n}") for n in range(number)]
+def failed(number: int, times: int) -> list[KeyAttempts]:
+    return [KeyAttempts(f"bad-{n}", times, has_outcome=False, reason=f"reason {n}") for n in range(number)]
 
 
-def settled(number: int) -> list[Tried]:
-    return [Tried(f"good-{n}", 0, has_outcome=True) for n in range(number)]
+def settled(number: int) -> list[KeyAttempts]:
+    return [KeyAttempts(f"good-{n}", 0, has_outcome=True) for n in range(number)]
 
 
 def test_a_key_is_set_aside_after_its_last_attempt_and_not_before() -> None:
@@ -21,7 +21,7 @@ def test_a_key_is_set_aside_after_its_last_attempt_and_not_before() -> None:
 
 
 def test_what_succeeded_in_the_end_is_not_set_aside() -> None:
-    ruling = GATE.judge([Tried("late", 3, has_outcome=True)], 0, more_to_come=True)
+    ruling = GATE.judge([KeyAttempts("late", 3, has_outcome=True)], 0, more_to_come=True)
     assert (ruling.quarantined, ruling.stop_reason) == ((), None)
 
 
@@ -44,7 +44,7 @@ def test_it_stops_at_once_when_nothing_works() -> None:
 
 
 def test_what_was_handed_back_because_of_others_is_no_failure() -> None:
-    handed_back = [Tried(f"neighbour-{n}", 0, has_outcome=False) for n in range(100)]
+    handed_back = [KeyAttempts(f"neighbour-{n}", 0, has_outcome=False) for n in range(100)]
     assert GATE.judge([*failed(5, 1), *handed_back], 0, more_to_come=True).stop_reason is None
     assert GATE.judge([*failed(5, 3), *handed_back], 0, more_to_come=True).stop_reason is None
 

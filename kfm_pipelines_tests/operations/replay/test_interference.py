@@ -16,11 +16,17 @@ from kfm_pipelines.operations.replay import advance as carrying_on
 from kfm_pipelines.operations.replay import backfills, batches, commands
 from kfm_pipelines.operations.replay import keys as replay_keys
 from kfm_pipelines.operations.replay.advance import advance
-from kfm_pipelines.operations.replay.backfills import DAEMONS, ByDaemon, InThisProcess, refuse_without_daemon, tick
-from kfm_pipelines.operations.replay.status import standing_of
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.operations.replay.backfills import (
+    DAEMONS,
+    DaemonBatchRunner,
+    LocalBatchRunner,
+    refuse_without_daemon,
+    tick,
+)
+from kfm_pipelines.operations.replay.status import read_replay_status
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.state import replays
-from kfm_pipelines.state.replays import Terms
+from kfm_pipelines.state.replays import ReplayTerms
 from kfm_pipelines_tests.fixtures.runs.replay import (
     DATASET,
     begun_untried,
@@ -38,40 +44,42 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
 @pytest.fixture
-def daemon(site: Site) -> Iterator[ByDaemon]:
+def daemon(site: Site) -> Iterator[DaemonBatchRunner]:
     """Backfills are asked for, and nobody carries them out."""
     graph = build_definitions(site.services.settings.resources).resolve_asset_graph()
-    with opened_instance() as instance:
-        yield ByDaemon(instance, lambda: graph)
+    with open_instance() as instance:
+        yield DaemonBatchRunner(instance, lambda: graph)
 
 
-def in_this_process(site: Site, daemon: ByDaemon) -> InThisProcess:
-    return InThisProcess(daemon.instance, site.services, build_definitions(site.services.settings.resources))
+def in_this_process(site: Site, daemon: DaemonBatchRunner) -> LocalBatchRunner:
+    return LocalBatchRunner(daemon.instance, site.services, build_definitions(site.services.settings.resources))
 
 
 def attempts(site: Site, replay: str) -> set[int]:
     return {one.attempts for one in replay_keys.keys_of(site.services.database, replay)}
 
 
-def status_of(daemon: ByDaemon, backfill: str) -> BulkActionStatus:
+def status_of(daemon: DaemonBatchRunner, backfill: str) -> BulkActionStatus:
     found = daemon.instance.get_backfill(backfill)
     assert found is not None
     return found.status
 
 
-def ended(daemon: ByDaemon, backfill: str, status: BulkActionStatus) -> None:
+def ended(daemon: DaemonBatchRunner, backfill: str, status: BulkActionStatus) -> None:
     found = daemon.instance.get_backfill(backfill)
     assert found is not None
     daemon.instance.update_backfill(found.with_status(status))  # type: ignore[no-untyped-call]
 
 
-def test_what_dies_in_one_process_is_taken_up_by_another_without_what_is_done(site: Site, daemon: ByDaemon) -> None:
+def test_what_dies_in_one_process_is_taken_up_by_another_without_what_is_done(
+    site: Site, daemon: DaemonBatchRunner
+) -> None:
     """`--here` dies in a batch; the daemon goes on, is cancelled in Dagster, and the rest is done here."""
     keys = published_hours(site, 4)
     plan = planned(site, 4)
     services = site.services
-    commands.start(services, plan.id, Terms(here=True), "ana")
-    batch = batches.ask_batch(services.database, plan.id, 4, "kfm")
+    commands.start(services, plan.id, ReplayTerms(here=True), "ana")
+    batch = batches.create_batch(services.database, plan.id, 4, "kfm")
     assert batch is not None
     hands = in_this_process(site, daemon)
     [run] = hands._plan_runs(site.dataset, batch)  # as far as it came
@@ -93,7 +101,7 @@ def test_what_dies_in_one_process_is_taken_up_by_another_without_what_is_done(si
 
 
 def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
-    site: Site, daemon: ByDaemon, monkeypatch: pytest.MonkeyPatch
+    site: Site, daemon: DaemonBatchRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what was under way by then is told nevertheless."""
     [key] = published_hours(site, 1)
@@ -101,34 +109,34 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
     services = site.services
     for one in (early, late, told):
         begun_untried(site, one, here=False)
-    hindrance, ask = carrying_on._hindrance, ByDaemon.submit
+    hindrance, ask = carrying_on._config_change_note, DaemonBatchRunner.submit
 
     def cancelled_before(*arguments: object) -> None:
         commands.cancel(services, early, "cy", daemon)
 
-    monkeypatch.setattr(carrying_on, "_hindrance", cancelled_before)
+    monkeypatch.setattr(carrying_on, "_config_change_note", cancelled_before)
     assert advance(services, early, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
-    monkeypatch.setattr(carrying_on, "_hindrance", hindrance)
+    monkeypatch.setattr(carrying_on, "_config_change_note", hindrance)
     assert batches.batches_of(services.database, early) == []
 
-    def cancelled_within(self: ByDaemon, *arguments: object) -> None:
+    def cancelled_within(self: DaemonBatchRunner, *arguments: object) -> None:
         commands.cancel(services, late, "cy", daemon)
         ask(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ByDaemon, "submit", cancelled_within)
+    monkeypatch.setattr(DaemonBatchRunner, "submit", cancelled_within)
     assert advance(services, late, daemon).replay.state == "cancelled"  # type: ignore[union-attr]
-    monkeypatch.setattr(ByDaemon, "submit", ask)
+    monkeypatch.setattr(DaemonBatchRunner, "submit", ask)
     assert [one.status for one in daemon.instance.get_backfills()] == [BulkActionStatus.CANCELING]
     ended(daemon, f"{late}-1", BulkActionStatus.CANCELED)
 
     advance(services, told, daemon)
-    batch = batches.open_batch(services.database, told)
+    batch = batches.find_open_batch(services.database, told)
     assert batch is not None
     commands.cancel(services, told, "cy", daemon)
     hands = in_this_process(site, daemon)
     [run] = hands._plan_runs(site.dataset, batch)  # the run was under way
     hands._execute(site.dataset, batch, run)
-    assert standing_of(services, told).outcomes == {"SKIPPED": 1}
+    assert read_replay_status(services, told).outcomes == {"SKIPPED": 1}
     assert [(one["key"], one["outcome"]) for one in records(site, told)] == [(key, "SKIPPED")]
     ended(daemon, f"{told}-1", BulkActionStatus.CANCELED)
     tick(daemon, services)
@@ -137,12 +145,12 @@ def test_a_cancel_in_the_middle_of_a_step_starts_nothing(
 
 
 def test_another_configuration_or_none_pauses_an_upgrade(
-    site: Site, daemon: ByDaemon, monkeypatch: pytest.MonkeyPatch
+    site: Site, daemon: DaemonBatchRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published_hours(site, 1)
     declare(site, key={"transform_version": "v1-0-1"})
     plan = planned(site, 1, "upgrade")
-    commands.start(site.services, plan.id, Terms(canary=1, batch=7), "ana")
+    commands.start(site.services, plan.id, ReplayTerms(canary=1, batch=7), "ana")
     [started] = [one for one in replays.moves_of(site.services.database, plan.id) if one["what"] == "started"]
     assert (started["detail"]["canary"], started["detail"]["batch"]) == (1, 7)
     monkeypatch.setattr(backfills, "advance", lambda *_: dict[str, str]()["nothing"])
@@ -155,12 +163,12 @@ def test_another_configuration_or_none_pauses_an_upgrade(
     assert daemon.instance.get_backfills() == []
 
 
-def test_keys_are_not_blamed_for_a_kill_or_for_runs_that_never_began(site: Site, daemon: ByDaemon) -> None:
+def test_keys_are_not_blamed_for_a_kill_or_for_runs_that_never_began(site: Site, daemon: DaemonBatchRunner) -> None:
     keys = published_hours(site, 2)
     plan = planned(site, 2)
     services = site.services
     begun_untried(site, plan.id, max_attempts=1)
-    batch = batches.ask_batch(services.database, plan.id, 2, "kfm")
+    batch = batches.create_batch(services.database, plan.id, 2, "kfm")
     assert batch is not None
     hands = in_this_process(site, daemon)
     kill(services, DATASET, "eve", "a leak")
@@ -201,7 +209,7 @@ def test_whoever_waits_for_room_looks_around(site: Site, monkeypatch: pytest.Mon
         assert len(reaped) < 5
 
     monkeypatch.setattr(backfills, "reap", lambda *_: reaped.append(1))
-    monkeypatch.setattr(InThisProcess, "_read_capacity", lambda _: Full())
+    monkeypatch.setattr(LocalBatchRunner, "_read_capacity", lambda _: Full())
     monkeypatch.setattr(time, "sleep", nap)
     assert carried_on(site, plan.id).state == "paused"
     monkeypatch.undo()
@@ -223,8 +231,8 @@ def test_keys_without_data_are_no_evidence_and_are_counted(site: Site) -> None:
     )
     plan = planned(site, 3, "upgrade")
     with pytest.raises(ReplayRefused, match="at least one key is tried first"):
-        commands.start(site.services, plan.id, Terms(canary=0), "ana")
-    assert commands.start(site.services, plan.id, Terms(), "ana") == []
+        commands.start(site.services, plan.id, ReplayTerms(canary=0), "ana")
+    assert commands.start(site.services, plan.id, ReplayTerms(), "ana") == []
     stopped = replays.read(site.services.database, plan.id)
     assert (stopped.state, stopped.note) == (
         "stopped", "none of its keys has an object that counts, so nothing speaks for it",
@@ -232,16 +240,16 @@ def test_keys_without_data_are_no_evidence_and_are_counted(site: Site) -> None:
 
     site.services.database.execute("UPDATE kfm.late SET state = 'released' WHERE key = %(key)s", {"key": site.key(2)})
     plan = planned(site, 3, "upgrade")
-    tried = commands.start(site.services, plan.id, Terms(here=True, canary=1), "ana")
+    tried = commands.start(site.services, plan.id, ReplayTerms(here=True, canary=1), "ana")
     assert [one.key for one in tried] == [site.key(2)]
     assert carried_on(site, plan.id).note == "3 keys done, 2 of them without data"
-    assert standing_of(site.services, plan.id).without_data == 2
+    assert read_replay_status(site.services, plan.id).without_data == 2
 
 
-def test_what_a_daemon_left_behind_is_done_here(site: Site, daemon: ByDaemon) -> None:
+def test_what_a_daemon_left_behind_is_done_here(site: Site, daemon: DaemonBatchRunner) -> None:
     keys = published_hours(site, 2)
     plan = planned(site, 2)
-    commands.start(site.services, plan.id, Terms(canary=1), "ana")
+    commands.start(site.services, plan.id, ReplayTerms(canary=1), "ana")
     tick(daemon, site.services)
     assert status_of(daemon, f"{plan.id}-1") is BulkActionStatus.REQUESTED
 
@@ -252,7 +260,7 @@ def test_what_a_daemon_left_behind_is_done_here(site: Site, daemon: ByDaemon) ->
     assert status_of(daemon, f"{plan.id}-1") is BulkActionStatus.CANCELED
 
 
-def test_a_daemon_that_has_fallen_silent_is_none(daemon: ByDaemon) -> None:
+def test_a_daemon_that_has_fallen_silent_is_none(daemon: DaemonBatchRunner) -> None:
     """By itself Dagster would count on it for half an hour."""
     for age, is_there in ((20, True), (240, False)):
         for kind in DAEMONS:

@@ -10,8 +10,8 @@ from kfm_pipelines.catalog.trust import environment
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.kill_switch.switch import kill
 from kfm_pipelines.operations.replay import plan as configuration
-from kfm_pipelines.operations.replay.choose import Where
-from kfm_pipelines.operations.replay.plan import Wish, frozen_config, make_plan
+from kfm_pipelines.operations.replay.choose import KeyFilter
+from kfm_pipelines.operations.replay.plan import ReplayRequest, make_plan, snapshot_config
 from kfm_pipelines.operations.replay.register import register_windows
 from kfm_pipelines.state.config_snapshots import digest_of
 from kfm_pipelines_tests.fixtures.care.register import MONTH, sites, with_reviewer
@@ -89,7 +89,7 @@ def _conditions_choose(site: Site) -> None:
         chosen("version=v9")
     for wrong in ("colour=red", "state", "state=lost", "late=maybe"):
         with pytest.raises(ReplayRefused):
-            Where.parse([wrong])
+            KeyFilter.parse([wrong])
 
 
 def test_partition_and_lateness_can_be_asked_for(site: Site) -> None:
@@ -115,7 +115,7 @@ def test_the_configuration_is_that_of_the_plan(site: Site, monkeypatch: pytest.M
 
     def digest() -> str:
         read_again(site)
-        return digest_of(frozen_config(site.services, site.dataset, "reproduce", ()))
+        return digest_of(snapshot_config(site.services, site.dataset, "reproduce", ()))
 
     first = planned(site, 1)
     again = planned(site, 1)
@@ -239,7 +239,7 @@ def test_what_was_masked_is_not_upgraded_without_its_policy(site: Site) -> None:
     version = {**yaml.safe_load(path.read_text())["key"], "transform_version": "v1-0-1"}
     change(path, key=version)
     read_again(site)
-    wish = Wish("heritage/sites", MONTH, MONTH + timedelta(days=1), "upgrade")
+    wish = ReplayRequest("heritage/sites", MONTH, MONTH + timedelta(days=1), "upgrade")
     assert len(make_plan(site.services, wish, "ana").chosen) == 1
     change(path, policy="not-sensitive", review="none")
     read_again(site)

@@ -66,7 +66,7 @@ def give_up(site: Site, key: str) -> None:
     claim = Claims(site.services.database, "a-run-that-gives-up", 60).take(key)
     intent = transactions.close_abandoned(site.services.database, claim)
     assert intent is not None
-    transactions.give_up_intent(site.services.database, claim, intent, "it must not be")
+    transactions.abandon_intent(site.services.database, claim, intent, "it must not be")
     transactions.hand_back(site.services.database, claim, delay=0, reason="given up")
 
 
@@ -245,7 +245,7 @@ def test_a_publisher_that_comes_while_objects_are_removed_waits(site: Site) -> N
     data = tuple(path for path in store.paths("objects") if path.endswith(".parquet"))
     found = replace(find_garbage(site.services), objects=data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc, "holdings", lambda *_, **__: [])
+        patch.setattr(gc, "retained_releases", lambda *_, **__: [])
         with storing_in(site.services, InterruptedStore(store, "discard", come)):
             sweep(site.services, found)
     thread.join()

@@ -6,8 +6,8 @@ from kfm_pipelines.operations.retention import purge as purging
 from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.watermarks.late import review_lateness
-from kfm_pipelines.watermarks.late_lane import LateFilter, late_events, release
+from kfm_pipelines.watermarks.late import reevaluate_lateness
+from kfm_pipelines.watermarks.late_lane import LateFilter, find_late_events, release
 from kfm_pipelines_tests.fixtures.runs.replay import declare
 from kfm_pipelines_tests.fixtures.runs.streams import hear, streams, told
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -81,10 +81,10 @@ def test_what_a_newer_event_replaced_stays_while_that_may_be_held_one_day(site: 
     database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
     assert purge(site.services).events == 0
     hear(database, datasets, told(9, 10.5))
-    review_lateness(database, datasets)
+    reevaluate_lateness(database, datasets)
     with database.transaction() as connection:
         assert [event.identity for event in events_of(connection, newer.key)] == [replaced.identity]
-    release(database, datasets, late_events(database, LateFilter()), actor="ada", reason="ok")
+    release(database, datasets, find_late_events(database, LateFilter()), actor="ada", reason="ok")
     database.execute("UPDATE kfm.inbox SET state = 'started' WHERE state = 'received'")
     database.execute("UPDATE kfm.inbox SET state = 'succeeded'")
     assert purge(site.services).events == 1

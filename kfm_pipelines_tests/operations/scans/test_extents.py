@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.operations.scans.extents import recompute_extent
-from kfm_pipelines.operations.scans.nightly import Scanned
-from kfm_pipelines.operations.scans.tables import Kind, last_scan, scanning
+from kfm_pipelines.operations.scans.nightly import ScanResult
+from kfm_pipelines.operations.scans.tables import ScanKind, last_scan, scan_lock
 from kfm_pipelines.state.verdicts import latest_findings
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.sites.published_site import STREAMFLOW, paths_of, replaced
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
-def recomputed(site: Site, run_id: str = "a-run") -> Scanned:
+def recomputed(site: Site, run_id: str = "a-run") -> ScanResult:
     return recompute_extent(site.services, site.dataset, run_id)
 
 
-def said(scanned: Scanned) -> list[tuple[str, str]]:
+def said(scanned: ScanResult) -> list[tuple[str, str]]:
     return [(one.finding.subject, one.finding.severity) for one in scanned.findings]
 
 
@@ -75,7 +75,7 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
         (None, "extents", "extent-drift", "warn")
     }
     assert len(recorded) == 3
-    last = last_scan(site.services.database, Kind.EXTENTS, STREAMFLOW)
+    last = last_scan(site.services.database, ScanKind.EXTENTS, STREAMFLOW)
     assert last is not None
     assert (last.keys, last.errors, last.warnings) == (2, 0, 1)
 
@@ -106,5 +106,5 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
     assert said(recomputed(site)) == [("collection", "warn")]
     assert len(read) == 2
 
-    with scanning(site.services.database, Kind.EXTENTS, STREAMFLOW):
+    with scan_lock(site.services.database, ScanKind.EXTENTS, STREAMFLOW):
         assert recomputed(site).note == "another extents scan of usgs/streamflow is under way"

@@ -9,7 +9,7 @@ import pytest
 
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.sites.published_site import paths_of, replaced
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
@@ -30,7 +30,7 @@ def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPat
 def run(site: Site, job: str, **config: Any) -> dg.ExecuteInProcessResult:
     definitions = build_definitions(site.services.settings.resources)
     [op] = [node.name for node in definitions.resolve_job_def(job).nodes]
-    with opened_instance() as instance:
+    with open_instance() as instance:
         return definitions.resolve_job_def(job).execute_in_process(
             instance=instance, run_config={"ops": {op: {"config": config}}} if config else None, raise_on_error=False
         )

@@ -9,8 +9,8 @@ import pytest
 
 from kfm_pipelines.declarations.quality import Range
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations.scans.nightly import Found, Scanned, nightly_scan
-from kfm_pipelines.operations.scans.tables import Kind, last_scan, scanning
+from kfm_pipelines.operations.scans.nightly import ScanFinding, ScanResult, nightly_scan
+from kfm_pipelines.operations.scans.tables import ScanKind, last_scan, scan_lock
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import transactions
@@ -39,11 +39,11 @@ def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFact
         yield opened
 
 
-def scanned(site: Site, dataset: str = STREAMFLOW, run_id: str = "a-run", **how: Any) -> Scanned:
+def scanned(site: Site, dataset: str = STREAMFLOW, run_id: str = "a-run", **how: Any) -> ScanResult:
     return nightly_scan(site.services, site.services.datasets[dataset], run_id, **how)
 
 
-def said(found: tuple[Found, ...]) -> list[tuple[str | None, str, str]]:
+def said(found: tuple[ScanFinding, ...]) -> list[tuple[str | None, str, str]]:
     return [(one.key, one.finding.rule, one.finding.subject) for one in found]
 
 
@@ -166,7 +166,7 @@ def test_what_is_new_is_looked_at_first(site: Site) -> None:
     site.work()
     found = scanned(site, run_id="new", limit=1)
     assert (found.keys, found.keys_left, found.errors) == (1, 0, 0)
-    last = last_scan(site.services.database, Kind.NIGHTLY, STREAMFLOW)
+    last = last_scan(site.services.database, ScanKind.NIGHTLY, STREAMFLOW)
     assert last is not None
     assert (last.run_id, last.keys, last.errors, last.warnings) == ("new", 1, 0, 0)
     assert last.detail == {"left": 0, "left_out": 0, "full": False}
@@ -250,7 +250,7 @@ def test_a_scan_that_was_interrupted_goes_on_where_it_ended(site: Site) -> None:
 
 
 def test_two_scans_of_a_dataset_do_not_run_at_once(site: Site) -> None:
-    with scanning(site.services.database, Kind.NIGHTLY, STREAMFLOW) as started_at:
+    with scan_lock(site.services.database, ScanKind.NIGHTLY, STREAMFLOW) as started_at:
         assert started_at is not None
         second = scanned(site, full=True)
         assert (second.keys, second.note) == (0, "another nightly scan of usgs/streamflow is under way")

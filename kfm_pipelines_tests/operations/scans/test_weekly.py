@@ -17,11 +17,11 @@ from kfm_pipelines.declarations import Quality
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import schema_approval
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations.scans.nightly import Scanned, nightly_scan
-from kfm_pipelines.operations.scans.tables import Kind, last_scan, scanning
-from kfm_pipelines.operations.scans.weekly import Reach, deep_scan
+from kfm_pipelines.operations.scans.nightly import ScanResult, nightly_scan
+from kfm_pipelines.operations.scans.tables import ScanKind, last_scan, scan_lock
+from kfm_pipelines.operations.scans.weekly import ScanScope, deep_scan
 from kfm_pipelines.orchestration.resource import services_of_process
-from kfm_pipelines.producer.samples.sample import parquet
+from kfm_pipelines.producer.samples.sample import to_parquet
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines.state.verdicts import latest_findings
 from kfm_pipelines_tests.fixtures.care.register import Register, sites
@@ -74,7 +74,7 @@ def rows_of(site: Site, *hours: int) -> int:
     return sum(revision_of(site, site.key(hour)).rows for hour in hours)
 
 
-def scanned(site: Site, dataset: Dataset, run_id: str = "a-run", **how: Any) -> Scanned:
+def scanned(site: Site, dataset: Dataset, run_id: str = "a-run", **how: Any) -> ScanResult:
     return deep_scan(site.services, dataset, run_id, **how)
 
 
@@ -108,20 +108,26 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
     assert (recorded.dataset, recorded.key, recorded.gate, recorded.rule) == (
         STREAMFLOW, None, "deep", "gx:expect_table_row_count_to_be_between"
     )  # fmt: skip
-    last = last_scan(site.services.database, Kind.DEEP, STREAMFLOW)
+    last = last_scan(site.services.database, ScanKind.DEEP, STREAMFLOW)
     assert last is not None
     assert (last.keys, last.errors, last.warnings) == (HOURS, 0, 1)
-    assert last.detail == {"left": 0, "left_out": 0, "suites": ["row-count"], "rows": total, "data_docs": found.data_docs}
+    assert last.detail == {
+        "left": 0,
+        "left_out": 0,
+        "suites": ["row-count"],
+        "rows": total,
+        "data_docs": found.data_docs,
+    }
 
 
 def test_the_newest_keys_are_taken(site: Site) -> None:
     newest = rows_of(site, HOURS - 1)
     dataset = expecting(site, "newest", expectation("expect_table_row_count_to_equal", value=newest))
-    found = scanned(site, dataset, reach=Reach(rows=newest))
+    found = scanned(site, dataset, reach=ScanScope(rows=newest))
     assert (found.keys, found.keys_left, found.keys_left_out, found.findings) == (1, HOURS - 1, 0, ())
     assert str(found).endswith(f"in 1 keys, {HOURS - 1} older ones not reached")
-    assert scanned(site, dataset, reach=Reach(rows=newest + 1)).errors == 1
-    assert scanned(site, dataset, reach=Reach(days=1)).keys == HOURS
+    assert scanned(site, dataset, reach=ScanScope(rows=newest + 1)).errors == 1
+    assert scanned(site, dataset, reach=ScanScope(days=1)).keys == HOURS
 
 
 def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) -> None:
@@ -176,7 +182,7 @@ def test_a_dataset_without_a_suite_is_left_alone(site: Site) -> None:
 
 
 def test_two_deep_scans_of_a_dataset_do_not_run_at_once(site: Site) -> None:
-    with scanning(site.services.database, Kind.DEEP, STREAMFLOW):
+    with scan_lock(site.services.database, ScanKind.DEEP, STREAMFLOW):
         found = scanned(site, site.dataset)
     assert found.note == "another deep scan of usgs/streamflow is under way"
 
@@ -216,7 +222,7 @@ def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) ->
     """What is published is not masked then, and has other columns. The policy still says that it is sensitive."""
     register = Register(site)
     until = site.services.today() + timedelta(days=1)
-    exempt.exempt(site.services, HERITAGE, "", until, register.private_key, "to show that this works")
+    exempt.grant_exemption(site.services, HERITAGE, "", until, register.private_key, "to show that this works")
     register.publish(sites(register.dataset, site_type=["Quillwort Hollow"] * 60))
     assert "Quillwort Hollow" in published(site, HERITAGE).column("site_type").to_pylist()
 
@@ -252,7 +258,7 @@ def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -
     assert nightly_scan(site.services, dataset, "approved", full=True).findings == ()
 
     sample = streamflow_table(START + timedelta(hours=HOURS))
-    site.put(HOURS, parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))
+    site.put(HOURS, to_parquet(sample.append_column("velocity", pa.array([1.0] * sample.num_rows))))
     site.work()
     found = scanned(site, dataset)
     assert (found.keys, found.keys_left_out, found.errors) == (1, HOURS, 0)

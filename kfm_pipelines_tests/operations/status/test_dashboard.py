@@ -9,14 +9,14 @@ import pytest
 import yaml
 
 from kfm_pipelines.operations.status.objectives import load_objectives
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines_tests.fixtures.telemetry.alert_rules import RULES, alerts, rules
 from kfm_pipelines_tests.fixtures.telemetry.expressions import same, strangers
 
 ROOT = Path(__file__).parents[2]
-DASHBOARD = shipped("resources") / "dashboards" / "kfm.json"
-PROMISED = load_objectives(shipped("resources"))
+DASHBOARD = shipped_path("resources") / "dashboards" / "kfm.json"
+PROMISED = load_objectives(shipped_path("resources"))
 
 
 def panels() -> list[dict[str, Any]]:

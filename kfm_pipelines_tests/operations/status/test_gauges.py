@@ -8,7 +8,7 @@ import pytest
 from kfm_pipelines.aws.batches import Outgoing
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.operations.status import indicators
-from kfm_pipelines.operations.status.gauges import take_vital_signs
+from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.telemetry.metrics.names import METRICS
@@ -19,7 +19,7 @@ from kfm_pipelines_tests.fixtures.telemetry.home_files import totals
 
 
 def signs(site: Site) -> Totals:
-    take_vital_signs(site.services, at_once=True)
+    emit_gauges(site.services, at_once=True)
     return totals(site.root)
 
 
@@ -79,9 +79,9 @@ def test_uniqueness_in_attributes_is_a_violation(site: Site) -> None:
 
 
 def test_what_sqs_recognises_is_a_hit_in_its_window(site: Site) -> None:
-    from kfm_pipelines.producer.routes import carrier
+    from kfm_pipelines.producer.routes import sender_for_route
 
-    way = carrier(site.services, "fifo", "queue", "one")
+    way = sender_for_route(site.services, "fifo", "queue", "one")
     for body in ("one", "two", "one", "one"):
         way.send(f'{{"body": "{body}"}}')
     assert signs(site).counter("sqs_fifo.dedupe_window_hits") == 2
@@ -93,9 +93,9 @@ class Refusing:
     name = "refusing"
 
     def send_batch(self, batch: Sequence[Outgoing]) -> list[object]:
-        from kfm_pipelines.aws.batches import Refused
+        from kfm_pipelines.aws.batches import RefusedMessage
 
-        return [Refused(place, "Throttled", permanent=True) for place, _ in enumerate(batch)]
+        return [RefusedMessage(place, "Throttled", permanent=True) for place, _ in enumerate(batch)]
 
 
 def test_what_was_not_taken_is_no_hit_the_next_time() -> None:
@@ -165,15 +165,15 @@ def test_burn_follows_what_failed_and_what_was_slow(site: Site) -> None:
 def test_what_is_over_does_not_burn_on(site: Site) -> None:
     site.put(0, spoiled(0))
     site.work()
-    counted = indicators.settled_within(site.services.database, timedelta(microseconds=1), 300)
-    assert counted == indicators.Settled(0, 0, 0, 0)
+    counted = indicators.count_settled(site.services.database, timedelta(microseconds=1), 300)
+    assert counted == indicators.SettledCounts(0, 0, 0, 0)
 
 
 def test_queues_that_are_away_keep_nothing_else_from_being_told(site: Site) -> None:
     away = Services(site.services.settings)
     away.__dict__["intakes"] = ()
     away.__dict__["dead_letter_queues"] = (Queue("there-is-no-such-queue"),)
-    [problem] = take_vital_signs(away, at_once=True)
+    [problem] = emit_gauges(away, at_once=True)
     away.close()
     assert "there-is-no-such-queue" in problem
     assert totals(site.root).gauge("telemetry_timestamp_seconds") is not None

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.operations.status.objectives import FILE, Objective, label, load_objectives
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.operations.status.objectives import SLO_FILE, Objective, format_prometheus_duration, load_objectives
+from kfm_pipelines.settings import shipped_path
 
 
 def test_what_is_promised() -> None:
-    promised = load_objectives(shipped("resources"))
+    promised = load_objectives(shipped_path("resources"))
 
     percents = {name: one.percent for name, one in promised.objectives.items()}
     assert percents == {"success": 99.0, "latency": 95.0, "duplicates": 99.0}
@@ -36,7 +36,7 @@ def test_a_budget_that_is_used_up_just_in_time_burns_at_one() -> None:
 
 @pytest.mark.parametrize(("minutes", "written"), [(5, "5m"), (60, "1h"), (90, "90m"), (2880, "2d"), (0.5, "30s")])
 def test_windows_are_named_as_prometheus_names_them(minutes: float, written: str) -> None:
-    assert label(timedelta(minutes=minutes)) == written
+    assert format_prometheus_duration(timedelta(minutes=minutes)) == written
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_windows_are_named_as_prometheus_names_them(minutes: float, written: str
     ],
 )
 def test_a_mistake_in_the_file_is_named(tmp_path: Path, right: str, wrong: str, says: str) -> None:
-    text = (shipped("resources") / FILE).read_text()
+    text = (shipped_path("resources") / SLO_FILE).read_text()
     assert right in text
-    (tmp_path / FILE).write_text(text.replace(right, wrong, 1))
+    (tmp_path / SLO_FILE).write_text(text.replace(right, wrong, 1))
     with pytest.raises(DeclarationInvalid, match=says):
         load_objectives(tmp_path)

@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from kfm_pipelines.catalog.trust.keys import Signer
-from kfm_pipelines.catalog.trust.seal import sealed
+from kfm_pipelines.catalog.trust.seal import seal_document
 from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.console.output import console
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations.verify import Check, trust_from, verify_all, verify_key
+from kfm_pipelines.operations.verify import Check, load_trust_root, verify_all, verify_key
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import Layout
@@ -62,7 +62,7 @@ class Copy:
         change(document)
         data = json.dumps(document).encode()
         with suppress(UnicodeEncodeError):  # what cannot be written as UTF-8 has no seal
-            data = sealed(path, data, self.signer)
+            data = seal_document(path, data, self.signer)
         (self.folder / path).write_bytes(data)
 
     def failures(self) -> list[Check]:
@@ -77,7 +77,7 @@ class Copy:
         return list(verify_key(store, self._trust(store), self.key).failed)
 
     def _trust(self, store: FileStore) -> Any:
-        return trust_from(store, Path("/nonexistent/signing.pem"), None)
+        return load_trust_root(store, Path("/nonexistent/signing.pem"), None)
 
 
 @pytest.fixture(scope="module")

@@ -18,16 +18,16 @@ from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.catalog.documents import checksum
 from kfm_pipelines.catalog.trust.attestation import subjects_of
 from kfm_pipelines.catalog.trust.keys import Signer
-from kfm_pipelines.catalog.trust.seal import sealed
-from kfm_pipelines.catalog.trust.signer import signer_of, write_with_seal
+from kfm_pipelines.catalog.trust.seal import seal_document
+from kfm_pipelines.catalog.trust.signer import signer_of, write_with_sidecar
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import ObjectMissing, SettingsInvalid, SignatureRefused
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations.verify import Check, Origin, records, trust_from, verify_all, verify_key
-from kfm_pipelines.operations.verify.published_tree import Shelf
-from kfm_pipelines.operations.verify.records import statement_at
-from kfm_pipelines.operations.verify.release import Release
-from kfm_pipelines.operations.verify.tables import data_agrees
+from kfm_pipelines.operations.verify import Check, PublicKeyOrigin, load_trust_root, records, verify_all, verify_key
+from kfm_pipelines.operations.verify.published_tree import PublishedTree
+from kfm_pipelines.operations.verify.records import read_statement
+from kfm_pipelines.operations.verify.release import PublishedRelease
+from kfm_pipelines.operations.verify.tables import check_data
 from kfm_pipelines.producer.samples import streamflow_object, tribal_areas_object
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
@@ -54,7 +54,7 @@ def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFact
         register.approve()
         opened.put(data=_less_a_row())
         opened.work()
-        write_with_seal(opened.services, "catalog/usgs-streamflow/items.parquet", b"a snapshot")
+        write_with_sidecar(opened.services, "catalog/usgs-streamflow/items.parquet", b"a snapshot")
         yield opened
 
 
@@ -75,7 +75,7 @@ def folder(site: Site, tmp_path: Path) -> Path:
 
 def failures(folder: Path, given: Path | None = None) -> list[Check]:
     store = FileStore(folder)
-    trust = trust_from(store, NOBODY, given)
+    trust = load_trust_root(store, NOBODY, given)
     return [check for one in verify_all(store, trust) for check in one.failed]
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_nothing_vouches_for_is_named(folder: Path, where: str, what
 def test_an_item_that_the_catalog_does_not_lead_to_is_named(site: Site, folder: Path) -> None:
     collection = json.loads((folder / COLLECTION).read_bytes())
     collection["links"] = [link for link in collection["links"] if link["rel"] not in ("item", "child")]
-    document = sealed(COLLECTION, json.dumps(collection).encode(), signer_of(site.services))
+    document = seal_document(COLLECTION, json.dumps(collection).encode(), signer_of(site.services))
     (folder / COLLECTION).write_bytes(document)
 
     assert [(check.file, check.what) for check in failures(folder)] == [
@@ -159,7 +159,7 @@ def test_what_somebody_else_signed_does_not_count(site: Site, folder: Path, tmp_
     """A forger can put a key of his own into the store, and sign a whole catalog with it."""
     forger = Signer(Ed25519PrivateKey.generate())
     (folder / public_key(forger.public.key_id)).write_bytes(forger.public.pem)
-    (folder / COLLECTION).write_bytes(sealed(COLLECTION, (folder / COLLECTION).read_bytes(), forger))
+    (folder / COLLECTION).write_bytes(seal_document(COLLECTION, (folder / COLLECTION).read_bytes(), forger))
     assert failures(folder) == []  # the key is there, and nobody said which one it should be
 
     given = tmp_path / "public.pem"
@@ -174,23 +174,26 @@ def test_whose_key_it_was_is_told(site: Site, folder: Path, tmp_path: Path) -> N
     given = tmp_path / "public.pem"
     given.write_bytes(signer.public.pem)
     for signing_key, option, origin in (
-        (NOBODY, None, Origin.FOUND),
-        (site.services.settings.signing_key, None, Origin.OWN),
-        (NOBODY, given, Origin.GIVEN),
+        (NOBODY, None, PublicKeyOrigin.FOUND),
+        (site.services.settings.signing_key, None, PublicKeyOrigin.OWN),
+        (NOBODY, given, PublicKeyOrigin.GIVEN),
     ):
-        trust = trust_from(store, signing_key, option)
+        trust = load_trust_root(store, signing_key, option)
         assert not trust.proves_origin
         assert verify_key(store, trust, site.key()).failed == ()
         assert {trust.origins[key_id] for key_id in trust.used} == {origin}
-        assert trust.proves_origin == (origin is not Origin.FOUND)
+        assert trust.proves_origin == (origin is not PublicKeyOrigin.FOUND)
 
 
 def test_the_digests_agree_wherever_they_are_written(site: Site) -> None:
-    shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
+    shelf = PublishedTree(site.services.store, load_trust_root(site.services.store, NOBODY, None))
     for key in keys(site):
         layout_item = next(path for path in items(site.data) if path.endswith(f"/{key}.json"))
-        release = Release(shelf, layout_item, is_historical=False)
-        data, item = release.tree.digest_and_size(release.asset("data"))[0], release.tree.digest_and_size(layout_item)[0]
+        release = PublishedRelease(shelf, layout_item, is_historical=False)
+        data, item = (
+            release.tree.digest_and_size(release.asset("data"))[0],
+            release.tree.digest_and_size(layout_item)[0],
+        )
         provenance = release.tree.digest_and_size(release.asset("provenance"))[0]
         attestation, manifest = (
             release.tree.digest_and_size(release.attestation)[0],
@@ -204,7 +207,7 @@ def test_the_digests_agree_wherever_they_are_written(site: Site) -> None:
             "item.json": item,
             "provenance.jsonld": provenance,
         }
-        assert sorted(subjects_of(statement_at(shelf, release.attestation)).values()) == sorted(
+        assert sorted(subjects_of(read_statement(shelf, release.attestation)).values()) == sorted(
             [data, item, provenance, manifest]
         )
         [entry] = site.fetch(f"SELECT * FROM kfm.ledger WHERE key = '{key}' ORDER BY txn DESC LIMIT 1")
@@ -248,18 +251,18 @@ DISAGREEMENTS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Any]], o
 def test_documents_that_disagree_are_told_whoever_signed_them(
     site: Site, what: str, change: Callable[[dict[str, Any], dict[str, Any]], object]
 ) -> None:
-    shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
-    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", is_historical=False)
+    shelf = PublishedTree(site.services.store, load_trust_root(site.services.store, NOBODY, None))
+    release = PublishedRelease(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", is_historical=False)
     item, manifest = copy.deepcopy(release.item), copy.deepcopy(release.manifest)
 
     def failed() -> set[str]:
         path, data = release.manifest_path, release.asset("data")
         checks = [
-            *data_agrees(data, shelf.read(data), item),
-            *records.manifest_is_valid(path, manifest),
-            *records.outputs_agree(path, manifest, subjects_of(release.statement)),
-            *records.manifest_agrees(path, manifest, release.statement, item),
-            *records.masking_is_told(release.path, manifest, item),
+            *check_data(data, shelf.read(data), item),
+            *records.check_manifest_schema(path, manifest),
+            *records.check_outputs(path, manifest, subjects_of(release.statement)),
+            *records.check_manifest_agreement(path, manifest, release.statement, item),
+            *records.check_masking_notice(release.path, manifest, item),
         ]
         return {check.what for check in checks if not check.ok}
 
@@ -269,8 +272,8 @@ def test_documents_that_disagree_are_told_whoever_signed_them(
 
 
 def test_of_masked_data_the_manifest_tells_nothing_to_guess_by(site: Site) -> None:
-    shelf = Shelf(site.services.store, trust_from(site.services.store, NOBODY, None))
-    release = Release(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", is_historical=False)
+    shelf = PublishedTree(site.services.store, load_trust_root(site.services.store, NOBODY, None))
+    release = PublishedRelease(shelf, f"catalog/heritage-sites/items/{HERITAGE}.json", is_historical=False)
     assert release.manifest["policy"]["masked"] is True
     for one in release.manifest["inputs"]:
         assert (one["etag"], one["size"], list(one["digest"])) == (None, None, ["hmacSha256"])

@@ -10,12 +10,12 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.compliance import checks as fifo
 from kfm_pipelines.producer.compliance import live
 from kfm_pipelines.producer.compliance.checks import (
-    AttributeUnsaid,
+    AttributeNotInBody,
+    BodyNotUnique,
     BytesNotCanonical,
     BytesNotRepeatable,
     EnvelopeBroken,
-    GroupUnfit,
-    HashBlind,
+    GroupInvalid,
     Produce,
     Violation,
 )
@@ -49,10 +49,10 @@ def test_a_good_producer_passes(check: fifo.Check, produce: Produce) -> None:
         (fifo_producers.spaces, BytesNotCanonical, "must be canonical JSON"),
         (fifo_producers.random_event_id, BytesNotRepeatable, "the same event sent again must give the same body"),
         (fifo_producers.local_time, BytesNotRepeatable, "with its time at another offset"),
-        (fifo_producers.one_key_for_all, HashBlind, "another dedupe_key must give another body"),
-        (fifo_producers.attribute_unsaid, AttributeUnsaid, "attribute 'scene' differs from event to event"),
-        (fifo_producers.group_with_spaces, GroupUnfit, "not 'remote sensing'"),
-        (fifo_producers.group_at_random, GroupUnfit, "an event must keep its group"),
+        (fifo_producers.one_key_for_all, BodyNotUnique, "another dedupe_key must give another body"),
+        (fifo_producers.attribute_unsaid, AttributeNotInBody, "attribute 'scene' differs from event to event"),
+        (fifo_producers.group_with_spaces, GroupInvalid, "not 'remote sensing'"),
+        (fifo_producers.group_at_random, GroupInvalid, "an event must keep its group"),
     ],
 )
 def test_a_bad_producer_is_caught_by_exactly_one_check(produce: Produce, caught: type[Violation], says: str) -> None:
@@ -65,7 +65,7 @@ def test_a_bad_producer_is_caught_by_exactly_one_check(produce: Produce, caught:
 @pytest.mark.parametrize(
     ("produce", "caught"),
     [
-        (fifo_producers.uniqueness_in_attributes, {EnvelopeBroken, HashBlind, AttributeUnsaid}),
+        (fifo_producers.uniqueness_in_attributes, {EnvelopeBroken, BodyNotUnique, AttributeNotInBody}),
         (fifo_producers.unsorted_keys, {BytesNotCanonical, BytesNotRepeatable}),
         (fifo_producers.time_of_sending, {EnvelopeBroken, BytesNotRepeatable}),
         (fifo_producers.not_json, {EnvelopeBroken, BytesNotCanonical}),
@@ -107,7 +107,7 @@ def test_on_a_real_queue_a_replay_that_differs_is_delivered_twice(queue: str) ->
 
 def test_on_a_real_queue_an_event_known_by_attributes_alone_is_lost(queue: str) -> None:
     # The first run takes the one body there is; after that SQS drops it whatever its attributes say.
-    assert HashBlind in live_violations(fifo_producers.uniqueness_in_attributes, queue)
+    assert BodyNotUnique in live_violations(fifo_producers.uniqueness_in_attributes, queue)
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_live_checks_are_called_like_the_others(queue: str) -> None:
     checks = live.live_checks(queue)
     assert [check.__name__ for check in checks] == [check.__name__ for check in live.LIVE_CHECKS]
     checks[1](fifo_producers.ours)
-    with pytest.raises(HashBlind):
+    with pytest.raises(BodyNotUnique):
         checks[1](fifo_producers.one_key_for_all)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kfm_pipelines.events import fold, normalise
+from kfm_pipelines.events import normalise, resolve_event
 from kfm_pipelines.gates import judge_schema
 from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.producer.samples import SAMPLES
@@ -31,7 +31,7 @@ def test_every_sample_folds_into_its_dataset_and_window(name: str) -> None:
         key, content = SAMPLES[name].make(start)
         bucket = declared()[name].input.bucket
         (notice,) = normalise(json.dumps(s3_notification(bucket, key, "abc", len(content), None, AT_03)))
-        event = fold(notice, declared())
+        event = resolve_event(notice, declared())
         assert (event.dataset, event.window_start) == (name, start)
 
 

@@ -11,7 +11,7 @@ import pytest
 from kfm_pipelines.declarations.dataset import Dataset, load_datasets
 from kfm_pipelines.producer.samples.sample import hours
 from kfm_pipelines.producer.samples.streamflow import GAUGES, streamflow_object, streamflow_table
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 
 AT_03 = datetime(2025, 12, 4, 3, tzinfo=UTC)
 ARROW_TYPES = {"string": pa.string(), "float64": pa.float64(), "timestamp": pa.timestamp("us", tz="UTC")}
@@ -19,7 +19,7 @@ ARROW_TYPES = {"string": pa.string(), "float64": pa.float64(), "timestamp": pa.t
 
 @pytest.fixture(scope="module")
 def streamflow() -> Dataset:
-    return load_datasets(shipped("resources"))["usgs/streamflow"]
+    return load_datasets(shipped_path("resources"))["usgs/streamflow"]
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from kfm_pipelines.care.review.page.maps import draw_map
 from kfm_pipelines.care.review.page.places import Frame, MapPlaces
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.gates import Finding, Severity, Verdict
-from kfm_pipelines.orchestration.metadata import place
+from kfm_pipelines.orchestration.metadata import location_metadata
 from kfm_pipelines.stages.assets.run_metadata import check_result
-from kfm_pipelines.stages.handoff import Judgement
+from kfm_pipelines.stages.handoff import KeyVerdict
 from kfm_pipelines.stages.previews import maps as published_maps
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
@@ -23,12 +23,12 @@ from kfm_pipelines_tests.fixtures.runs.dispatch import materialized
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
-def judgement(key: str, *severities: Severity, gate: str = "qa") -> Judgement:
+def judgement(key: str, *severities: Severity, gate: str = "qa") -> KeyVerdict:
     findings = [Finding(f"rule-{n}", severity, "column", "this", "that") for n, severity in enumerate(severities)]
-    return Judgement(key, Verdict(gate, tuple(findings)))
+    return KeyVerdict(key, Verdict(gate, tuple(findings)))
 
 
-def told(*judgements: Judgement) -> list[tuple[str, str]]:
+def told(*judgements: KeyVerdict) -> list[tuple[str, str]]:
     table = check_result("qa", judgements).metadata["findings"]
     assert isinstance(table, dg.TableMetadataValue)
     return [(str(record.data["key"]), str(record.data["severity"])) for record in table.records]
@@ -65,7 +65,7 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
         return draw_map(places, frame, title=title, **others)
 
     monkeypatch.setattr(maps, "draw_map", counting)
-    published_maps._kept.clear()
+    published_maps._map_cache.clear()
     site.put(0)
     site.put(1)
     site.work()
@@ -95,7 +95,7 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
     assert drawn == [site.dataset.title]
 
     with monkeypatch.context() as patch:
-        patch.setattr(published_maps, "_drawn", lambda *_: 1 / 0)
+        patch.setattr(published_maps, "_draw_cached", lambda *_: 1 / 0)
         site.put(2)
         assert site.work()["published"] == 1
     assert "map" not in materialized(site.dataset)[site.key(2)]
@@ -107,9 +107,9 @@ def test_only_so_many_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
     releases["nowhere"] = {"bbox": None, "bytes": 10, "content_hash": "0"}
     releases["large"] = {"bbox": (0, 0, 1, 1), "bytes": 5 * 1024**2, "content_hash": "0"}
     monkeypatch.setattr(published_maps, "_places", lambda *given: int(given[-1]) // 2 * 2)
-    monkeypatch.setattr(published_maps, "_sight", lambda places: places)
-    monkeypatch.setattr(published_maps, "_drawn", lambda *given: str(given[-1]).encode())
-    monkeypatch.setattr(published_maps, "DRAWN", 2)
+    monkeypatch.setattr(published_maps, "_appearance_digest", lambda places: places)
+    monkeypatch.setattr(published_maps, "_draw_cached", lambda *given: str(given[-1]).encode())
+    monkeypatch.setattr(published_maps, "MAX_MAPS_PER_RUN", 2)
     pictures = published_maps.published_maps(None, None, releases)  # type: ignore[arg-type]
     assert pictures == {"0": b"0", "1": b"0", "2": b"2", "3": b"2"}
 
@@ -123,13 +123,13 @@ def test_only_so_many_pictures_are_kept(site: Site, monkeypatch: pytest.MonkeyPa
         return b"png"
 
     monkeypatch.setattr(maps, "draw_map", counting)
-    monkeypatch.setattr(published_maps, "_kept", {})
-    monkeypatch.setattr(published_maps, "KEPT", 2)
+    monkeypatch.setattr(published_maps, "_map_cache", {})
+    monkeypatch.setattr(published_maps, "MAX_CACHED_MAPS", 2)
     for without_place in (1, 2, 1, 3, 1, 2):
         places = MapPlaces(without_place=without_place)
-        published_maps._drawn(site.services, site.dataset, published_maps._sight(places), places)
+        published_maps._draw_cached(site.services, site.dataset, published_maps._appearance_digest(places), places)
     assert drawn == [1, 2, 3, 2]
-    assert len(published_maps._kept) == 2
+    assert len(published_maps._map_cache) == 2
 
 
 def test_readers_columns_are_known_before_anything_is_published(tmp_path: Path) -> None:
@@ -154,4 +154,4 @@ def test_readers_columns_are_known_before_anything_is_published(tmp_path: Path) 
     ],
 )
 def test_a_place_is_a_link_only_where_a_browser_can_follow(store: str, shown_as: dg.MetadataValue[Any]) -> None:
-    assert place(store, "a/b.json") == shown_as
+    assert location_metadata(store, "a/b.json") == shown_as

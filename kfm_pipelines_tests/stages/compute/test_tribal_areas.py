@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kfm_pipelines.care.policies import load_policy, refuse_if_unsuited
+from kfm_pipelines.care.policies import load_policy, refuse_if_mismatched
 from kfm_pipelines.declarations.arrow import declared_schema
 from kfm_pipelines.errors import LocationUndeclared
 from kfm_pipelines.gates import Verdict, judge_schema
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.compute.table import SourceObject, compute
 from kfm_pipelines.stages.publish.stage import bounding_box
 from kfm_pipelines_tests.fixtures.events.notices import declared, event
@@ -87,9 +87,9 @@ def test_there_is_no_place_in_it() -> None:
 
 
 def test_it_is_a_nations_data_and_its_policy_says_so() -> None:
-    policy = load_policy(shipped("resources"), DATASET.policy)
-    refuse_if_unsuited(policy, DATASET)
+    policy = load_policy(shipped_path("resources"), DATASET.policy)
+    refuse_if_mismatched(policy, DATASET)
     assert policy.is_open
     assert DATASET.sovereignty is not None
     assert {"care:authority-to-control", "bc:provenance", "tk:attribution"} <= set(policy.labels)
-    assert (shipped("resources") / "authorities" / f"{policy.authority}.yaml").is_file()
+    assert (shipped_path("resources") / "authorities" / f"{policy.authority}.yaml").is_file()

@@ -11,7 +11,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.config.policy_continuity import laxer_policies, refuse_laxer_policy
-from kfm_pipelines.stages.trigger import Purpose
+from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.runs.batches import publish
@@ -67,7 +67,7 @@ def test_a_new_version_cannot_exchange_the_policy_of_all_history(
     site.services.close()
 
 
-def run(register: Register, purpose: Purpose) -> Batch:
+def run(register: Register, purpose: RunTrigger) -> Batch:
     return publish(register.site.services, register.dataset, [KEY], "a-run", purpose)
 
 
@@ -75,7 +75,7 @@ def reproduced(register: Register) -> str:
     """What is said of a replay of the key; nothing that readers see has changed by it."""
     before = register.site.tree("catalog", "objects", "processed")
     replay = plan_replay(register.site.services, "heritage/sites", [KEY])
-    note = run(register, Purpose(replay=replay)).notes[KEY]
+    note = run(register, RunTrigger(replay=replay)).notes[KEY]
     assert register.site.tree("catalog", "objects", "processed") == before
     return note
 
@@ -97,17 +97,17 @@ def stricter(register: Register) -> Register:
 def test_what_is_decided_today_governs_what_was_published_before(register: Register) -> None:
     site, database = register.site, register.site.services.database
     close_until(site.services, "heritage/sites", datetime(2027, 1, 1, tzinfo=UTC))
-    given = exempt.exempt(
+    given = exempt.grant_exemption(
         site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
     )
     assert reproduced(register).endswith(f"it was made under no exemption and is under exemption {given.id}")
-    exempt.end(site.services, given.id, register.private_key, "the case is over")
+    exempt.end_exemption(site.services, given.id, register.private_key, "the case is over")
     assert resolutions(register) == {"5"}
 
     # The old bytes do not come back; a backfill publishes what the new policy leaves, once it has been seen.
     now = stricter(register)
     assert reproduced(now).endswith("the policy was heritage-sites@1 and is heritage-sites@2")
-    assert run(now, Purpose(backfill=True)).awaiting_review == {KEY}
+    assert run(now, RunTrigger(backfill=True)).awaiting_review == {KEY}
     waiting, last = now.waiting(), last_of(site.services, KEY)
     before = database.fetch("SELECT * FROM kfm.keys"), site.tree("work")
     assert reproduced(now) == f"{KEY}: a release of it awaits review; that comes first"
@@ -116,6 +116,6 @@ def test_what_is_decided_today_governs_what_was_published_before(register: Regis
         Claims(database, "a-run", 60, skip_in_review=True).take(KEY)
     assert (now.waiting(), last_of(site.services, KEY)) == (waiting, last)
     now.approve()
-    assert run(now, Purpose(backfill=True)).notes == {}
+    assert run(now, RunTrigger(backfill=True)).notes == {}
     assert resolutions(now) == {"4"}
     now.site.services.close()

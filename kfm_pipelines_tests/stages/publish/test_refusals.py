@@ -8,11 +8,11 @@ import pytest
 
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.gates import GATES, TABLE_GATES
-from kfm_pipelines.orchestration.instance import opened_instance
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import Handoff
 from kfm_pipelines.state import transactions
-from kfm_pipelines.state.verdicts import Judged, record_verdict
+from kfm_pipelines.state.verdicts import GateVerdict, record_verdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -43,7 +43,7 @@ class ByHand:
     def judge(self, content_hash: str, *, passed: bool) -> None:
         database = self.site.services.database
         for gate in TABLE_GATES:
-            judged = Judged(gate, content_hash, passed, ())
+            judged = GateVerdict(gate, content_hash, passed, ())
             record_verdict(database, self.masked.claim, "usgs/streamflow", judged)
 
     def stage(self) -> None:
@@ -147,7 +147,7 @@ def test_publish_launched_alone_refuses(site: Site) -> None:
     site.drain()
     job = build_definitions(site.services.settings.resources).resolve_job_def("usgs_streamflow")
 
-    with opened_instance() as instance:
+    with open_instance() as instance:
         instance.add_dynamic_partitions("usgs_streamflow", [site.key()])
         result = job.execute_in_process(
             instance=instance,

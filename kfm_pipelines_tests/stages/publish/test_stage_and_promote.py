@@ -12,7 +12,7 @@ from kfm_pipelines.catalog.facts import StorageFacts
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.stages.publish.promote import promote, verify_staged
-from kfm_pipelines.stages.publish.stage import Candidate, Notary, Release, bounding_box, stage
+from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, bounding_box, stage
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
@@ -26,7 +26,7 @@ LAYOUT = Layout(DATASET.pipeline)
 FIRST, SECOND = write_parquet(computed(rows(3))), write_parquet(computed(rows(5)))
 CHANGES_OF_THE_FIRST_PROMOTION = 11
 CHANGES_OF_A_PROMOTION = 9
-NOTARY = Notary(SIGNER, SBOM)
+NOTARY = Attester(SIGNER, SBOM)
 SHARED = {LAYOUT.document(ENVIRONMENT.sbom), public_key(SIGNER.public.key_id)}  # tell nothing of the data
 
 
@@ -99,7 +99,7 @@ def test_the_list_of_software_is_written_once_and_must_be_the_one_named(store: F
     assert not store.exists(LAYOUT.staged_document(KEY, 2, "sbom.cdx.json"))
 
     with pytest.raises(IntegrityBroken, match="list of software"):
-        stage(store, DATASET, candidate(2), hashlib.sha256(FIRST).hexdigest(), Notary(SIGNER, b"another"))
+        stage(store, DATASET, candidate(2), hashlib.sha256(FIRST).hexdigest(), Attester(SIGNER, b"another"))
 
 
 def test_without_the_list_of_software_nothing_is_published(store: FileStore) -> None:

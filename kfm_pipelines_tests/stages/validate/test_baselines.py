@@ -53,11 +53,11 @@ def test_what_an_exemption_let_out_does_not_stop_what_replaces_it(site: Site) ->
     )
     register = with_reviewer(site)
     until = site.services.today() + timedelta(days=1)
-    given = exempt.exempt(site.services, "heritage/sites", "", until, register.private_key, "a court wants it")
+    given = exempt.grant_exemption(site.services, "heritage/sites", "", until, register.private_key, "a court wants it")
     register.publish(sites(register.dataset))
     [unmasked] = site.fetch("SELECT content_hash FROM kfm.revisions")
 
-    exempt.end(site.services, given.id, register.private_key, "over")
+    exempt.end_exemption(site.services, given.id, register.private_key, "over")
     site.work()
     register.approve()
     assert site.work()["published"] == 1

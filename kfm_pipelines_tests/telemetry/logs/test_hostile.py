@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kfm_pipelines.telemetry.logs.context import joined
-from kfm_pipelines.telemetry.logs.lines import LONGEST_LINE
+from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.lines import MAX_LINE_LENGTH
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to
 
 log = logging.getLogger("kfm_pipelines.tests")
@@ -138,7 +138,7 @@ def test_so_is_one_with_anything_for_an_exception(file: Path, given: Any) -> Non
 
 @given(st.dictionaries(st.sampled_from(["run_id", "object_key", "stage"]), VALUES))
 def test_so_is_one_joined_by_anything(file: Path, fields: Any) -> None:
-    with joined(**really(fields)):
+    with log_context(**really(fields)):
         assert tell(file, "joined", (), None)["event"] == "joined"
 
 
@@ -146,7 +146,7 @@ def test_fields_without_end_are_cut(file: Path) -> None:
     many = {f"field{number}": ["x" * 5000] * 100 for number in range(100)}
     line = tell(file, "a lot", (), None, "function", many)
     assert line["event"] == "a lot"
-    assert len(json.dumps(line)) <= LONGEST_LINE
+    assert len(json.dumps(line)) <= MAX_LINE_LENGTH
 
 
 def test_logging_itself_does_not_raise_either(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,9 @@ import structlog
 
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.telemetry.logs.configure import LogFile, configure_logs, of_error
-from kfm_pipelines.telemetry.logs.context import joined
-from kfm_pipelines.telemetry.traces.spans import GivenIds, Spans
+from kfm_pipelines.telemetry.logs.configure import LogFile, configure_logs, error_fields
+from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, Spans
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to, settings_of
 
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_line_says_when_who_what_and_about_which_key(file: Path) -> None:
-    with joined(run_id="run-1", idempotency_key=KEY, stage="mask", event_id=None):
+    with log_context(run_id="run-1", idempotency_key=KEY, stage="mask", event_id=None):
         log.info("%d rows", 3)
 
     [line] = lines_of(file)
@@ -47,8 +47,8 @@ def test_a_line_says_when_who_what_and_about_which_key(file: Path) -> None:
 
 
 def test_what_is_bound_inside_adds_and_goes(file: Path) -> None:
-    with joined(run_id="run-1", stage="mask"):
-        with joined(stage="publish", object_key="a/b.parquet"):
+    with log_context(run_id="run-1", stage="mask"):
+        with log_context(stage="publish", object_key="a/b.parquet"):
             log.info("inner")
         log.info("outer")
     log.info("none")
@@ -63,12 +63,12 @@ def test_what_is_bound_inside_adds_and_goes(file: Path) -> None:
 
 def test_nothing_stays_bound_when_generators_are_left_in_another_order(file: Path) -> None:
     def keys() -> Iterator[str]:
-        with joined(idempotency_key="first"):
+        with log_context(idempotency_key="first"):
             yield "first"
 
     generator = keys()
     next(generator)
-    with joined(stage="mask"):
+    with log_context(stage="mask"):
         assert next(generator, None) is None
         log.info("after the generator")
     log.info("after all")
@@ -80,7 +80,7 @@ def test_nothing_stays_bound_when_generators_are_left_in_another_order(file: Pat
 
 
 def test_nothing_stays_bound_after_an_exception(file: Path) -> None:
-    with pytest.raises(ZeroDivisionError), joined(run_id="run-1"):
+    with pytest.raises(ZeroDivisionError), log_context(run_id="run-1"):
         raise ZeroDivisionError
     log.info("after")
     assert "run_id" not in lines_of(file)[0]
@@ -88,17 +88,17 @@ def test_nothing_stays_bound_after_an_exception(file: Path) -> None:
 
 def test_lines_are_joined_by_nothing_else() -> None:
     with pytest.raises(TypeError, match="not by person"):
-        joined(person="somebody")  # type: ignore[call-arg]
+        log_context(person="somebody")  # type: ignore[call-arg]
 
 
 def test_the_trace_is_the_one_of_the_open_span_unless_it_is_named(file: Path) -> None:
     from opentelemetry.sdk.trace import TracerProvider
 
-    spans = Spans(TracerProvider(id_generator=GivenIds(), shutdown_on_exit=False).get_tracer("tests"))
+    spans = Spans(TracerProvider(id_generator=PresetIdGenerator(), shutdown_on_exit=False).get_tracer("tests"))
     with spans.span("mask") as span:
         assert span is not None
         log.info("in a span")
-        with joined(trace_id="0" * 31 + "1"):
+        with log_context(trace_id="0" * 31 + "1"):
             log.info("in a trace of its own")
     log.info("in none")
 
@@ -114,7 +114,7 @@ def test_an_error_is_told_by_its_class_and_where_and_not_by_what_it_says(file: P
             raise KeyError("Quillwort Hollow") from error
     except KeyError as error:
         log.exception("a step failed")
-        log.error("told by hand", extra=of_error(error))
+        log.error("told by hand", extra=error_fields(error))
 
     by_logging, by_hand = lines_of(file)
     assert by_logging["error"] == by_hand["error"]
@@ -137,7 +137,7 @@ def test_fields_of_a_call_are_kept_and_never_stand_for_ours(file: Path) -> None:
 def test_structlog_comes_out_the_same_way(file: Path) -> None:
     wrap = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
     logger = structlog.wrap_logger(log, processors=[wrap], wrapper_class=structlog.stdlib.BoundLogger)
-    with joined(run_id="run-1"):
+    with log_context(run_id="run-1"):
         logger.info("published", rows=3)
 
     [line] = lines_of(file)

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kfm_pipelines.telemetry.logs.context import joined
-from kfm_pipelines.telemetry.logs.redact import LONGEST, WINDOW
+from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.redact import MAX_SCANNED_LENGTH, MAX_TEXT_LENGTH
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to
 
 # Made up, and put together here so that nobody's scanner takes them for real ones.
@@ -63,7 +63,7 @@ log = logging.getLogger("kfm_pipelines.tests")
     ],
 )
 def test_a_planted_value_is_not_in_the_file(tmp_path: Path, text: str, secret: str, shown: str | None) -> None:
-    with logging_to(tmp_path, KFM_CARE_KEY_HERITAGE_2026=CARE_SECRET) as file, joined(object_key=text):
+    with logging_to(tmp_path, KFM_CARE_KEY_HERITAGE_2026=CARE_SECRET) as file, log_context(object_key=text):
         log.info("%s", text, extra={"more": text, "some": [text], "named": {"one": text}})
         log.info(text.replace("%", "%%") + "%s", "")
 
@@ -96,12 +96,12 @@ def test_a_large_key_is_withheld_whole(tmp_path: Path) -> None:
     assert lines_of(file)[0]["event"] == "(withheld) "
 
 
-@pytest.mark.parametrize("before", range(WINDOW - 60, WINDOW + 10, 7))
+@pytest.mark.parametrize("before", range(MAX_SCANNED_LENGTH - 60, MAX_SCANNED_LENGTH + 10, 7))
 def test_a_secret_where_endless_text_is_cut_is_not_told_by_half(tmp_path: Path, before: int) -> None:
     """What stands before it shrinks, so that the end of what is looked at is well within what is shown."""
     padding = "password=" + "y" * (before - 10)
     with logging_to(tmp_path) as file:
-        log.info("%s", f"{padding} postgresql://kfm:correct-horse-battery@db/kfm {'x' * WINDOW}")
+        log.info("%s", f"{padding} postgresql://kfm:correct-horse-battery@db/kfm {'x' * MAX_SCANNED_LENGTH}")
     assert b"correct" not in file.read_bytes()
 
 
@@ -129,7 +129,7 @@ def test_endless_text_is_cut_with_a_mark(tmp_path: Path) -> None:
     with logging_to(tmp_path) as file:
         log.info("%s", "word " * 1_000_000)
     event = lines_of(file)[0]["event"]
-    assert len(event) < LONGEST + 50
+    assert len(event) < MAX_TEXT_LENGTH + 50
     assert event.endswith("… (cut, 5000000 characters)")
 
 
@@ -137,5 +137,5 @@ def test_endless_text_is_cut_with_a_mark(tmp_path: Path) -> None:
 def test_no_text_takes_long(tmp_path: Path, text: str) -> None:
     begun = time.monotonic()
     with logging_to(tmp_path):
-        log.info("%s", text * WINDOW)
+        log.info("%s", text * MAX_SCANNED_LENGTH)
     assert time.monotonic() - begun < 2

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kfm_pipelines.telemetry.metrics.instruments import LONGEST_LABEL, MOST_SERIES, OTHER, Instruments
+from kfm_pipelines.telemetry.metrics.instruments import MAX_LABEL_LENGTH, MAX_SERIES, OTHER, Instruments
 from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines.telemetry.metrics.reader import read_totals
 from kfm_pipelines.telemetry.metrics.totals import Totals
@@ -49,14 +49,14 @@ def test_names_become_labels(tmp_path: Path) -> None:
 
 def test_long_names_are_cut(tmp_path: Path) -> None:
     name = "x" * 5000
-    assert told(tmp_path, [name]).by_label("messages_received_total", "queue") == {"x" * LONGEST_LABEL: 1}
+    assert told(tmp_path, [name]).by_label("messages_received_total", "queue") == {"x" * MAX_LABEL_LENGTH: 1}
 
 
 def test_names_without_end_count_together(tmp_path: Path) -> None:
     names = [f"made-up-{number}" for number in range(5000)]
     counted = told(tmp_path, names + names[:10]).by_label("messages_received_total", "queue")
-    assert len(counted) == MOST_SERIES + 1
-    assert counted[OTHER] == 5000 - MOST_SERIES
+    assert len(counted) == MAX_SERIES + 1
+    assert counted[OTHER] == 5000 - MAX_SERIES
     assert counted["made-up-3"] == 2
 
 
@@ -74,7 +74,7 @@ def test_threads_do_not_make_more_series(tmp_path: Path) -> None:
         thread.join()
     telemetry.close()
     totals = read_totals(tmp_path / "telemetry")
-    assert len(totals.counters["messages_received_total"]) <= MOST_SERIES + 1
+    assert len(totals.counters["messages_received_total"]) <= MAX_SERIES + 1
     assert totals.counter("messages_received_total") == 1600
 
 

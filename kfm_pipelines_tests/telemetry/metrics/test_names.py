@@ -3,8 +3,8 @@
 import re
 
 from kfm_pipelines.settings import PACKAGE
-from kfm_pipelines.telemetry.files import LINES_KEPT
-from kfm_pipelines.telemetry.metrics.instruments import LONGEST_LABEL, MOST_SERIES
+from kfm_pipelines.telemetry.files import MAX_PENDING_LINES
+from kfm_pipelines.telemetry.metrics.instruments import MAX_LABEL_LENGTH, MAX_SERIES
 from kfm_pipelines.telemetry.metrics.names import METRICS
 
 PAGE = (PACKAGE.parent / "docs" / "metrics.md").read_text()
@@ -20,9 +20,9 @@ def test_the_page_has_every_metric_and_no_other() -> None:
 
 
 def test_the_page_has_the_limits() -> None:
-    assert f"beyond {MOST_SERIES} series" in PAGE
-    assert f"cut at {LONGEST_LABEL} characters" in PAGE
-    assert f"up to {LINES_KEPT} lines" in PAGE
+    assert f"beyond {MAX_SERIES} series" in PAGE
+    assert f"cut at {MAX_LABEL_LENGTH} characters" in PAGE
+    assert f"up to {MAX_PENDING_LINES} lines" in PAGE
 
 
 def test_names_are_unique_and_valid_for_prometheus() -> None:

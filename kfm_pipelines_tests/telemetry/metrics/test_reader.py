@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.telemetry.append_only import previous
-from kfm_pipelines.telemetry.metrics.instruments import MOST_SERIES
+from kfm_pipelines.telemetry.append_only import previous_path
+from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES
 from kfm_pipelines.telemetry.metrics.names import SECONDS
-from kfm_pipelines.telemetry.metrics.reader import Follower, read_totals
+from kfm_pipelines.telemetry.metrics.reader import MetricsFollower, read_totals
 from kfm_pipelines.telemetry.metrics.totals import Distribution
 from kfm_pipelines.telemetry.process import open_telemetry
 from kfm_pipelines_tests.fixtures.telemetry.signals import append, count, line, settings_in
@@ -103,7 +103,7 @@ def test_metrics_of_another_version_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_a_follower_reads_each_line_once(tmp_path: Path) -> None:
-    follower = Follower(tmp_path / "telemetry")
+    follower = MetricsFollower(tmp_path / "telemetry")
     assert follower.totals().counter("messages_received_total") == 0
     append(tmp_path, count(1))
     assert follower.totals().counter("messages_received_total") == 1
@@ -113,7 +113,7 @@ def test_a_follower_reads_each_line_once(tmp_path: Path) -> None:
 
 
 def test_a_follower_waits_for_the_rest_of_a_line(tmp_path: Path) -> None:
-    follower = Follower(tmp_path / "telemetry")
+    follower = MetricsFollower(tmp_path / "telemetry")
     whole = count(2)
     append(tmp_path, count(1), whole[:40])
     assert follower.totals().counter("messages_received_total") == 1
@@ -124,7 +124,7 @@ def test_a_follower_waits_for_the_rest_of_a_line(tmp_path: Path) -> None:
 
 def test_a_follower_finishes_a_file_that_was_moved_aside(tmp_path: Path) -> None:
     """Also when a process that still has it open writes to it after that, and when it happens again and again."""
-    follower = Follower(tmp_path / "telemetry")
+    follower = MetricsFollower(tmp_path / "telemetry")
     told = 0
     for round_ in range(12):
         file = append(tmp_path, count(1, at=100 + round_))
@@ -132,7 +132,7 @@ def test_a_follower_finishes_a_file_that_was_moved_aside(tmp_path: Path) -> None
         if round_ % 3:
             assert follower.totals().counter("messages_received_total") == told
         slow = file.open("a")
-        file.replace(previous(file))
+        file.replace(previous_path(file))
         append(tmp_path, count(10, at=200 + round_))
         slow.write(count(100, at=300 + round_))
         slow.close()
@@ -142,7 +142,7 @@ def test_a_follower_finishes_a_file_that_was_moved_aside(tmp_path: Path) -> None
 
 
 def test_a_follower_begins_a_new_file_at_its_beginning(tmp_path: Path) -> None:
-    follower = Follower(tmp_path / "telemetry")
+    follower = MetricsFollower(tmp_path / "telemetry")
     file = append(tmp_path, count(1), count(1), count(1))
     follower.totals()
     file.unlink()
@@ -155,7 +155,7 @@ def test_only_the_last_minutes(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     at = [int((now - timedelta(seconds=ago)).timestamp() * SECOND) for ago in range(7200, 0, -2)]
     file = append(tmp_path, *(count(1, at=time) for time in at[:1000]))
-    file.replace(previous(file))
+    file.replace(previous_path(file))
     append(tmp_path, *(count(1, at=time) for time in at[1000:]), "garbage\n" * 5)
     assert file.stat().st_size > 500_000
 
@@ -189,12 +189,12 @@ def test_a_quantile_beyond_the_last_bound_is_the_last_bound() -> None:
 
 
 def test_processes_that_each_make_up_names_do_not_make_series_without_end(tmp_path: Path) -> None:
-    names = [f"made-up-{number}" for number in range(5 * MOST_SERIES)]
+    names = [f"made-up-{number}" for number in range(5 * MAX_SERIES)]
     append(tmp_path, *(count(1, queue=name) for name in names))
     totals = read_totals(tmp_path / "telemetry")
-    assert len(totals.counters["messages_received_total"]) == MOST_SERIES + 1
+    assert len(totals.counters["messages_received_total"]) == MAX_SERIES + 1
     assert totals.counter("messages_received_total") == len(names)
-    assert totals.counter("messages_received_total", queue="other") == 4 * MOST_SERIES
+    assert totals.counter("messages_received_total", queue="other") == 4 * MAX_SERIES
 
 
 def test_large_files_are_read_quickly(tmp_path: Path) -> None:

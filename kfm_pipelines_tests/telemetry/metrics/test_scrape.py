@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.ports import answers, free_port
 from kfm_pipelines.telemetry.metrics.exposition import Exposition
-from kfm_pipelines.telemetry.metrics.instruments import MOST_SERIES
+from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES
 from kfm_pipelines.telemetry.metrics.names import METRICS
-from kfm_pipelines.telemetry.metrics.scrape import MOST_CLIENTS, SECONDS_FOR_A_CLIENT, serve_metrics
+from kfm_pipelines.telemetry.metrics.scrape import CLIENT_TIMEOUT_SECONDS, MAX_CLIENTS, serve_metrics
 from kfm_pipelines.telemetry.process import open_telemetry
 from kfm_pipelines_tests.fixtures.telemetry.signals import append, count, settings_in
 
@@ -95,7 +95,7 @@ def test_buckets_hold_everything_below_their_bound(tmp_path: Path) -> None:
 def test_made_up_names_do_not_fill_the_exposition(tmp_path: Path) -> None:
     append(tmp_path, *(count(1, queue=f"made-up-{number}") for number in range(3000)))
     text = Exposition(tmp_path / "telemetry").text().decode()
-    assert text.count("messages_received_total{") == MOST_SERIES + 1
+    assert text.count("messages_received_total{") == MAX_SERIES + 1
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
@@ -142,7 +142,7 @@ def test_there_is_one_thing_to_get(port: int, method: str, path: str, status: in
     "nonsense", [b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"G" * 100_000, b"GET /metrics HTTP/9\r\n\r\n"]
 )
 def test_nonsense_is_answered_or_cut_off_and_disturbs_nobody(port: int, nonsense: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS_FOR_A_CLIENT + 5) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=CLIENT_TIMEOUT_SECONDS + 5) as client:
         client.sendall(nonsense)
         assert ask(port)[0] == 200
 
@@ -153,7 +153,7 @@ def test_slow_and_silent_clients_keep_nobody_waiting(port: int) -> None:
     with ExitStack() as stack:
         clients = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
-            for _ in range(MOST_CLIENTS - 1)
+            for _ in range(MAX_CLIENTS - 1)
         ]
         for client in clients:
             client.sendall(b"GET /met")
@@ -161,7 +161,7 @@ def test_slow_and_silent_clients_keep_nobody_waiting(port: int) -> None:
         assert ask(port)[0] == 200
         assert time.monotonic() - began < 2
         clients += [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(20)]
-        while time.monotonic() - began < SECONDS_FOR_A_CLIENT + 2:
+        while time.monotonic() - began < CLIENT_TIMEOUT_SECONDS + 2:
             for client in clients:
                 try:
                     client.sendall(b"x")

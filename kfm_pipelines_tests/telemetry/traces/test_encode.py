@@ -12,8 +12,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 
 from kfm_pipelines.telemetry.traces.context import TraceContext
-from kfm_pipelines.telemetry.traces.encode import line_of
-from kfm_pipelines.telemetry.traces.spans import Kind, Spans, Value, mark_failed
+from kfm_pipelines.telemetry.traces.encode import encode_line
+from kfm_pipelines.telemetry.traces.spans import SpanKindName, Spans, SpanValue, mark_failed
 
 TEXT = st.text(max_size=20)
 VALUES = st.one_of(
@@ -44,7 +44,7 @@ def tracing(**limits: int) -> tuple[Spans, Ended]:
 
 
 def agree(spans: Sequence[ReadableSpan]) -> None:
-    [line] = line_of(spans).splitlines()
+    [line] = encode_line(spans).splitlines()
     assert json.dumps(json.loads(line), sort_keys=True) == json.dumps(encode_spans(spans).to_dict(), sort_keys=True)
 
 
@@ -58,9 +58,9 @@ def agree(spans: Sequence[ReadableSpan]) -> None:
 )
 def test_any_span_of_ours(
     name: str,
-    attributes: dict[str, Value],
+    attributes: dict[str, SpanValue],
     under: TraceContext | None,
-    kind: Kind,
+    kind: SpanKindName,
     links: list[TraceContext],
     failed: str | None,
 ) -> None:
@@ -79,7 +79,7 @@ def test_attributes_beyond_the_limit_are_counted() -> None:
     spans, ended = tracing(max_span_attributes=2)
     with spans.span("many", {"one": 1, "two": 2, "three": 3}):
         pass
-    assert '"droppedAttributesCount":1' in line_of(ended.spans)
+    assert '"droppedAttributesCount":1' in encode_line(ended.spans)
     agree(ended.spans)
 
 
@@ -97,5 +97,5 @@ def test_many_share_what_surrounds_them(number: int) -> None:
     for _ in range(number):
         with spans.span("one"):
             pass
-    assert line_of(ended.spans).count("service.name") == 1
+    assert encode_line(ended.spans).count("service.name") == 1
     agree(ended.spans)

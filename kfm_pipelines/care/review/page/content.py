@@ -52,7 +52,7 @@ class SampleColumn:
 
 
 @dataclass(frozen=True)
-class Sample:
+class ReleaseSample:
     """The first rows of what would be published. Columns that only repeat the policy's wording are named instead."""
 
     columns: tuple[SampleColumn, ...]
@@ -78,7 +78,7 @@ class CellChange:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ReleaseDifference:
     rows_before: int
     rows_after: int
     records_before: int
@@ -104,8 +104,8 @@ class ReviewView:
     policy: PolicyView
     verification: Verification
     measures: tuple[MeasureRow, ...]
-    sample: Sample
-    difference: Difference | None  # None: there was no release before
+    sample: ReleaseSample
+    difference: ReleaseDifference | None  # None: there was no release before
     after_map: bytes
     before_map: bytes | None
     restricted: bool

@@ -27,22 +27,22 @@ class Hexagon:
 
 
 @dataclass(frozen=True)
-class Label:
+class CellLabel:
     text: str
     x: float
     y: float
     records: int
 
 
-def hexagons(cells: Iterable[CellCount]) -> list[Hexagon]:
+def build_hexagons(cells: Iterable[CellCount]) -> list[Hexagon]:
     """Coarse ones first, so that finer ones lie on top. What is no cell is left out."""
     import h3
 
-    drawn = [_hexagon(cell) for cell in cells if h3.is_valid_cell(cell.cell)]
+    drawn = [_build_hexagon(cell) for cell in cells if h3.is_valid_cell(cell.cell)]
     return sorted(drawn, key=lambda hexagon: (hexagon.resolution, hexagon.centre))
 
 
-def _hexagon(cell_count: CellCount) -> Hexagon:
+def _build_hexagon(cell_count: CellCount) -> Hexagon:
     import h3
     import numpy as np
 
@@ -53,7 +53,7 @@ def _hexagon(cell_count: CellCount) -> Hexagon:
     return Hexagon(cell_count.records, h3.get_resolution(cell_count.cell), corners, (longitude, latitude))
 
 
-def steps(counts: Sequence[int]) -> list[int]:
+def shade_edges(counts: Sequence[int]) -> list[int]:
     """The least count of each shade, in round numbers."""
     if not counts:
         return []
@@ -67,7 +67,7 @@ def steps(counts: Sequence[int]) -> list[int]:
     return found[: len(SHADES)]
 
 
-def step_names(edges: Sequence[int]) -> list[str]:
+def edge_labels(edges: Sequence[int]) -> list[str]:
     closed = [f"{low:,}" if high - low == 1 else f"{low:,}–{high - 1:,}" for low, high in pairwise(edges)]
     return [*closed, *(f"{edge:,} or more" for edge in edges[-1:])]
 
@@ -81,12 +81,12 @@ def shade_of(records: int, edges: Sequence[int]) -> str:
     return shades(edges)[max(bisect_right(edges, records) - 1, 0)]
 
 
-def labels(drawn: Sequence[Hexagon], layout: "Lettering") -> list[Label]:
+def place_labels(drawn: Sequence[Hexagon], layout: "LabelLayout") -> list[CellLabel]:
     """The numbers that fit into their cell without lying on a finer cell or on another number."""
     import numpy as np
 
     taken: list[tuple[float, float, float, float]] = []
-    fitting: list[Label] = []
+    fitting: list[CellLabel] = []
     centres = np.array([hexagon.centre for hexagon in drawn]).reshape(-1, 2)
     reach = np.array([np.ptp(hexagon.corners, axis=0) / 2 for hexagon in drawn]).reshape(-1, 2)
     finer_than = np.array([hexagon.resolution for hexagon in drawn])
@@ -98,7 +98,7 @@ def labels(drawn: Sequence[Hexagon], layout: "Lettering") -> list[Label]:
         spot = next(
             (
                 spot
-                for spot in _spots(hexagon, half)
+                for spot in _label_positions(hexagon, half)
                 if layout.contains(spot, half)
                 and not _overlaps(spot, half, centres[covering], 0.85 * reach[covering])
                 and not _overlaps(spot, half, *np.hsplit(np.array(taken).reshape(-1, 4), 2))
@@ -107,12 +107,12 @@ def labels(drawn: Sequence[Hexagon], layout: "Lettering") -> list[Label]:
         )
         if spot is not None:
             taken.append((*spot, *half))
-            fitting.append(Label(f"{hexagon.records:,}", *spot, hexagon.records))
+            fitting.append(CellLabel(f"{hexagon.records:,}", *spot, hexagon.records))
     return fitting
 
 
 @dataclass(frozen=True)
-class Lettering:
+class LabelLayout:
     """How large a number is, and where it may stand: all in degrees of this map."""
 
     character_width: float
@@ -130,7 +130,7 @@ class Lettering:
         )
 
 
-def _spots(hexagon: Hexagon, half: tuple[float, float]) -> Iterator[tuple[float, float]]:
+def _label_positions(hexagon: Hexagon, half: tuple[float, float]) -> Iterator[tuple[float, float]]:
     """The middle, then towards each corner; none when the number is too large for the cell."""
     import numpy as np
 

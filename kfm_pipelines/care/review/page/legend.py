@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.review.page import hexagons
-from kfm_pipelines.care.review.page.looks import EDGE, FONT, INK, LEFT, MUTED, ROW, WIDTH, look, shortened
+from kfm_pipelines.care.review.page.looks import EDGE, FONT, INK, LEFT, MUTED, ROW, WIDTH, point_style, shorten
 from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
 
 if TYPE_CHECKING:
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 MAX_CIRCLES = 2_000
 
 
-def keys_of(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple["Artist", str]]:
+def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple["Artist", str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    edges = hexagons.steps([hexagon.records for hexagon in drawn])
+    edges = hexagons.shade_edges([hexagon.records for hexagon in drawn])
     keys: list[tuple[Artist, str]] = [
         (Patch(facecolor=shade, edgecolor=EDGE, linewidth=0.5), f"{name} records")
-        for shade, name in zip(hexagons.shades(edges), hexagons.step_names(edges), strict=True)
+        for shade, name in zip(hexagons.shades(edges), hexagons.edge_labels(edges), strict=True)
     ]
     for index, points in enumerate(places.points):
-        seen = look(points.name, index)
+        seen = point_style(points.name, index)
         dot = Line2D([], [], color=seen.colour, marker=seen.marker, markersize=4.5, linestyle="none")
         dot.set(markeredgecolor=seen.line, markeredgewidth=0.5)
-        keys.append((dot, f"{shortened(points.name, 13)} ({len(points):,})"))
+        keys.append((dot, f"{shorten(points.name, 13)} ({len(points):,})"))
     if any(_has_circles(points) for points in places.points):
         ring = Line2D([], [], color=MUTED, marker="o", markersize=6, markerfacecolor="none", linestyle="none")
         keys.append((ring, "uncertainty"))
     return keys
 
 
-def columns(entries: "Sequence[tuple[Artist, str]]") -> int:
+def column_count(entries: "Sequence[tuple[Artist, str]]") -> int:
     return 3 if all(len(name) <= 18 for _, name in entries) else 2
 
 
@@ -44,8 +44,8 @@ def _has_circles(points: Points) -> bool:
     return len(points) <= MAX_CIRCLES and bool((np.nan_to_num(points.uncertainty_m) > 0).any())
 
 
-def notes_on(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
-    outside = sum(_outside(points, frame) for points in places.points)
+def map_notes(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
+    outside = sum(_count_outside(points, frame) for points in places.points)
     uncircled = any(len(points) > MAX_CIRCLES for points in places.points)
     notes = [
         (places.without_place, f"Not on the map: {places.without_place:,} without a place"),
@@ -56,7 +56,7 @@ def notes_on(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
     return [note for applies, note in notes if applies]
 
 
-def _outside(points: Points, frame: Frame) -> int:
+def _count_outside(points: Points, frame: Frame) -> int:
     inside = (points.longitude >= frame.west) & (points.longitude <= frame.east)
     inside &= (points.latitude >= frame.south) & (points.latitude <= frame.north)
     return int((~inside).sum())
@@ -73,7 +73,7 @@ def draw_legend(figure: "Figure", entries: "Sequence[tuple[Artist, str]]", top: 
     if not entries:
         return
     legend = figure.legend(
-        [key for key, _ in entries], [name for _, name in entries], loc="upper left", ncols=columns(entries), frameon=False,
+        [key for key, _ in entries], [name for _, name in entries], loc="upper left", ncols=column_count(entries), frameon=False,
         bbox_to_anchor=(LEFT / WIDTH, top / (figure.get_figheight() * 96)), borderpad=0, borderaxespad=0,
         labelspacing=0.55, handlelength=1.3, handleheight=0.9, handletextpad=0.5, columnspacing=1.2,
         prop={"family": FONT, "size": 7}, labelcolor=INK,

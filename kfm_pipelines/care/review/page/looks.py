@@ -9,7 +9,7 @@ FONT = "DejaVu Sans"  # comes with matplotlib, so it is the same on every machin
 
 
 @dataclass(frozen=True)
-class Look:
+class PointStyle:
     """How points of a class are drawn. A light colour has a dark rim and dark lines, or it would be lost on paper."""
 
     colour: str
@@ -22,19 +22,19 @@ class Look:
 
 
 # Shape as well as colour tells the classes apart.
-_LOOKS = {
-    "open": Look("#00805c", "s"),
-    "generalised": Look("#e69f00", "o", rim="#5e4100"),
-    "restricted": Look("#b8450a", "^"),
-    "withheld": Look("#5b2a86", "D"),
+_STYLES = {
+    "open": PointStyle("#00805c", "s"),
+    "generalised": PointStyle("#e69f00", "o", rim="#5e4100"),
+    "restricted": PointStyle("#b8450a", "^"),
+    "withheld": PointStyle("#5b2a86", "D"),
 }
-_OTHER_LOOKS = (Look(INK, "o"), *_LOOKS.values())
+_OTHER_STYLES = (PointStyle(INK, "o"), *_STYLES.values())
 
 
-def look(name: str, index: int) -> Look:
-    return _LOOKS.get(name) or _OTHER_LOOKS[index % len(_OTHER_LOOKS)]
+def point_style(name: str, index: int) -> PointStyle:
+    return _STYLES.get(name) or _OTHER_STYLES[index % len(_OTHER_STYLES)]
 
 
-def shortened(text: str, max_length: int) -> str:
+def shorten(text: str, max_length: int) -> str:
     one_line = "".join(character if character.isprintable() else " " for character in text)
     return one_line if len(one_line) <= max_length else f"{one_line[: max_length - 1]}…"

@@ -25,8 +25,8 @@ from kfm_pipelines.care.review.page.looks import (
     TICKS,
     TOP,
     WIDTH,
-    look,
-    shortened,
+    point_style,
+    shorten,
 )
 from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
 
@@ -38,7 +38,7 @@ METRES_PER_DEGREE = 111_195.0
 
 
 @dataclass(frozen=True)
-class _Window:
+class _Viewport:
     """The part of the world in the picture: the frame with a little room, as high as it is to scale."""
 
     west: float
@@ -52,9 +52,9 @@ class _Window:
         return (self.north - self.south) * METRES_PER_DEGREE / self.height
 
     @property
-    def label_layout(self) -> hexagons.Lettering:
+    def label_layout(self) -> hexagons.LabelLayout:
         across, up = (self.east - self.west) / (WIDTH - LEFT - RIGHT), (self.north - self.south) / self.height
-        return hexagons.Lettering(6.2 * across, 9.5 * up, (self.west, self.south), (self.east, self.north))
+        return hexagons.LabelLayout(6.2 * across, 9.5 * up, (self.west, self.south), (self.east, self.north))
 
 
 def draw_map(
@@ -68,11 +68,11 @@ def draw_map(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    window = _window(frame)
-    drawn = hexagons.hexagons(places.cells)
-    keys = legend.keys_of(places, drawn)
-    notes = legend.notes_on(places, frame, len(drawn))
-    rows = ceil(len(keys) / legend.columns(keys))
+    window = _viewport(frame)
+    drawn = hexagons.build_hexagons(places.cells)
+    keys = legend.legend_entries(places, drawn)
+    notes = legend.map_notes(places, frame, len(drawn))
+    rows = ceil(len(keys) / legend.column_count(keys))
     height = TOP + window.height + TICKS + ROW * (rows + max(len(notes), 1)) + 6
     figure = Figure(figsize=(WIDTH / 96, height / 96), facecolor="white")
     FigureCanvasAgg(figure)
@@ -83,7 +83,7 @@ def draw_map(
     for index, points in enumerate(places.points):
         _draw_points(axes, points, index)
     if places.is_empty:
-        _write_that_it_is_empty(axes)
+        _write_empty_note(axes)
     _write_title(figure, title, height)
     _draw_scale(figure, window, height)
     below = height - TOP - window.height - TICKS
@@ -94,7 +94,7 @@ def draw_map(
     return buffer.getvalue()
 
 
-def _window(frame: Frame) -> _Window:
+def _viewport(frame: Frame) -> _Viewport:
     margin = 0.02 * max(frame.east - frame.west, frame.north - frame.south)
     west, east = frame.west - margin, frame.east + margin
     south, north = max(frame.south - margin, -90.0), min(frame.north + margin, 90.0)
@@ -108,18 +108,18 @@ def _window(frame: Frame) -> _Window:
     if height > held:
         more = (east - west) * (height / held - 1) / 2
         west, east = west - more, east + more
-    return _Window(west, south, east, north, held)
+    return _Viewport(west, south, east, north, held)
 
 
-def _draw_frame(axes: "Axes", viewport: _Window, outline: Sequence[tuple[float, float]]) -> None:
+def _draw_frame(axes: "Axes", viewport: _Viewport, outline: Sequence[tuple[float, float]]) -> None:
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     axes.set(xlim=(viewport.west, viewport.east), ylim=(viewport.south, viewport.north), facecolor="#fbfcfd")
     step = _round_number((viewport.east - viewport.west) / 4)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.yaxis.set_major_locator(MultipleLocator(step if step < (viewport.north - viewport.south) / 2 else step / 2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, "E", "W")))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _degrees(value, "N", "S")))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_degrees(value, "E", "W")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_degrees(value, "N", "S")))
     axes.grid(color=LINE, linewidth=0.5, zorder=0)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, pad=3, labelsize=7, labelcolor=MUTED, labelfontfamily=FONT)
@@ -133,7 +133,7 @@ def _draw_frame(axes: "Axes", viewport: _Window, outline: Sequence[tuple[float, 
         axes.plot(xs, ys, color="#6b7683", linewidth=0.9, zorder=5)
 
 
-def _degrees(value: float, positive: str, negative: str) -> str:
+def _format_degrees(value: float, positive: str, negative: str) -> str:
     side = positive if value > 0 else negative if value < 0 else ""
     return f"{abs(round(value, 6)):g}°{side}"
 
@@ -144,10 +144,10 @@ def _round_number(largest: float) -> float:
     return max((number for number in series if number <= largest), default=series[0])
 
 
-def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _Window) -> None:
+def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _Viewport) -> None:
     from matplotlib.collections import PolyCollection
 
-    edges = hexagons.steps([hexagon.records for hexagon in drawn])
+    edges = hexagons.shade_edges([hexagon.records for hexagon in drawn])
     for resolution, group in groupby(drawn, key=lambda hexagon: hexagon.resolution):
         same_size = list(group)
         corners = [hexagon.corners for hexagon in same_size]
@@ -159,7 +159,7 @@ def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _Wind
         cells = PolyCollection(corners, facecolors=faces, edgecolors=EDGE, linewidths=0.7, zorder=2 + resolution / 20)
         axes.add_collection(rim, autolim=False)
         axes.add_collection(cells, autolim=False)
-    for label in hexagons.labels(drawn, viewport.label_layout):
+    for label in hexagons.place_labels(drawn, viewport.label_layout):
         colour = "white" if hexagons.shade_of(label.records, edges) in hexagons.DARK_SHADES else INK
         axes.text(
             label.x, label.y, label.text, color=colour, fontsize=7, fontfamily=FONT, fontweight="bold",
@@ -168,7 +168,7 @@ def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _Wind
 
 
 def _draw_points(axes: "Axes", points: Points, index: int) -> None:
-    seen = look(points.name, index)
+    seen = point_style(points.name, index)
     if 0 < len(points) <= legend.MAX_CIRCLES:
         _draw_circles(axes, points, seen.line)
     few = len(points) <= 5_000
@@ -206,7 +206,7 @@ def _draw_circles(axes: "Axes", points: Points, colour: str) -> None:
     )  # fmt: skip
 
 
-def _write_that_it_is_empty(axes: "Axes") -> None:
+def _write_empty_note(axes: "Axes") -> None:
     axes.text(
         0.5, 0.5, "No place is shown", transform=axes.transAxes, ha="center", va="center", fontsize=10, color=INK,
         fontfamily=FONT, zorder=9, bbox={"facecolor": "white", "edgecolor": LINE, "boxstyle": "round,pad=0.6"},
@@ -215,12 +215,12 @@ def _write_that_it_is_empty(axes: "Axes") -> None:
 
 def _write_title(figure: "Figure", title: str, height: float) -> None:
     figure.text(
-        LEFT / WIDTH, 1 - 16 / height, shortened(title, 52), fontsize=8.5, fontweight="bold", color=INK,
+        LEFT / WIDTH, 1 - 16 / height, shorten(title, 52), fontsize=8.5, fontweight="bold", color=INK,
         fontfamily=FONT, parse_math=False,
     )  # fmt: skip
 
 
-def _draw_scale(figure: "Figure", viewport: _Window, height: float) -> None:
+def _draw_scale(figure: "Figure", viewport: _Viewport, height: float) -> None:
     """A bar of a round length, true in the middle of the map."""
     from matplotlib.lines import Line2D
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_CHANGES = 40
 # Controls (but for tab and newline), bidi marks, zero-width characters, tags, and halves of surrogate pairs.
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -41,7 +41,7 @@ def _template() -> "Template":
     environment = Environment(
         loader=PackageLoader(__package__, "."),
         autoescape=True,
-        finalize=visible,
+        finalize=reveal_invisible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -49,14 +49,14 @@ def _template() -> "Template":
     return environment.get_template("template.html.j2")
 
 
-def visible(value: object) -> object:
+def reveal_invisible(value: object) -> object:
     """Text as a reader may trust it: what would not be seen, or would turn the rest around, is written out."""
     from markupsafe import Markup
 
     # What a macro of the template returns has been through here piece by piece.
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return _UNSEEN.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
+    return _INVISIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
 
 
 def _data_uri(png: bytes | None) -> str | None:

@@ -6,7 +6,7 @@ from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.review.page.content import MeasureRow, RuleSentence
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, MaskRaster, Omit, Rule, Suppress
 
-NOT_TOLD = "not told"
+NOT_DISCLOSED = "not told"
 _TOO_FEW = "There are too few records to tell it safely."
 
 _MEASURES: Mapping[str, tuple[str, str]] = {
@@ -37,24 +37,24 @@ def measure_rows(measures: Mapping[str, object]) -> tuple[MeasureRow, ...]:
 def _measure_row(name: str, value: object) -> MeasureRow:
     title, explanation = _MEASURES.get(name, (name, ""))
     if value is None:
-        return MeasureRow(title, NOT_TOLD, f"{explanation} {_TOO_FEW}".strip())
+        return MeasureRow(title, NOT_DISCLOSED, f"{explanation} {_TOO_FEW}".strip())
     if name == "displacement_m" and isinstance(value, Mapping):
-        low, middle, high = (_measured(name, value.get(share)) for share in ("p05", "p50", "p95"))
+        low, middle, high = (_format_measure(name, value.get(share)) for share in ("p05", "p50", "p95"))
         return MeasureRow(title, middle, f"{explanation} Nine in ten were moved between {low} and {high}.")
-    return MeasureRow(title, _measured(name, value), explanation)
+    return MeasureRow(title, _format_measure(name, value), explanation)
 
 
-def _measured(name: str, value: object) -> str:
+def _format_measure(name: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if name.endswith("_m"):
-        return distance(value)
+        return format_distance(value)
     if name == "spatial_fit":
         return f"{value:.0%}"
     return f"{value:,}"
 
 
-def distance(metres: float) -> str:
+def format_distance(metres: float) -> str:
     if metres < 1000:
         return f"{metres:,.0f} m"
     return f"{metres / 1000:,.0f} km" if metres >= 99_500 else f"{metres / 1000:.3g} km"
@@ -66,25 +66,25 @@ def rule_sentences(policy: Policy) -> list[RuleSentence]:
     said: list[RuleSentence] = []
     for sensitivity, rules in policy.classes.items():
         for kind, rule in rules.rules.items():
-            said.append(RuleSentence(sensitivity, kind, _sentence(rule, policy.minimum_count)))
+            said.append(RuleSentence(sensitivity, kind, _rule_sentence(rule, policy.minimum_count)))
         if rules.raster is not None:
             said.append(RuleSentence(sensitivity, "raster", _raster_sentence(rules.raster)))
     return said
 
 
-def _sentence(rule: Rule, least: int) -> str:
+def _rule_sentence(rule: Rule, least: int) -> str:
     match rule:
         case Leave():
             return "The place is published as it is."
         case Generalise(resolution=resolution):
             return (
-                f"The place becomes a hexagon of about {_area(resolution)} (H3 resolution {resolution}). "
+                f"The place becomes a hexagon of about {_format_area(resolution)} (H3 resolution {resolution}). "
                 f"Hexagons with fewer than {least} features are not shown; their records lose their place. The others "
                 f"show a multiple of {least}; the records beyond that lose their place as well."
             )
         case Displace(min_m=nearest, max_m=farthest, reason=reason):
             return (
-                f"The point is moved by {distance(nearest)} to {distance(farthest)}, in a direction and by a distance "
+                f"The point is moved by {format_distance(nearest)} to {format_distance(farthest)}, in a direction and by a distance "
                 f"that only the secret key tells. Reason: {reason}"
             )
         case Group(resolutions=resolutions, by=by):
@@ -96,7 +96,9 @@ def _sentence(rule: Rule, least: int) -> str:
 
 
 def _group_sentence(resolutions: list[int], by: list[str], least: int) -> str:
-    sizes = " and ".join(f"{_area(resolution)} (H3 resolution {resolution})" for resolution in sorted(resolutions))
+    sizes = " and ".join(
+        f"{_format_area(resolution)} (H3 resolution {resolution})" for resolution in sorted(resolutions)
+    )
     apart = f", separately by {', '.join(by)}" if by else ""
     return (
         f"Only the number of features is published, in hexagons of about {sizes}{apart}, rounded down to a multiple "
@@ -106,10 +108,10 @@ def _group_sentence(resolutions: list[int], by: list[str], least: int) -> str:
 
 def _raster_sentence(rule: MaskRaster) -> str:
     what = "get the mean of all of them" if rule.method == "aggregate" else "are left empty"
-    return f"Cells under a footprint, widened to a hexagon of about {_area(rule.resolution)}, {what}."
+    return f"Cells under a footprint, widened to a hexagon of about {_format_area(rule.resolution)}, {what}."
 
 
-def _area(resolution: int) -> str:
+def _format_area(resolution: int) -> str:
     """On average over the world, in figures people can keep in mind."""
     import h3
 

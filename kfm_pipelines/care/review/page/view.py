@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS, UNCERTAINTY
-from kfm_pipelines.care.review.page.content import CellChange, Difference, Sample, SampleColumn
+from kfm_pipelines.care.review.page.content import CellChange, ReleaseDifference, ReleaseSample, SampleColumn
 from kfm_pipelines.care.review.page.places import CellCount, MapPlaces, Points
 from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
 from kfm_pipelines.declarations.dataset import Dataset
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["difference", "measure_rows", "places_after", "places_before", "rule_sentences", "sample"]
+__all__ = ["compare_releases", "measure_rows", "original_places", "released_places", "rule_sentences", "sample_rows"]
 
 _SIDE = "kfm_side"  # +1 for a row of the current table, -1 for one of the previous
 _COUNTED = "kfm_counted"
 
 
-def places_before(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+def original_places(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
     """The true places, shapes by their middle. For the restricted tier only."""
     import numpy as np
 
@@ -33,7 +33,7 @@ def places_before(original: "pa.Table", dataset: Dataset, class_column: str | No
     return MapPlaces(points=points, without_place=int((~shown).sum()))
 
 
-def places_after(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+def released_places(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
     """What anyone will see: cells with their counts, and the points that were left or moved."""
     import numpy as np
     import pyarrow.compute as pc
@@ -102,21 +102,22 @@ def _by_class(
         return (Points("points", *(column[on_map] for column in columns)),)
     names = np.array([name or "no class" for name in table[class_column].to_pylist()])
     return tuple(
-        Points(str(name), *(column[on_map & (names == name)] for column in columns)) for name in np.unique(names[on_map])
+        Points(str(name), *(column[on_map & (names == name)] for column in columns))
+        for name in np.unique(names[on_map])
     )
 
 
-def difference(previous: "pa.Table | None", current: "pa.Table") -> Difference | None:
+def compare_releases(previous: "pa.Table | None", current: "pa.Table") -> ReleaseDifference | None:
     """By cell, over the columns both have. The number of a row says nothing, so it is not compared."""
     if previous is None:
         return None
     before, after = _typed_columns(previous), _typed_columns(current)
-    return Difference(
+    return ReleaseDifference(
         rows_before=previous.num_rows,
         rows_after=current.num_rows,
         records_before=_records(previous),
         records_after=_records(current),
-        cells=_changes(previous, current, [name for name, kind in after.items() if before.get(name) == kind]),
+        cells=_cell_changes(previous, current, [name for name, kind in after.items() if before.get(name) == kind]),
         columns_added=tuple(name for name, kind in after.items() if before.get(name) != kind),
         columns_removed=tuple(name for name, kind in before.items() if after.get(name) != kind),
     )
@@ -132,11 +133,11 @@ def _records(table: "pa.Table") -> int:
     return int(pc.sum(table[RECORDS]).as_py() or 0) if RECORDS in table.column_names else int(table.num_rows)
 
 
-def _changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[str]) -> tuple[CellChange, ...]:
+def _cell_changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[str]) -> tuple[CellChange, ...]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    sided = pa.concat_tables([_sided(previous, shared, -1), _sided(current, shared, 1)])
+    sided = pa.concat_tables([_with_side(previous, shared, -1), _with_side(current, shared, 1)])
     counted = sided.group_by([*shared, _COUNTED]).aggregate([(_SIDE, "sum")])
     surplus = counted.filter(pc.not_equal(counted[f"{_SIDE}_sum"], 0))
     per_cell: dict[str | None, list[int]] = {}
@@ -147,13 +148,13 @@ def _changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[str]) -
         came_and_went[1] += max(-side, 0)
     counts = _records_per_cell(previous), _records_per_cell(current)
     changes = (
-        _change(cell, came, went, counts[0].get(cell, 0), counts[1].get(cell, 0))
+        _cell_change(cell, came, went, counts[0].get(cell, 0), counts[1].get(cell, 0))
         for cell, (came, went) in per_cell.items()
     )
     return tuple(sorted(changes, key=lambda change: (-change.size, change.cell is None, change.cell or "")))
 
 
-def _sided(table: "pa.Table", shared: Sequence[str], side: int) -> "pa.Table":
+def _with_side(table: "pa.Table", shared: Sequence[str], side: int) -> "pa.Table":
     import numpy as np
     import pyarrow as pa
 
@@ -162,7 +163,7 @@ def _sided(table: "pa.Table", shared: Sequence[str], side: int) -> "pa.Table":
     return pa.table({name: table[name] for name in shared} | marks)
 
 
-def _change(cell: str | None, added: int, removed: int, before: int, after: int) -> CellChange:
+def _cell_change(cell: str | None, added: int, removed: int, before: int, after: int) -> CellChange:
     changed = min(added, removed)
     return CellChange(cell, added - changed, removed - changed, changed, before, after)
 
@@ -174,11 +175,11 @@ def _records_per_cell(table: "pa.Table") -> dict[str | None, int]:
     return dict(zip(counted[CELL].to_pylist(), counted[f"{RECORDS}_sum"].to_pylist(), strict=True))
 
 
-def sample(published: "pa.Table", *, wording: str | None, rows: int = 20) -> Sample:
-    repeating = tuple(name for name in published.column_names if _only_says(published, name, wording))
+def sample_rows(published: "pa.Table", *, wording: str | None, rows: int = 20) -> ReleaseSample:
+    repeating = tuple(name for name in published.column_names if _is_only_wording(published, name, wording))
     shown = published.drop_columns(list(repeating)) if repeating else published
     cells = [[_as_text(value) for value in column.to_pylist()] for column in shown.slice(0, rows).columns]
-    return Sample(
+    return ReleaseSample(
         columns=tuple(SampleColumn(field.name, _is_number(field.type)) for field in shown.schema),
         rows=tuple(zip(*cells, strict=True)),
         rows_in_all=published.num_rows,
@@ -186,7 +187,7 @@ def sample(published: "pa.Table", *, wording: str | None, rows: int = 20) -> Sam
     )
 
 
-def _only_says(published: "pa.Table", name: str, wording: str | None) -> bool:
+def _is_only_wording(published: "pa.Table", name: str, wording: str | None) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
 

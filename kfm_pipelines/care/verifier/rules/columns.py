@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.origins import UNKNOWN
-from kfm_pipelines.care.verifier.search.distinct import NONE, Texts
+from kfm_pipelines.care.verifier.search.distinct import NO_TEXT, TextColumn
 from kfm_pipelines.declarations.arrow import arrow_type
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 
-def allowed(case: Case) -> "dict[str, pa.DataType]":
+def allowed_columns(case: Case) -> "dict[str, pa.DataType]":
     """All that the policy lets out, and its types; worked out here from the declaration and nothing else."""
     import pyarrow as pa
 
@@ -33,22 +33,22 @@ def allowed(case: Case) -> "dict[str, pa.DataType]":
 def columns_are_allowed(case: Case) -> Iterator[Breach]:
     """The names of undeclared columns stay unsaid: a name can be a value."""
     names = case.published.column_names
-    undeclared = [name for name in names if name not in allowed(case)]
+    undeclared = [name for name in names if name not in allowed_columns(case)]
     if undeclared or len(set(names)) != len(names):
         measured = f"{len(undeclared) or 'the same'} more"
         yield Breach("columns-allowed", "data", "only columns that the policy lets out", measured)
-    for name in allowed(case):
+    for name in allowed_columns(case):
         if name not in names:
             yield Breach("columns-allowed", name, "a column", "none")
 
 
 def types_are_declared(case: Case) -> Iterator[Breach]:
-    for name, expected in allowed(case).items():
+    for name, expected in allowed_columns(case).items():
         if case.schema.field(name).type != expected:
             yield Breach("column-types", name, str(expected), "another type")
 
 
-def withheld_is_worded(case: Case) -> Iterator[Breach]:
+def withheld_columns_use_wording(case: Case) -> Iterator[Breach]:
     import pyarrow.compute as pc
 
     for name in case.policy.columns.withhold:
@@ -78,28 +78,28 @@ def rows_are_in_order(case: Case) -> Iterator[Breach]:
     lead = [case.policy.class_column, "cell", case.longitude, case.latitude]
     names = [name for name in lead if name is not None and name in case.published.column_names]
     names += [name for name in case.published.column_names if name not in (*names, "record")]
-    before = steps_back(_comparable(case, name) for name in names)
+    before = count_unsorted_rows(_sortable_column(case, name) for name in names)
     if before:
         yield Breach(
             "row-order", "data", "rows sorted by what is published of them", f"{before} rows before their turn"
         )
 
 
-def steps_back(columns: "Iterable[pa.Array | pa.ChunkedArray]") -> int:
+def count_unsorted_rows(columns: "Iterable[pa.Array | pa.ChunkedArray]") -> int:
     """How often a row is followed by one that sorts before it; when never, sorting would leave all where they are."""
     import numpy as np
 
     alike: Flags | None = None
     back = 0
     for column in columns:
-        same, less = _beside_the_next(column)
+        same, less = _compare_with_next(column)
         alike = np.ones(len(same), np.bool_) if alike is None else alike
         back += int((alike & ~same & ~less).sum())
         alike &= same
     return back
 
 
-def _beside_the_next(column: "pa.Array | pa.ChunkedArray") -> "tuple[Flags, Flags]":
+def _compare_with_next(column: "pa.Array | pa.ChunkedArray") -> "tuple[Flags, Flags]":
     """Of each row but the last, whether the next one has the same, and whether it has more; null is the most, and what
     is no number comes before that."""
     import pyarrow as pa
@@ -114,14 +114,14 @@ def _beside_the_next(column: "pa.Array | pa.ChunkedArray") -> "tuple[Flags, Flag
     return same.to_numpy(zero_copy_only=False), less.to_numpy(zero_copy_only=False)
 
 
-def _comparable(case: Case, name: str) -> "pa.Array | pa.ChunkedArray":
+def _sortable_column(case: Case, name: str) -> "pa.Array | pa.ChunkedArray":
     import pyarrow as pa
 
     column = case.published.column(name)
-    return _ranks(case.texts_of(name)) if pa.types.is_dictionary(column.type) else column
+    return _text_ranks(case.texts_of(name)) if pa.types.is_dictionary(column.type) else column
 
 
-def _ranks(texts: Texts) -> "pa.Array":
+def _text_ranks(texts: TextColumn) -> "pa.Array":
     """Numbers that sort as the texts do."""
     import numpy as np
     import pyarrow as pa
@@ -129,13 +129,13 @@ def _ranks(texts: Texts) -> "pa.Array":
 
     ranks = np.empty(len(texts.distinct) + 1, np.int32)
     ranks[pc.sort_indices(texts.distinct).to_numpy()] = np.arange(len(texts.distinct))
-    return pa.array(ranks[texts.codes], mask=texts.codes == NONE)
+    return pa.array(ranks[texts.codes], mask=texts.codes == NO_TEXT)
 
 
-ALLOWED = (columns_are_allowed,)
-TYPED = (types_are_declared,)
+NAME_RULES = (columns_are_allowed,)
+TYPE_RULES = (types_are_declared,)
 RULES = (
-    withheld_is_worded,
+    withheld_columns_use_wording,
     classes_are_known,
     records_are_numbered,
     rows_are_in_order,

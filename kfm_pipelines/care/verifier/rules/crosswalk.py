@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.rules import Generalise, Group, Omit, Suppress
-from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.search.distinct import distinct, is_among
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def links_lead_somewhere(case: Case) -> Iterator[Breach]:
+def links_point_to_existing_rows(case: Case) -> Iterator[Breach]:
     rows, records = case.link_rows, case.link_records
     outside = (rows < 0) | (rows >= case.origins.table.num_rows)
     outside |= (records < 0) | (records >= case.published.num_rows)
@@ -35,7 +35,7 @@ def classes_agree(case: Case) -> Iterator[Breach]:
         yield Breach("crosswalk-class", "crosswalk", expected, f"{int(differ.sum())} of another")
 
 
-def kinds_are_apart(case: Case) -> Iterator[Breach]:
+def records_have_one_rule(case: Case) -> Iterator[Breach]:
     """A record made of points and lines would come under two rules, and so under none."""
     import numpy as np
 
@@ -45,14 +45,14 @@ def kinds_are_apart(case: Case) -> Iterator[Breach]:
         yield Breach("crosswalk-class", "crosswalk", "a record comes under one rule", f"{several} under more")
 
 
-def rows_are_told_once(case: Case) -> Iterator[Breach]:
+def rows_are_linked_once(case: Case) -> Iterator[Breach]:
     """Row by row there is one record each; a group has a row at most once at each resolution."""
     import numpy as np
 
     for share in case.scopes:
         level = np.zeros(len(share.link_rows), np.int64)
         if isinstance(share.rule, Group):
-            level = _levels(case, share, share.rule)
+            level = _link_resolutions(case, share, share.rule)
         elif len(share.link_records) != len(share.records):
             yield Breach("crosswalk-once", share.name, "one row for each record", "records with several")
         told = share.link_rows * 16 + level  # there are 16 resolutions
@@ -65,7 +65,7 @@ def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
     """Too few to be shown are left out together or not at all; what is to be omitted is."""
 
     for share in case.scopes:
-        linked = is_among(share.rows, distinct(_counted(case, share)))
+        linked = is_among(share.rows, distinct(_covered_rows(case, share)))
         out = int((~linked).sum())
         if isinstance(share.rule, Omit):
             if len(share.link_rows):
@@ -74,23 +74,23 @@ def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
             yield Breach("left-out", share.name, "every row told, or too few to tell", f"{out} rows left out")
 
 
-def _may_be_left_out(case: Case, scope: Share) -> bool:
+def _may_be_left_out(case: Case, scope: RuleScope) -> bool:
 
     features = len(distinct(case.origins.features[scope.rows]))
     return isinstance(scope.rule, Generalise | Group | Suppress) and features < case.k
 
 
-def _counted(case: Case, scope: Share) -> "npt.NDArray[np.int64]":
+def _covered_rows(case: Case, scope: RuleScope) -> "npt.NDArray[np.int64]":
     """Rows that have a record; in groups, one at the coarsest resolution, which has to hold all of them."""
     import numpy as np
 
     if not isinstance(scope.rule, Group):
         return scope.link_rows
-    coarsest = _levels(case, scope, scope.rule) == min(scope.rule.resolutions)
+    coarsest = _link_resolutions(case, scope, scope.rule) == min(scope.rule.resolutions)
     return np.compress(coarsest, scope.link_rows)
 
 
-def _levels(case: Case, scope: Share, rule: Group) -> "npt.NDArray[np.int64]":
+def _link_resolutions(case: Case, scope: RuleScope, rule: Group) -> "npt.NDArray[np.int64]":
     """The resolution of each link. What has no cell is the remainder of the coarsest one."""
     import numpy as np
 
@@ -98,11 +98,11 @@ def _levels(case: Case, scope: Share, rule: Group) -> "npt.NDArray[np.int64]":
     return levels[case.cells.positions[scope.link_records]]  # -1 is the last
 
 
-LINKED = (links_lead_somewhere,)
+LINK_RULES = (links_point_to_existing_rows,)
 RULES = (
     links_are_complete,
     classes_agree,
-    kinds_are_apart,
-    rows_are_told_once,
+    records_have_one_rule,
+    rows_are_linked_once,
     rows_are_left_out_by_rule,
 )

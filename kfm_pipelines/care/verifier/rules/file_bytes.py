@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach, read_table
 from kfm_pipelines.care.verifier.protected import numbers_in, texts_in
-from kfm_pipelines.care.verifier.rules.leaks import search
+from kfm_pipelines.care.verifier.rules.leaks import search_for_leaks
 from kfm_pipelines.care.verifier.search.distinct import is_among
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-_SCHEMA = b"ARROW:schema"
-_SHORTEST = 6  # bytes; shorter texts come up by accident
+_SCHEMA_KEY = b"ARROW:schema"
+_MIN_TEXT_BYTES = 6  # bytes; shorter texts come up by accident
 
 
-def statistics_are_of_the_published(case: Case) -> Iterator[Breach]:
+def statistics_match_published_rows(case: Case) -> Iterator[Breach]:
     """Smallest and largest values are those of the rows beside them, not of the rows they were made from."""
     import pyarrow.compute as pc
 
@@ -35,7 +35,7 @@ def statistics_are_of_the_published(case: Case) -> Iterator[Breach]:
         for place in range(group.num_columns):
             chunk = group.column(place)
             if chunk.is_stats_set and chunk.statistics.has_min_max:
-                ends = pc.min_max(_values(case, chunk.path_in_schema, rows)).as_py()
+                ends = pc.min_max(_row_values(case, chunk.path_in_schema, rows)).as_py()
                 wrong += (chunk.statistics.min, chunk.statistics.max) != (ends["min"], ends["max"])
     if wrong:
         yield Breach(
@@ -43,7 +43,7 @@ def statistics_are_of_the_published(case: Case) -> Iterator[Breach]:
         )
 
 
-def _values(case: Case, name: str, rows: slice) -> "pa.Array | pa.ChunkedArray":
+def _row_values(case: Case, name: str, rows: slice) -> "pa.Array | pa.ChunkedArray":
     """Of some rows, the different ones where they are known."""
     import pyarrow as pa
 
@@ -59,23 +59,23 @@ def metadata_holds_nothing_protected(case: Case) -> Iterator[Breach]:
     for metadata in _metadata(case):
         for name, value in metadata.items():
             text = value.decode("utf-8", "replace")
-            document = _document(text)
+            document = _parse_json(text)
             texts += [name.decode("utf-8", "replace"), text, *texts_in(document)]
             numbers += numbers_in(document)
-    yield from search(case, "metadata", texts, numbers)
+    yield from search_for_leaks(case, "metadata", texts, numbers)
 
 
 def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
-    blobs = (case.evidence.data, _schema(case))
-    found = sum(coordinates_in(blob, case.places.coordinate_arrays) for blob in blobs)
+    blobs = (case.evidence.data, _arrow_schema_bytes(case))
+    found = sum(count_coordinates(blob, case.places.coordinate_arrays) for blob in blobs)
     if found:
         yield Breach("leak-bytes", "data", "no protected coordinate in its bytes", f"{found} of them")
 
 
 def footer_holds_no_text(case: Case) -> Iterator[Breach]:
     """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
-    blobs = (case.evidence.data[_end_of_pages(case) :], _schema(case))
-    found = case.protected_phrases.count_in_bytes([blob.lower() for blob in blobs], _SHORTEST)
+    blobs = (case.evidence.data[_end_of_pages(case) :], _arrow_schema_bytes(case))
+    found = case.protected_phrases.count_in_bytes([blob.lower() for blob in blobs], _MIN_TEXT_BYTES)
     if found:
         yield Breach("leak-text", "footer", "no withheld value", f"{found} of them")
 
@@ -91,7 +91,7 @@ def bytes_are_canonical(case: Case) -> Iterator[Breach]:
         yield Breach("canonical-bytes", "rewritten", "the table of the data", "another table")
 
 
-def coordinates_in(blob: bytes, places: "Iterable[Floats]") -> int:
+def count_coordinates(blob: bytes, places: "Iterable[Floats]") -> int:
     """How often a place occurs in bytes as a Parquet file or WKB holds it, in either byte order. Places are sorted.
 
     Nearly all bytes are sorted out by their first 16 bits, of which places of one dataset have few. To be the same
@@ -103,12 +103,12 @@ def coordinates_in(blob: bytes, places: "Iterable[Floats]") -> int:
     heads = np.zeros(2**16, np.bool_)
     for part in marked:
         heads[part.view(np.uint64) >> np.uint64(48)] = True
-    orders = (order for words in _words(blob) for order in (words, words.byteswap()))
+    orders = (order for words in _eight_byte_words(blob) for order in (words, words.byteswap()))
     likely = [order[heads[order.view("<u2")[3::4]]].view("<f8") for order in orders]
     return sum(int(is_among(words, part).sum()) for words in likely for part in marked)
 
 
-def _words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
+def _eight_byte_words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
     """Every eight bytes in a row, at all eight offsets."""
     import numpy as np
 
@@ -131,31 +131,31 @@ def _end_of_pages(case: Case) -> int:
 
 def _metadata(case: Case) -> Iterator[dict[bytes, bytes]]:
     whole = dict(case.footer.metadata or {})
-    yield {name: value for name, value in whole.items() if name != _SCHEMA}
+    yield {name: value for name, value in whole.items() if name != _SCHEMA_KEY}
     yield dict(case.schema.metadata or {})
     for field in case.schema:
         yield dict(field.metadata or {})
 
 
-def _document(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _schema(case: Case) -> bytes:
+def _arrow_schema_bytes(case: Case) -> bytes:
     """The Arrow schema, which the footer holds as base64."""
     try:
-        return base64.b64decode((case.footer.metadata or {}).get(_SCHEMA, b""))
+        return base64.b64decode((case.footer.metadata or {}).get(_SCHEMA_KEY, b""))
     except binascii.Error:
         return b""
 
 
 RULES = (
-    statistics_are_of_the_published,
+    statistics_match_published_rows,
     metadata_holds_nothing_protected,
     bytes_hold_no_coordinate,
     footer_holds_no_text,
 )
-CANONICAL = (bytes_are_canonical,)
+CANONICAL_RULES = (bytes_are_canonical,)

@@ -10,45 +10,47 @@ from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.search.bbox import Box, published_boxes
 from kfm_pipelines.declarations.dataset import Dataset
 
-_DEGREES = 1e-6  # what rounding may change; a tenth of a metre
+_DEGREE_TOLERANCE = 1e-6  # what rounding may change; a tenth of a metre
 
 
-def naming(policy: Policy, dataset: Dataset, item: Mapping[str, Any]) -> Iterator[Breach]:
+def check_governance_properties(policy: Policy, dataset: Dataset, item: Mapping[str, Any]) -> Iterator[Breach]:
     """What an Item says under every policy, open ones too."""
     properties = item["properties"]
     if properties.get("kfm:policy") != policy.name:
         yield Breach("item-policy", "item: kfm:policy", policy.name, "something else")
     if policy.labels and properties.get("kfm:labels") != policy.labels:
         yield Breach("item-labels", "item: kfm:labels", "the policy's labels", "something else")
-    if dataset.sovereignty is not None and not _says(properties.get("kfm:sovereignty"), dataset.sovereignty.notice):
+    if dataset.sovereignty is not None and not _contains_notice(
+        properties.get("kfm:sovereignty"), dataset.sovereignty.notice
+    ):
         yield Breach("item-sovereignty", "item: kfm:sovereignty", "the notice of the nations", "something else")
 
 
 def item_names_the_policy(case: Case) -> Iterator[Breach]:
-    yield from naming(case.policy, case.dataset, case.item)
+    yield from check_governance_properties(case.policy, case.dataset, case.item)
 
 
-def item_warns(case: Case) -> Iterator[Breach]:
+def item_has_warning(case: Case) -> Iterator[Breach]:
     warning = case.item["properties"].get("anon:warning")
     if not isinstance(warning, str) or not warning.strip():
         yield Breach("item-warning", "item: anon:warning", "a warning that places are masked", "none")
 
 
-def item_is_where_the_published_is(case: Case) -> Iterator[Breach]:
+def item_bbox_matches_published_places(case: Case) -> Iterator[Breach]:
     boxes = published_boxes(case)
     box, geometry = case.item.get("bbox"), case.item.get("geometry")
     if not boxes:
         if box is not None or geometry is not None:
             yield Breach("item-box", "item", "no geometry and no bbox: nothing published has a place", "some")
-    elif not any(_is_box(box, expected) and _is_rectangle(geometry, expected) for expected in boxes):
+    elif not any(_matches_box(box, expected) and _matches_rectangle(geometry, expected) for expected in boxes):
         yield Breach("item-box", "item", "the box around the published places, twice", "something else")
 
 
-def file_is_where_the_published_is(case: Case) -> Iterator[Breach]:
+def geo_metadata_bbox_matches_published_places(case: Case) -> Iterator[Breach]:
     """GeoParquet tells the box of each geometry column."""
     for metadata in (case.footer.metadata, case.published.schema.metadata):
         for box in _geo_boxes((metadata or {}).get(b"geo")):
-            if not any(_is_box(box, expected) for expected in published_boxes(case)):
+            if not any(_matches_box(box, expected) for expected in published_boxes(case)):
                 yield Breach("geo-box", "data: geo", "the box around the published places", "something else")
                 return
 
@@ -64,13 +66,13 @@ def _geo_boxes(value: bytes | None) -> Iterator[object]:
         yield None
 
 
-def _is_box(box: object, expected: Box) -> bool:
+def _matches_box(box: object, expected: Box) -> bool:
     if not isinstance(box, list) or len(box) != 4:
         return False
     return all(_is_near(number, wanted) for number, wanted in zip(box, expected, strict=True))
 
 
-def _is_rectangle(geometry: object, box: Box) -> bool:
+def _matches_rectangle(geometry: object, box: Box) -> bool:
     """All four corners and nothing between them."""
     if not isinstance(geometry, dict) or geometry.get("type") != "Polygon":
         return False
@@ -79,29 +81,29 @@ def _is_rectangle(geometry: object, box: Box) -> bool:
     if not isinstance(rings, list) or len(rings) != 1 or not isinstance(rings[0], list):
         return False
     corners = {(west, south), (east, south), (east, north), (west, north)}
-    reached = [_corner(point, corners) for point in rings[0]]
+    reached = [_matching_corner(point, corners) for point in rings[0]]
     return None not in reached and set(reached) == corners
 
 
-def _corner(point: object, corners: set[tuple[float, float]]) -> tuple[float, float] | None:
+def _matching_corner(point: object, corners: set[tuple[float, float]]) -> tuple[float, float] | None:
     if not isinstance(point, list) or len(point) != 2:
         return None
     return next((corner for corner in corners if all(map(_is_near, point, corner))), None)
 
 
 def _is_near(found: object, expected: float) -> bool:
-    return isinstance(found, int | float) and abs(found - expected) <= _DEGREES
+    return isinstance(found, int | float) and abs(found - expected) <= _DEGREE_TOLERANCE
 
 
-def _says(value: object, notice: str) -> bool:
+def _contains_notice(value: object, notice: str) -> bool:
     if isinstance(value, dict):
-        return any(_says(inner, notice) for inner in value.values())
+        return any(_contains_notice(inner, notice) for inner in value.values())
     return value == notice
 
 
 RULES = (
     item_names_the_policy,
-    item_warns,
-    item_is_where_the_published_is,
-    file_is_where_the_published_is,
+    item_has_warning,
+    item_bbox_matches_published_places,
+    geo_metadata_bbox_matches_published_places,
 )

@@ -15,22 +15,22 @@ from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.protected import texts_in
 
 PROVENANCE = "provenance.jsonld"
-_SHA256 = "1220"  # how a multihash says that it is one
-_INSIDE = "work/"  # where no reader may be led
+_SHA256_MULTIHASH_PREFIX = "1220"  # how a multihash says that it is one
+_UNPUBLISHED_PREFIX = "work/"  # where no reader may be led
 _METRES_IN_A_DEGREE = 111_320.0
-_ANYWHERE = 360.0
+_WHOLE_GLOBE_DEGREES = 360.0
 _ROUNDING = 0.0005
-_DIGESTS = ("sha256", "md5", "sha1", "sha512", "blake2b")
+_DIGEST_ALGORITHMS = ("sha256", "md5", "sha1", "sha512", "blake2b")
 
 
-def item_is_about_the_data(case: Case) -> Iterator[Breach]:
+def item_describes_data(case: Case) -> Iterator[Breach]:
     if not _describes(_asset(case, "data"), case.evidence.data, "parquet"):
         yield Breach("item-data", "item: assets.data", "checksum, size and address of the data", "something else")
     if case.item["properties"].get("table:row_count") != case.published.num_rows:
         yield Breach("item-data", "item: table:row_count", "the number of published rows", "something else")
 
 
-def item_is_about_its_provenance(case: Case) -> Iterator[Breach]:
+def item_describes_provenance(case: Case) -> Iterator[Breach]:
     document, asset = case.evidence.documents.get(PROVENANCE), _asset(case, "provenance")
     if document is None and not asset:
         return
@@ -39,24 +39,24 @@ def item_is_about_its_provenance(case: Case) -> Iterator[Breach]:
         yield Breach("item-provenance", "item: assets.provenance", expected, "something else")
 
 
-def item_leads_to_nothing_unpublished(case: Case) -> Iterator[Breach]:
-    found = sum(_INSIDE in text for part in ("assets", "links") for text in texts_in(case.item.get(part)))
+def item_links_only_published(case: Case) -> Iterator[Breach]:
+    found = sum(_UNPUBLISHED_PREFIX in text for part in ("assets", "links") for text in texts_in(case.item.get(part)))
     if found:
         yield Breach("item-address", "item", "no address of what is not published", f"{found} of them")
 
 
-def item_tells_how_exact_places_are(case: Case) -> Iterator[Breach]:
+def item_states_place_precision(case: Case) -> Iterator[Breach]:
     size = case.item["properties"].get("anon:size")
-    if not _is_number(size) or not size + _ROUNDING >= _needed(case):
+    if not _is_number(size) or not size + _ROUNDING >= _required_size(case):
         expected = "the side of a box that holds the true place of everything published with one, in degrees"
         yield Breach("item-size", "item: anon:size", expected, "less" if _is_number(size) else "no number")
 
 
-def nothing_is_a_digest_of_the_original(case: Case) -> Iterator[Breach]:
+def no_digest_of_original_is_published(case: Case) -> Iterator[Breach]:
     """Who can guess the rest of the original can try out its secrets against its digest."""
-    parts = [(name, part) for name in _DIGESTS for part in (case.evidence.original, case.evidence.crosswalk)]
+    parts = [(name, part) for name in _DIGEST_ALGORITHMS for part in (case.evidence.original, case.evidence.crosswalk)]
     with ThreadPoolExecutor() as pool:  # hashing lets go of the interpreter
-        digests = [text for spellings in pool.map(_spellings, parts) for text in spellings]
+        digests = [text for spellings in pool.map(_encoded_digests, parts) for text in spellings]
     for subject, documents in (
         ("item", [case.item]),
         ("documents", [*case.documents, *case.evidence.documents, *case.evidence.records]),
@@ -77,27 +77,31 @@ def _describes(asset: Mapping[str, Any], data: bytes, ending: str) -> bool:
     digest = hashlib.sha256(data).hexdigest()
     href = asset.get("href")
     named = isinstance(href, str) and href.endswith(f"/{digest}.{ending}")
-    return named and asset.get("file:checksum") == _SHA256 + digest and asset.get("file:size") == len(data)
+    return (
+        named
+        and asset.get("file:checksum") == _SHA256_MULTIHASH_PREFIX + digest
+        and asset.get("file:size") == len(data)
+    )
 
 
-def _needed(case: Case) -> float:
+def _required_size(case: Case) -> float:
     """Degrees of longitude are shortest where the extent is farthest from the equator."""
     import pyarrow.compute as pc
 
     largest = pc.max(case.published.column("uncertainty_m")).as_py()
     if largest is None:
-        return _ANYWHERE if case.published.num_rows else 0.0
+        return _WHOLE_GLOBE_DEGREES if case.published.num_rows else 0.0
     extent = case.dataset.extent
     farthest = max(abs(extent.south), abs(extent.north)) if extent is not None else 90.0
     shortest = _METRES_IN_A_DEGREE * math.cos(math.radians(farthest))
-    return min(2 * float(largest) / max(shortest, 1.0), _ANYWHERE)
+    return min(2 * float(largest) / max(shortest, 1.0), _WHOLE_GLOBE_DEGREES)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _spellings(part: tuple[str, bytes]) -> list[str]:
+def _encoded_digests(part: tuple[str, bytes]) -> list[str]:
     name, data = part
     digest = hashlib.new(name, data, usedforsecurity=False).digest()
     spelt = (base64.b64encode(digest), base64.urlsafe_b64encode(digest))
@@ -105,9 +109,9 @@ def _spellings(part: tuple[str, bytes]) -> list[str]:
 
 
 RULES = (
-    item_is_about_the_data,
-    item_is_about_its_provenance,
-    item_leads_to_nothing_unpublished,
-    item_tells_how_exact_places_are,
-    nothing_is_a_digest_of_the_original,
+    item_describes_data,
+    item_describes_provenance,
+    item_links_only_published,
+    item_states_place_precision,
+    no_digest_of_original_is_published,
 )

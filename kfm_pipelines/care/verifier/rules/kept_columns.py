@@ -4,24 +4,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.rules import Group
-from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def kept_values_are_the_rows_own(case: Case) -> Iterator[Breach]:
+def kept_values_match_source_rows(case: Case) -> Iterator[Breach]:
     for share in case.scopes:
         for name in case.policy.columns.keep:
             rule = share.rule
             if isinstance(rule, Group):
-                yield from _grouped(case, share, rule, name)
-            elif differ := _differ(case, share, name):
+                yield from _check_grouped_values(case, share, rule, name)
+            elif differ := _count_differences(case, share, name):
                 yield Breach("kept-values", f"{share.name}: {name}", "what the row says", f"{differ} other values")
 
 
-def _grouped(case: Case, scope: Share, rule: Group, name: str) -> Iterator[Breach]:
+def _check_grouped_values(case: Case, scope: RuleScope, rule: Group, name: str) -> Iterator[Breach]:
     import pyarrow.compute as pc
 
     subject = f"{scope.name}: {name}"
@@ -31,19 +31,21 @@ def _grouped(case: Case, scope: Share, rule: Group, name: str) -> Iterator[Breac
         yield Breach("group-values", subject, "nothing of single records", f"{said} values")
     if name in rule.by:
         links = case.placed[scope.link_records]
-        same = _same(case.values(name, scope.link_records[links]), case.original_values(name, scope.link_rows[links]))
+        same = _values_equal(
+            case.values(name, scope.link_records[links]), case.original_values(name, scope.link_rows[links])
+        )
         if not pc.all(same, min_count=0).as_py():
             yield Breach("group-values", subject, "one value for all in a group", "several")
 
 
-def _differ(case: Case, scope: Share, name: str) -> int:
+def _count_differences(case: Case, scope: RuleScope, name: str) -> int:
     import pyarrow.compute as pc
 
-    same = _same(case.values(name, scope.link_records), case.original_values(name, scope.link_rows))
+    same = _values_equal(case.values(name, scope.link_records), case.original_values(name, scope.link_rows))
     return len(same) - int(pc.sum(same).as_py() or 0)
 
 
-def _same(left: "pa.Array", right: "pa.Array") -> "pa.Array":
+def _values_equal(left: "pa.Array", right: "pa.Array") -> "pa.Array":
     """Also where both are null, or both no number."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -54,4 +56,4 @@ def _same(left: "pa.Array", right: "pa.Array") -> "pa.Array":
     return same
 
 
-RULES = (kept_values_are_the_rows_own,)
+RULES = (kept_values_match_source_rows,)

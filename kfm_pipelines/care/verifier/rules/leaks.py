@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.rules import Leave
-from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
-from kfm_pipelines.care.verifier.protected import decimals, metres, numbers_in, step_of, texts_in
+from kfm_pipelines.care.verifier.protected import find_decimals, find_grid_numbers, numbers_in, rounding_step, texts_in
 from kfm_pipelines.care.verifier.search.bbox import published_numbers
 from kfm_pipelines.care.verifier.search.cells import is_cell
 from kfm_pipelines.care.verifier.search.phrases import is_number
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     Written = tuple[list[str], list[str]]  # degrees and metres of one text
 
 _CELL = re.compile(r"(?<![0-9a-z])8[0-9a-f]{14}(?![0-9a-z])")
-_METRES_FROM = 10_000  # below, a whole number is a shelf mark and no grid coordinate
-_MOMENT = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?")
+_MIN_GRID_COORDINATE = 10_000  # below, a whole number is a shelf mark and no grid coordinate
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?")
 
 
 def numbers_are_not_places(case: Case) -> Iterator[Breach]:
     """No number is a protected place; with few digits, not the place of its own row."""
     hidden = _hidden_records(case)
-    rows = [(share, list(_row_places(case, share))) for share in _row_by_row(case)]
-    for name in _of_type(case, "double", "int64"):
+    rows = [(share, list(_row_places(case, share))) for share in _hidden_scopes(case)]
+    for name in _columns_of_type(case, "double", "int64"):
         found = case.places.count_matches(case.floats(name, hidden))
-        found += sum(_own(case.floats(name, share.link_records), places) for share, places in rows)
+        found += sum(_count_own_places(case.floats(name, share.link_records), places) for share, places in rows)
         if found:
             yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
 
 
 def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
-    for name in _kept_texts(case):
+    for name in _kept_text_columns(case):
         texts = [text for text in case.texts_of(name).distinct.to_pylist() if text]
         held = sum(map(bool, case.protected_phrases.find_in_each(texts)))
         if held:
@@ -48,13 +48,13 @@ def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
 
 
 def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
-    for name in _kept_texts(case):
+    for name in _kept_text_columns(case):
         texts = case.texts_of(name)
         distinct = texts.distinct.to_pylist()
-        held = sum(_tells_a_place(case, text) for text in distinct if text)
-        numbers = [(decimals(text), metres(text)) for text in distinct]
-        rows = ((share, texts.codes[share.link_records]) for share in _row_by_row(case))
-        held += sum(_own_in_text(case, share, numbers, which) for share, which in rows)
+        held = sum(_reveals_place(case, text) for text in distinct if text)
+        numbers = [(find_decimals(text), find_grid_numbers(text)) for text in distinct]
+        rows = ((share, texts.codes[share.link_records]) for share in _hidden_scopes(case))
+        held += sum(_count_own_places_in_texts(case, share, numbers, which) for share, which in rows)
         if held:
             yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
 
@@ -64,48 +64,52 @@ def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
         ("item", [case.item]),
         ("documents", [*case.documents, *case.evidence.documents, *case.evidence.records]),
     ):
-        texts = [_MOMENT.sub(" ", text) for document in documents for text in texts_in(document)]
-        yield from search(case, subject, texts, (number for one in documents for number in numbers_in(one)))
+        texts = [_TIMESTAMP.sub(" ", text) for document in documents for text in texts_in(document)]
+        yield from search_for_leaks(case, subject, texts, (number for one in documents for number in numbers_in(one)))
 
 
-def search(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[float]) -> Iterator[Breach]:
+def search_for_leaks(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[float]) -> Iterator[Breach]:
     """Everything but numbers that the published table itself gives: its outermost coordinates."""
     texts = list(texts)
-    held = sum(any(map(_is_telling, phrases)) for phrases in case.protected_phrases.find_in_each(texts))
+    held = sum(any(map(_is_identifying, phrases)) for phrases in case.protected_phrases.find_in_each(texts))
     if held:
         yield Breach("leak-text", subject, "no withheld value", f"{held} texts with one")
-    written = [number for text in texts for number in decimals(text)]
-    written += [number for value in numbers for number in decimals(f"{value!r}")]
+    written = [number for text in texts for number in find_decimals(text)]
+    written += [number for value in numbers for number in find_decimals(f"{value!r}")]
     open_to_all = published_numbers(case)
-    near = sum(case.places.matches_decimal(number) and not _is_one_of(number, open_to_all) for number in written)
-    near += sum(_other_cells(case, text) for text in texts)
+    near = sum(
+        case.places.matches_decimal(number) and not _matches_published(number, open_to_all) for number in written
+    )
+    near += sum(_count_unpublished_cells(case, text) for text in texts)
     if near:
         yield Breach("leak-coordinates", subject, "no protected coordinate", f"{near} that are near one")
 
 
-def _other_cells(case: Case, text: str) -> int:
+def _count_unpublished_cells(case: Case, text: str) -> int:
     """H3 cells that are not published as such."""
     return sum(is_cell(found) and found not in case.cells.names for found in _CELL.findall(text.lower()))
 
 
-def _is_telling(phrase: str) -> bool:
+def _is_identifying(phrase: str) -> bool:
     """A short number in a document is a year or a count."""
     return not is_number(phrase) or len(phrase) >= 6
 
 
-def _is_one_of(number_text: str, numbers: "npt.NDArray[np.float64]") -> bool:
-    return bool((abs(numbers - float(number_text)) <= 0.51 * step_of(number_text)).any())
+def _matches_published(number_text: str, numbers: "npt.NDArray[np.float64]") -> bool:
+    return bool((abs(numbers - float(number_text)) <= 0.51 * rounding_step(number_text)).any())
 
 
-def _tells_a_place(case: Case, text: str) -> bool:
+def _reveals_place(case: Case, text: str) -> bool:
     """A pair of numbers that can be read as a place of this dataset, or one number that can only be a protected one."""
-    found = decimals(text)
-    if _other_cells(case, text) or any(case.in_extent(float(one), float(other)) for one, other in pairwise(found)):
+    found = find_decimals(text)
+    if _count_unpublished_cells(case, text) or any(
+        case.in_extent(float(one), float(other)) for one, other in pairwise(found)
+    ):
         return True
     return any(not case.places.is_dense_at(number) and case.places.matches_decimal(number) for number in found)
 
 
-def _own(values: "Floats", row_places: "Sequence[Floats]") -> int:
+def _count_own_places(values: "Floats", row_places: "Sequence[Floats]") -> int:
     """How many numbers are a place of the very row they come from."""
     import numpy as np
 
@@ -117,7 +121,9 @@ def _own(values: "Floats", row_places: "Sequence[Floats]") -> int:
     return int((marked & np.isfinite(same)).sum())
 
 
-def _own_in_text(case: Case, scope: Share, numbers: "Sequence[Written]", which: "npt.NDArray[np.int32]") -> int:
+def _count_own_places_in_texts(
+    case: Case, scope: RuleScope, numbers: "Sequence[Written]", which: "npt.NDArray[np.int32]"
+) -> int:
     """How many numbers in texts are a place of the very row they come from: degrees from three decimals, or metres."""
     import numpy as np
 
@@ -127,16 +133,18 @@ def _own_in_text(case: Case, scope: Share, numbers: "Sequence[Written]", which: 
         return 0
     for text, *places in zip(which[told], *(places[told] for places in _row_places(case, scope)), strict=True):
         degrees, grid = numbers[text]
-        far = [place for place in places if abs(place) >= _METRES_FROM]
-        found += sum(_is_any(number, places) for number in degrees) + sum(_is_any(number, far) for number in grid)
+        far = [place for place in places if abs(place) >= _MIN_GRID_COORDINATE]
+        found += sum(_matches_any(number, places) for number in degrees) + sum(
+            _matches_any(number, far) for number in grid
+        )
     return found
 
 
-def _is_any(number_text: str, places: Iterable[float]) -> bool:
-    return any(abs(abs(float(number_text)) - abs(place)) < step_of(number_text) for place in places)
+def _matches_any(number_text: str, places: Iterable[float]) -> bool:
+    return any(abs(abs(float(number_text)) - abs(place)) < rounding_step(number_text) for place in places)
 
 
-def _row_places(case: Case, scope: Share) -> "Iterator[Floats]":
+def _row_places(case: Case, scope: RuleScope) -> "Iterator[Floats]":
     yield case.origins.longitudes[scope.link_rows]
     yield case.origins.latitudes[scope.link_rows]
     for column in case.dataset.table.columns:
@@ -144,7 +152,7 @@ def _row_places(case: Case, scope: Share) -> "Iterator[Floats]":
             yield case.original_floats(column.name, scope.link_rows)
 
 
-def _row_by_row(case: Case) -> Iterator[Share]:
+def _hidden_scopes(case: Case) -> Iterator[RuleScope]:
     """Shares that hide places, and whose records are single rows or groups of them."""
     return (share for share in case.scopes if not isinstance(share.rule, Leave))
 
@@ -152,14 +160,14 @@ def _row_by_row(case: Case) -> Iterator[Share]:
 def _hidden_records(case: Case) -> "npt.NDArray[np.int64]":
     import numpy as np
 
-    return np.concatenate([np.empty(0, np.int64), *(share.records for share in _row_by_row(case))])
+    return np.concatenate([np.empty(0, np.int64), *(share.records for share in _hidden_scopes(case))])
 
 
-def _kept_texts(case: Case) -> list[str]:
-    return [name for name in _of_type(case, "string") if name in case.policy.columns.keep]
+def _kept_text_columns(case: Case) -> list[str]:
+    return [name for name in _columns_of_type(case, "string") if name in case.policy.columns.keep]
 
 
-def _of_type(case: Case, *types: str) -> list[str]:
+def _columns_of_type(case: Case, *types: str) -> list[str]:
     return [field.name for field in case.schema if str(field.type) in types and field.name != "record"]
 
 

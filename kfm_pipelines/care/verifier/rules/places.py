@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Suppress
-from kfm_pipelines.care.verifier.case import Case, Share
+from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
 
 if TYPE_CHECKING:
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
 
-_DEGREES = 1e-9  # a tenth of a millimetre: how far apart two ways of computing the same place may come out
+_DEGREE_TOLERANCE = 1e-9  # a tenth of a millimetre: how far apart two ways of computing the same place may come out
 
 
 def places_follow_the_rule(case: Case) -> Iterator[Breach]:
     for share in case.scopes:
         if isinstance(share.rule, Suppress):
-            yield from _hidden(case, share)
+            yield from _check_suppressed(case, share)
         elif isinstance(share.rule, Generalise | Group):
-            yield from _in_cells(case, share)
+            yield from _check_cells(case, share)
         elif isinstance(share.rule, Displace):
-            yield from _displaced(case, share, share.rule)
+            yield from _check_displaced(case, share, share.rule)
         elif isinstance(share.rule, Leave):
-            yield from _left(case, share)
+            yield from _check_unchanged(case, share)
 
 
 def counts_follow_the_rule(case: Case) -> Iterator[Breach]:
@@ -40,30 +40,30 @@ def counts_follow_the_rule(case: Case) -> Iterator[Breach]:
             yield Breach("record-counts", share.name, expected, f"{int((~good).sum())} other counts")
 
 
-def _hidden(case: Case, scope: Share) -> Iterator[Breach]:
+def _check_suppressed(case: Case, scope: RuleScope) -> Iterator[Breach]:
     shown = int(case.placed[scope.records].sum())
     if shown:
         yield Breach("place-suppressed", scope.name, "no place in any column", f"{shown} records with one")
 
 
-def _in_cells(case: Case, scope: Share) -> Iterator[Breach]:
+def _check_cells(case: Case, scope: RuleScope) -> Iterator[Breach]:
     records = scope.records[case.placed[scope.records]]
     at = case.cells.positions[records]
     wrong = int((at < 0).sum())
     if wrong:
         yield Breach("place-cell", scope.name, "an H3 cell", f"{wrong} records without")
         return
-    too_fine = int((~_allowed(scope, case.cells.resolutions))[at].sum())
+    too_fine = int((~_allowed_resolutions(scope, case.cells.resolutions))[at].sum())
     if too_fine:
         yield Breach(
             "place-resolution", scope.name, "cells as coarse as the rule says", f"{too_fine} records in others"
         )
-    yield from _centred(case, scope, records, at)
-    yield from _outlined(case, scope, records, at)
-    yield from _uncertain(case, scope, records, at)
+    yield from _check_centres(case, scope, records, at)
+    yield from _check_outlines(case, scope, records, at)
+    yield from _check_uncertainty(case, scope, records, at)
 
 
-def _allowed(scope: Share, resolutions: "Numbers") -> "Flags":
+def _allowed_resolutions(scope: RuleScope, resolutions: "Numbers") -> "Flags":
     import numpy as np
 
     if isinstance(scope.rule, Group):
@@ -74,17 +74,17 @@ def _allowed(scope: Share, resolutions: "Numbers") -> "Flags":
     return resolutions == scope.rule.resolution if scope.kind == "point" else resolutions <= scope.rule.resolution
 
 
-def _centred(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
+def _check_centres(case: Case, scope: RuleScope, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     import numpy as np
 
     for name, degrees in zip((case.longitude, case.latitude), case.cells.centres, strict=True):
         if name is not None:
-            off = int((~(np.abs(case.floats(name, records) - degrees[at]) <= _DEGREES)).sum())
+            off = int((~(np.abs(case.floats(name, records) - degrees[at]) <= _DEGREE_TOLERANCE)).sum())
             if off:
                 yield Breach("place-centre", f"{scope.name}: {name}", "the centre of the cell", f"{off} records off it")
 
 
-def _outlined(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
+def _check_outlines(case: Case, scope: RuleScope, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     import numpy as np
     import pyarrow as pa
     import shapely
@@ -97,9 +97,9 @@ def _outlined(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> It
     pairs = np.unique(np.column_stack([at, shape]), axis=0)
     pairs = pairs[pairs[:, 1] >= 0]
     found = shapely.from_wkb(distinct, on_invalid="ignore")
-    clean = np.array([_is_clean(*pair) for pair in zip(distinct, found, strict=True)], dtype=np.bool_)
+    clean = np.array([_is_canonical_wkb(*pair) for pair in zip(distinct, found, strict=True)], dtype=np.bool_)
     same = shapely.equals_exact(
-        shapely.normalize(found[pairs[:, 1]]), shapely.normalize(case.cells.outlines[pairs[:, 0]]), _DEGREES
+        shapely.normalize(found[pairs[:, 1]]), shapely.normalize(case.cells.outlines[pairs[:, 0]]), _DEGREE_TOLERANCE
     )
     good = same & clean[pairs[:, 1]] if len(pairs) else np.empty(0, np.bool_)
     wrong = int((~good).sum()) + int(pa.compute.sum(encoded.indices.is_null()).as_py() or 0)
@@ -107,14 +107,14 @@ def _outlined(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> It
         yield Breach("place-outline", f"{scope.name}: {case.geometry}", "the outline of the cell", "another shape")
 
 
-def _is_clean(value: bytes, shape: Any) -> bool:
+def _is_canonical_wkb(value: bytes, shape: Any) -> bool:
     """Bytes that a reader of WKB would pass over can say anything."""
     import shapely
 
     return shape is not None and value == shapely.to_wkb(shape, byte_order=value[0])
 
 
-def _uncertain(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
+def _check_uncertainty(case: Case, scope: RuleScope, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
     """It has to hold the cell, and to follow from it: a number of its own for each record would be a hint."""
     import numpy as np
 
@@ -130,10 +130,10 @@ def _uncertain(case: Case, scope: Share, records: "Numbers", at: "Numbers") -> I
         yield Breach("place-uncertainty", scope.name, expected, f"{max(wrong, several)} records with another")
 
 
-def _displaced(case: Case, scope: Share, rule: Displace) -> Iterator[Breach]:
+def _check_displaced(case: Case, scope: RuleScope, rule: Displace) -> Iterator[Breach]:
     import numpy as np
 
-    wrong = _present(case, "cell", scope.records) | ~_agree(case, scope.records)
+    wrong = _has_value(case, "cell", scope.records) | ~_geometry_matches_degrees(case, scope.records)
     found = case.values("uncertainty_m", scope.records).to_numpy(zero_copy_only=False)
     wrong |= ~(np.abs(found - rule.max_m) <= 1e-6)
     if wrong.any():
@@ -141,11 +141,11 @@ def _displaced(case: Case, scope: Share, rule: Displace) -> Iterator[Breach]:
         yield Breach("place-displaced", scope.name, expected, f"{int(wrong.sum())} other records")
 
 
-def _left(case: Case, scope: Share) -> Iterator[Breach]:
+def _check_unchanged(case: Case, scope: RuleScope) -> Iterator[Breach]:
     import numpy as np
 
     records, rows = scope.link_records, scope.link_rows
-    wrong = _present(case, "cell", records)
+    wrong = _has_value(case, "cell", records)
     wrong |= ~(case.values("uncertainty_m", records).to_numpy(zero_copy_only=False) == 0.0)
     for name in (case.longitude, case.latitude, case.geometry):
         if name is not None:
@@ -155,7 +155,7 @@ def _left(case: Case, scope: Share) -> Iterator[Breach]:
         yield Breach("place-left", scope.name, "the place as it is", f"{int(wrong.sum())} other records")
 
 
-def _agree(case: Case, records: "Numbers") -> "Flags":
+def _geometry_matches_degrees(case: Case, records: "Numbers") -> "Flags":
     """Where a point is told as a geometry and as degrees, both say the same."""
     import numpy as np
     import shapely
@@ -167,11 +167,11 @@ def _agree(case: Case, records: "Numbers") -> "Flags":
     agree: Flags = np.array([value is not None and len(value) == 21 for value in values], dtype=np.bool_)
     for name, degrees in ((case.longitude, shapely.get_x(points)), (case.latitude, shapely.get_y(points))):
         if name is not None:
-            agree &= np.abs(case.values(name, records).to_numpy(zero_copy_only=False) - degrees) <= _DEGREES
+            agree &= np.abs(case.values(name, records).to_numpy(zero_copy_only=False) - degrees) <= _DEGREE_TOLERANCE
     return agree
 
 
-def _present(case: Case, name: str, records: "Numbers") -> "Flags":
+def _has_value(case: Case, name: str, records: "Numbers") -> "Flags":
     present: Flags = case.values(name, records).is_valid().to_numpy(zero_copy_only=False)
     return present
 

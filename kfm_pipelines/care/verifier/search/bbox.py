@@ -13,7 +13,7 @@ Box = tuple[float, float, float, float]
 
 def published_boxes(case: Case) -> list[Box]:
     """Around the published degrees, and around the published shapes where there are any."""
-    return [box for box in (_of_degrees(case), _of_shapes(case)) if box is not None]
+    return [box for box in (_box_of_degrees(case), _box_of_shapes(case)) if box is not None]
 
 
 def published_numbers(case: Case) -> "npt.NDArray[np.float64]":
@@ -24,7 +24,7 @@ def published_numbers(case: Case) -> "npt.NDArray[np.float64]":
     return np.array([*declared, *(number for box in published_boxes(case) for number in box)], dtype=np.float64)
 
 
-def _of_degrees(case: Case) -> Box | None:
+def _box_of_degrees(case: Case) -> Box | None:
     import pyarrow.compute as pc
 
     if case.longitude is None or case.latitude is None:
@@ -35,7 +35,7 @@ def _of_degrees(case: Case) -> Box | None:
     return (x["min"], y["min"], x["max"], y["max"])
 
 
-def _of_shapes(case: Case) -> Box | None:
+def _box_of_shapes(case: Case) -> Box | None:
     import numpy as np
     import pyarrow.compute as pc
     import shapely

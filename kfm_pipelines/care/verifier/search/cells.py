@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.verifier.search.distinct import Texts
+from kfm_pipelines.care.verifier.search.distinct import TextColumn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     Degrees = npt.NDArray[np.float64]
     Numbers = npt.NDArray[np.int64]
 
-_AT_ONCE = 65_536  # places; what is worked out of them stays in the processor's cache
-_NEARLY = 0.99
-_FINEST = 10  # cells of 130 m
+_BATCH_SIZE = 65_536  # places; what is worked out of them stays in the processor's cache
+_SAFETY_FACTOR = 0.99
+_FINEST_EXACT_RESOLUTION = 10  # cells of 130 m
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Cells:
 
         corners, of = shapely.get_coordinates(self.outlines, return_index=True)
         longitudes, latitudes = self.centres
-        reach = metres(longitudes[of], latitudes[of], corners[:, 0], corners[:, 1])
+        reach = geodesic_distances(longitudes[of], latitudes[of], corners[:, 0], corners[:, 1])
         farthest = np.zeros(len(self.codes))
         np.maximum.at(farthest, of, reach)
         return farthest
@@ -69,9 +69,9 @@ class Cells:
         import numpy as np
 
         held = np.zeros(len(positions), np.bool_)
-        for start in range(0, len(positions), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            away = _on_the_sphere(longitudes[part], latitudes[part]) - self._centre_vectors[positions[part]]
+        for start in range(0, len(positions), _BATCH_SIZE):
+            part = slice(start, start + _BATCH_SIZE)
+            away = _unit_vectors(longitudes[part], latitudes[part]) - self._centre_vectors[positions[part]]
             held[part] = np.einsum("ij,ij->i", away, away) < self._inner_radius_squared[positions[part]]
         rest = np.flatnonzero(~held)
         held[rest] = self._inside_edges(positions[rest], longitudes[rest], latitudes[rest])
@@ -80,23 +80,25 @@ class Cells:
         held[rest] = cells_at(longitudes[rest], latitudes[rest], self.resolutions[at]) == self.codes[at]
         return held
 
-    def _inside_edges(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
+    def _inside_edges(
+        self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees"
+    ) -> "npt.NDArray[np.bool_]":
         """Whether a place is on the centre's side of all edges, and not too near to one of them."""
         import numpy as np
 
         normals, of, nearest = self._edges
         within = self._has_exact_edges[positions]
-        vectors = _on_the_sphere(longitudes, latitudes)
+        vectors = _unit_vectors(longitudes, latitudes)
         starts = np.searchsorted(of, np.arange(len(self.codes)))
         for turn in range(int(np.bincount(of, minlength=1).max())):
             edge = np.minimum(starts + turn, len(of) - 1)
             edge = np.where(of[edge] == np.arange(len(self.codes)), edge, starts)[positions]
-            within &= np.einsum("ij,ij->i", vectors, normals[edge]) > (1 - _NEARLY) * nearest[positions]
+            within &= np.einsum("ij,ij->i", vectors, normals[edge]) > (1 - _SAFETY_FACTOR) * nearest[positions]
         return within
 
     @cached_property
     def _centre_vectors(self) -> "Degrees":
-        return _on_the_sphere(*self.centres)
+        return _unit_vectors(*self.centres)
 
     @cached_property
     def _inner_radius_squared(self) -> "Degrees":
@@ -108,7 +110,7 @@ class Cells:
         import numpy as np
 
         # The way through the sphere is longer than the sine.
-        return np.where(self._has_exact_edges, (_NEARLY * self._edges[2]) ** 2, 0.0)
+        return np.where(self._has_exact_edges, (_SAFETY_FACTOR * self._edges[2]) ** 2, 0.0)
 
     @cached_property
     def _has_exact_edges(self) -> "npt.NDArray[np.bool_]":
@@ -117,7 +119,7 @@ class Cells:
         import numpy as np
 
         pentagons = np.array([h3.is_pentagon(int(code)) for code in self.codes], dtype=np.bool_)
-        return ~pentagons & (self.resolutions <= _FINEST)
+        return ~pentagons & (self.resolutions <= _FINEST_EXACT_RESOLUTION)
 
     @cached_property
     def _edges(self) -> "tuple[Degrees, Numbers, Degrees]":
@@ -127,7 +129,7 @@ class Cells:
         import shapely
 
         corners, of = shapely.get_coordinates(self.outlines, return_index=True)
-        vectors = _on_the_sphere(corners[:, 0], corners[:, 1])
+        vectors = _unit_vectors(corners[:, 0], corners[:, 1])
         same = of[1:] == of[:-1]
         normals, of = np.cross(vectors[:-1][same], vectors[1:][same]), of[1:][same]
         sines = np.einsum("ij,ij->i", normals, self._centre_vectors[of]) / np.linalg.norm(normals, axis=1)
@@ -137,7 +139,7 @@ class Cells:
         return normals, of, nearest
 
 
-def _on_the_sphere(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":
+def _unit_vectors(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":
     """Unit vectors, one below the other."""
     import numpy as np
 
@@ -146,7 +148,7 @@ def _on_the_sphere(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":
     return np.column_stack([level * np.cos(east), level * np.sin(east), np.sin(north)])
 
 
-def read_cells(texts: Texts) -> Cells:
+def read_cells(texts: TextColumn) -> Cells:
     """Each different text is looked at once: a million of them name a few thousand cells."""
     import h3.api.basic_int as h3
     import numpy as np
@@ -167,7 +169,7 @@ def cells_at(longitudes: "Degrees", latitudes: "Degrees", resolutions: "Numbers"
     return np.array([h3.latlng_to_cell(*triple) for triple in triples], dtype=np.uint64)
 
 
-def metres(west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees") -> "Degrees":
+def geodesic_distances(west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees") -> "Degrees":
     """Distance on the ellipsoid from each (west, south) to its (east, north); NaN where there is none."""
     import numpy as np
     from pyproj import Geod

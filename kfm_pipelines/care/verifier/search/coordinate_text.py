@@ -6,7 +6,7 @@ Belongs here: how people write places. Does not: whose places they are.
 import re
 from itertools import pairwise
 
-from kfm_pipelines.care.verifier.search.grids import GEOHASH, GEOHASH_LENGTH
+from kfm_pipelines.care.verifier.search.grids import GEOHASH_ALPHABET, GEOHASH_LENGTH
 
 _NUMBER = re.compile(r"(?<![0-9.])[0-9]{1,18}(?:\.[0-9]+)?(?![0-9]|\.[0-9])")
 _DEGREES = re.compile(r"(?<![0-9.])[0-9]{1,3}\.[0-9]{2,}(?![0-9]|\.[0-9])")
@@ -15,12 +15,12 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _MINUTES = r"([0-9]{1,2}(?:\.[0-9]+)?)"
-_MARKED = re.compile(
+_DEGREES_WITH_UNITS = re.compile(
     rf"([0-9]{{1,3}})\s*(?:°|º|˚|degrees|deg|d)\s*{_MINUTES}\s*(?:'|′|’|minutes|min|m)?\s*(?:{_MINUTES}\s*(?:\"|″|”|''|s))?",
     re.IGNORECASE,
 )
-_LETTERED = re.compile(rf"(?<![0-9.:])([0-9]{{1,3}})[\s:]+{_MINUTES}(?:[\s:]+{_MINUTES})?\s*[NSEW]\b")
-_GEOHASH = re.compile(rf"(?<![0-9a-z])[{GEOHASH}]{{{GEOHASH_LENGTH},12}}(?![0-9a-z])")
+_DEGREES_WITH_DIRECTION = re.compile(rf"(?<![0-9.:])([0-9]{{1,3}})[\s:]+{_MINUTES}(?:[\s:]+{_MINUTES})?\s*[NSEW]\b")
+_GEOHASH = re.compile(rf"(?<![0-9a-z])[{GEOHASH_ALPHABET}]{{{GEOHASH_LENGTH},12}}(?![0-9a-z])")
 _MGRS = re.compile(
     r"(?<![0-9])([0-9]{1,2})\s?([C-HJ-NP-X])\s?[A-HJ-NP-Z]\s?[A-HJ-NP-V]\s?([0-9]{2,5}\s[0-9]{2,5}|[0-9]{4,10})(?![0-9])",
     re.IGNORECASE,
@@ -38,7 +38,7 @@ def degrees(text: str) -> list[float]:
 
 
 def sexagesimal(text: str) -> list[float]:
-    found = _MARKED.findall(text) + _LETTERED.findall(text)
+    found = _DEGREES_WITH_UNITS.findall(text) + _DEGREES_WITH_DIRECTION.findall(text)
     return [
         int(whole) + float(minutes) / 60 + float(seconds or 0) / 3600
         for whole, minutes, seconds in found
@@ -56,7 +56,7 @@ def geohashes(text: str) -> list[str]:
     return _GEOHASH.findall(text.lower())
 
 
-def squares(text: str) -> list[tuple[int, str]]:
+def mgrs_squares(text: str) -> list[tuple[int, str]]:
     """Zone and band of everything written like MGRS with the detail of a kilometre."""
     found = [(zone, band, "".join(digits.split())) for zone, band, digits in _MGRS.findall(text)]
     return [(int(zone), band.upper()) for zone, band, digits in found if len(digits) % 2 == 0]

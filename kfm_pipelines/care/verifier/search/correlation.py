@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
 
-_FEWEST = 5
-_SPOTS = 3  # so many different values: all rows of one spot may share one that happens to be near
-_CHANCE = 1e-9  # hundreds of comparisons are made for each column
-_FEWEST_IN_ORDER = 20
-_IN_ORDER = 0.95
+_MIN_HITS = 5
+_MIN_DISTINCT_VALUES = 3  # so many different values: all rows of one spot may share one that happens to be near
+_MAX_PROBABILITY = 1e-9  # hundreds of comparisons are made for each column
+_MIN_DISTINCT_RANKS = 20
+_MIN_RANK_CORRELATION = 0.95
 
 
-def agree(values: "Floats", places: "Floats", tolerance: float) -> bool:
+def values_match_places(values: "Floats", places: "Floats", tolerance: float) -> bool:
     """Whether so many values are as near to the place beside them as they are to no other place.
 
     Either half of all values, or, since many rows of one spot may share one harmless value, of the different ones.
@@ -25,37 +25,37 @@ def agree(values: "Floats", places: "Floats", tolerance: float) -> bool:
     import numpy as np
 
     near = np.abs(values - places) <= tolerance
-    if near.sum() < _FEWEST:
+    if near.sum() < _MIN_HITS:
         return False
     ordered, once = np.sort(places), np.unique(values, return_index=True)[1]
     several = near[once].sum()
-    if near.mean() >= 0.5 and several >= _SPOTS and _is_no_accident(near, values, ordered, tolerance):
+    if near.mean() >= 0.5 and several >= _MIN_DISTINCT_VALUES and _is_significant(near, values, ordered, tolerance):
         return True
-    return bool(several >= _FEWEST) and _is_no_accident(near[once], values[once], ordered, tolerance)
+    return bool(several >= _MIN_HITS) and _is_significant(near[once], values[once], ordered, tolerance)
 
 
-def in_order(values: "Floats", places: "Floats") -> bool:
+def are_rank_correlated(values: "Floats", places: "Floats") -> bool:
     """Whether sorting by the one sorts by the other, up or down."""
     import numpy as np
 
-    ranks = [_ranks(values), _ranks(places)]
-    if min(len(np.unique(rank)) for rank in ranks) < _FEWEST_IN_ORDER:
+    ranks = [_average_ranks(values), _average_ranks(places)]
+    if min(len(np.unique(rank)) for rank in ranks) < _MIN_DISTINCT_RANKS:
         return False
-    return bool(abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) > _IN_ORDER)
+    return bool(abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) > _MIN_RANK_CORRELATION)
 
 
-def _is_no_accident(near: "Flags", values: "Floats", ordered: "Floats", tolerance: float) -> bool:
+def _is_significant(near: "Flags", values: "Floats", ordered: "Floats", tolerance: float) -> bool:
     """Chernoff's bound on so many hits, when a value meets its own place no more often than the others' places."""
-    hits, chance = float(near.mean()), _chance(int(near.sum()), values, ordered, tolerance)
+    hits, chance = float(near.mean()), _hit_probability(int(near.sum()), values, ordered, tolerance)
     if hits <= chance:
         return False
     distance = hits * math.log(hits / chance)
     if hits < 1.0:
         distance += (1 - hits) * math.log((1 - hits) / (1 - chance))
-    return len(near) * distance > -math.log(_CHANCE)
+    return len(near) * distance > -math.log(_MAX_PROBABILITY)
 
 
-def _chance(own: int, values: "Floats", ordered: "Floats", tolerance: float) -> float:
+def _hit_probability(own: int, values: "Floats", ordered: "Floats", tolerance: float) -> float:
     """How often a value is near the place of another row; no less than if places were spread evenly."""
     import numpy as np
 
@@ -66,7 +66,7 @@ def _chance(own: int, values: "Floats", ordered: "Floats", tolerance: float) -> 
     return min(max(float(met.sum() - own) / others, even), 1.0)
 
 
-def _ranks(values: "Floats") -> "Floats":
+def _average_ranks(values: "Floats") -> "Floats":
     """Equal values share the middle of their ranks."""
     import numpy as np
 

@@ -45,11 +45,11 @@ def count_distinct(groups: "Numbers", features: "Numbers", number: int) -> "Numb
     return np.bincount(pairs // width, minlength=number)
 
 
-NONE = -1
+NO_TEXT = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class TextColumn:
     distinct: "pa.Array"
     codes: "npt.NDArray[np.int32]"  # NONE where there is no text
 
@@ -67,10 +67,10 @@ class Texts:
 
         there = np.zeros(len(self.distinct) + 1, np.bool_)
         there[self.codes[start:stop]] = True
-        return self.distinct.filter(pa.array(there[:NONE]))
+        return self.distinct.filter(pa.array(there[:NO_TEXT]))
 
 
-def read_texts(column: "pa.ChunkedArray") -> Texts:
+def read_texts(column: "pa.ChunkedArray") -> TextColumn:
     """A file's own list of different texts may have one twice, or one that no row has: neither is so here."""
     import numpy as np
     import pyarrow as pa
@@ -78,12 +78,12 @@ def read_texts(column: "pa.ChunkedArray") -> Texts:
     flat = pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.array([], pa.string())
     encoded = flat.dictionary_encode()
     if not pa.types.is_dictionary(flat.type):
-        return Texts(encoded.dictionary, encoded.indices.fill_null(NONE).to_numpy())
+        return TextColumn(encoded.dictionary, encoded.indices.fill_null(NO_TEXT).to_numpy())
     listed = encoded.dictionary.dictionary_encode()
     known = listed.indices.to_numpy()
-    which = np.append(known, NONE)[encoded.indices.fill_null(NONE).to_numpy()]
+    which = np.append(known, NO_TEXT)[encoded.indices.fill_null(NO_TEXT).to_numpy()]
     used = np.zeros(len(listed.dictionary) + 1, np.bool_)
     used[which] = True
-    used[NONE] = False
-    places = np.where(used, np.cumsum(used) - 1, NONE).astype(np.int32)
-    return Texts(listed.dictionary.filter(pa.array(used[:NONE])), places[which])
+    used[NO_TEXT] = False
+    places = np.where(used, np.cumsum(used) - 1, NO_TEXT).astype(np.int32)
+    return TextColumn(listed.dictionary.filter(pa.array(used[:NO_TEXT])), places[which])

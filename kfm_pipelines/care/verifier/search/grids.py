@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Numbers = npt.NDArray[np.int64]
 
-GEOHASH = "0123456789bcdefghjkmnpqrstuvwxyz"
+GEOHASH_ALPHABET = "0123456789bcdefghjkmnpqrstuvwxyz"
 GEOHASH_LENGTH = 5  # five letters are a box of five kilometres
 _GEOHASH_BITS = (13, 12)  # of longitude and latitude in five letters
 _BANDS = "CDEFGHJKLMNPQRSTUVWX"  # of eight degrees each, from 80° south
@@ -23,8 +23,8 @@ def utm(longitudes: "Floats", latitudes: "Floats", extent: Extent) -> "Iterator[
     import numpy as np
 
     middle = _zones(np.array([(extent.west + extent.east) / 2]))[0]
-    yield _projected(longitudes, latitudes, _zones(longitudes))
-    yield _projected(longitudes, latitudes, np.full(len(longitudes), middle))
+    yield _project_utm(longitudes, latitudes, _zones(longitudes))
+    yield _project_utm(longitudes, latitudes, np.full(len(longitudes), middle))
 
 
 def geohashes(longitudes: "Floats", latitudes: "Floats") -> "Numbers":
@@ -45,11 +45,11 @@ def geohash_number(letters: str) -> int:
     """The same number, from letters."""
     number = 0
     for letter in letters[:GEOHASH_LENGTH]:
-        number = number * 32 + GEOHASH.index(letter)
+        number = number * 32 + GEOHASH_ALPHABET.index(letter)
     return number
 
 
-def squares(extent: Extent) -> set[tuple[int, str]]:
+def mgrs_squares(extent: Extent) -> set[tuple[int, str]]:
     """Zones and bands of MGRS that have a part of the extent."""
     zones = range(_zone(extent.west), _zone(extent.east) + 1)
     bands = _BANDS[_band(extent.south) : _band(extent.north) + 1]
@@ -71,7 +71,7 @@ def _zones(longitudes: "Floats") -> "Numbers":
     return zones
 
 
-def _projected(longitudes: "Floats", latitudes: "Floats", zones: "Numbers") -> "tuple[Floats, Floats]":
+def _project_utm(longitudes: "Floats", latitudes: "Floats", zones: "Numbers") -> "tuple[Floats, Floats]":
     import numpy as np
     from pyproj import Proj
 

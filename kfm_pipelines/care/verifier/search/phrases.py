@@ -10,15 +10,20 @@ from collections.abc import Set as AbstractSet
 from copy import copy
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.verifier.search.word_index import beginnings, firsts_of, lasts_of, those_of
+from kfm_pipelines.care.verifier.search.word_index import (
+    codes_of_words,
+    first_letter_codes,
+    last_letter_codes,
+    prefix_filter,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _WORD = re.compile(r"[^\W_]+")
-_SHORTEST = 4
-_AT_ONCE = 100_000  # texts or phrases, for the memory that each takes
-_PIECE = 32_768  # what is worked out of so many phrases stays in the processor's cache
+_MIN_PHRASE_LENGTH = 4
+_BATCH_SIZE = 100_000  # texts or phrases, for the memory that each takes
+_CHUNK_SIZE = 32_768  # what is worked out of so many phrases stays in the processor's cache
 
 
 class Phrases:
@@ -28,9 +33,9 @@ class Phrases:
         import pyarrow as pa
 
         column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, pa.string())])
-        starts = range(0, len(column), _PIECE)
-        self._chunks = [_flat(column.slice(start, _PIECE)) for start in starts]
-        self._last_letter_codes = [lasts_of(piece) for piece in self._chunks]
+        starts = range(0, len(column), _CHUNK_SIZE)
+        self._chunks = [_flatten(column.slice(start, _CHUNK_SIZE)) for start in starts]
+        self._last_letter_codes = [last_letter_codes(piece) for piece in self._chunks]
         self._public_phrases: frozenset[str] = frozenset()
 
     def without(self, texts: Iterable[str]) -> "Phrases":
@@ -44,15 +49,19 @@ class Phrases:
 
     def find_in_each(self, texts: Sequence[str]) -> list[set[str]]:
         """For each text the phrases it has, in the words that are looked for."""
-        return [found for start in range(0, len(texts), _AT_ONCE) for found in self._find_in_batch(texts[start:][:_AT_ONCE])]
+        return [
+            found
+            for start in range(0, len(texts), _BATCH_SIZE)
+            for found in self._find_in_batch(texts[start:][:_BATCH_SIZE])
+        ]
 
     def count_in_bytes(self, blobs: Sequence[bytes], shortest: int) -> int:
         """How many phrases are in bytes of small letters just as they are written, if they are not too short."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        begun, found = beginnings(blobs, shortest), 0
-        for table in _words_of([piece.filter(pa.array(begun(piece))) for piece in self._chunks]):
+        begun, found = prefix_filter(blobs, shortest), 0
+        for table in _word_tables([piece.filter(pa.array(begun(piece))) for piece in self._chunks]):
             secret = pc.invert(_is_in(table.column("words"), self._public_phrases))
             texts = pc.unique(pc.utf8_lower(table.column("written").filter(secret)).cast(pa.binary())).to_pylist()
             found += sum(len(text) >= shortest and text in blob for text in texts for blob in blobs)
@@ -63,10 +72,10 @@ class Phrases:
 
         there = _all_words(texts)
         phrases = self._phrases_with_words(there)
-        begun = set(_wanted(pc.unique(pc.replace_substring_regex(phrases, " .*", "")), there))
+        begun = set(_distinct_in(pc.unique(pc.replace_substring_regex(phrases, " .*", "")), there))
         lengths = sorted(number + 1 for number in pc.unique(pc.count_substring(phrases, " ")).to_pylist())
         candidates = {phrase for text in texts for phrase in _candidates(text, begun, lengths)}
-        known = set(_wanted(phrases, candidates)) - self._public_phrases
+        known = set(_distinct_in(phrases, candidates)) - self._public_phrases
         for text in texts:
             yield known.intersection(_candidates(text, begun, lengths)) if known else set()
 
@@ -74,11 +83,14 @@ class Phrases:
         """The phrases that begin and end with one of these words, and perhaps a few more."""
         import pyarrow as pa
 
-        ends = those_of(word[::-1] for word in words)
-        few = [piece.filter(pa.array(ends[code])) for piece, code in zip(self._chunks, self._last_letter_codes, strict=True)]
+        ends = codes_of_words(word[::-1] for word in words)
+        few = [
+            piece.filter(pa.array(ends[code]))
+            for piece, code in zip(self._chunks, self._last_letter_codes, strict=True)
+        ]
         del ends
-        begins = those_of(words)
-        tables = _words_of([piece.filter(pa.array(begins[firsts_of(piece)])) for piece in few])
+        begins = codes_of_words(words)
+        tables = _word_tables([piece.filter(pa.array(begins[first_letter_codes(piece)])) for piece in few])
         return pa.chunked_array([chunk for table in tables for chunk in table.column("words").chunks], pa.string())
 
 
@@ -98,26 +110,26 @@ def is_number(phrase: str) -> bool:
     return phrase.isdigit()
 
 
-def _words_of(fragments: "Sequence[pa.Array]") -> "Iterator[pa.Table]":
+def _word_tables(fragments: "Sequence[pa.Array]") -> "Iterator[pa.Table]":
     import pyarrow as pa
 
     column = pa.chunked_array(fragments, pa.string())
-    for start in range(0, len(column), _AT_ONCE):
-        yield _words(_flat(column.slice(start, _AT_ONCE)))
+    for start in range(0, len(column), _BATCH_SIZE):
+        yield _normalise_words(_flatten(column.slice(start, _BATCH_SIZE)))
 
 
-def _words(values: "pa.Array") -> "pa.Table":
+def _normalise_words(values: "pa.Array") -> "pa.Table":
     """Phrases as they were `written`, and beside them the `words` that are looked for. Plain letters in one go; what
     folds in other ways, as Python folds it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = values.filter(pc.greater_equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), _SHORTEST))
+    values = values.filter(pc.greater_equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), _MIN_PHRASE_LENGTH))
     plain = pc.string_is_ascii(values)
     easy, other = values.filter(plain), values.filter(pc.invert(plain))
     words = pc.utf8_trim(pc.replace_substring_regex(easy, "[^0-9A-Za-z]+", " "), " ")
     folded = pc.if_else(pc.match_substring_regex(words, "^[A-Za-z]+$"), words, pc.ascii_lower(words))
-    rest = pa.array([_phrase(value) for value in other.to_pylist()], pa.string())
+    rest = pa.array([_normalise_phrase(value) for value in other.to_pylist()], pa.string())
     table = pa.table(
         {
             "written": pa.chunked_array([easy, other], pa.string()),
@@ -127,7 +139,7 @@ def _words(values: "pa.Array") -> "pa.Table":
     return table.filter(pc.not_equal(table.column("words"), ""))
 
 
-def _phrase(value: str) -> str:
+def _normalise_phrase(value: str) -> str:
     words = _WORD.findall(value.casefold())
     return " ".join(_WORD.findall(value) if len(words) == 1 and words[0].isalpha() else words)
 
@@ -137,7 +149,7 @@ def _all_words(texts: Sequence[str]) -> set[str]:
     return written | {word.casefold() for word in written}
 
 
-def _flat(column: "pa.ChunkedArray") -> "pa.Array":
+def _flatten(column: "pa.ChunkedArray") -> "pa.Array":
     import pyarrow as pa
 
     flat = column.combine_chunks()
@@ -151,7 +163,7 @@ def _is_in(values: "pa.Array | pa.ChunkedArray", phrases: AbstractSet[str]) -> "
     return pc.is_in(values, value_set=pa.array(sorted(phrases), pa.string()))
 
 
-def _wanted(values: "pa.Array | pa.ChunkedArray", phrases: AbstractSet[str]) -> list[str]:
+def _distinct_in(values: "pa.Array | pa.ChunkedArray", phrases: AbstractSet[str]) -> list[str]:
     import pyarrow.compute as pc
 
     found: list[str] = pc.unique(values.filter(_is_in(values, phrases))).to_pylist() if phrases else []

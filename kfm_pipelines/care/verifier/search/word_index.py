@@ -17,59 +17,59 @@ if TYPE_CHECKING:
     Codes = npt.NDArray[np.int32]
     Flags = npt.NDArray[np.bool_]
 
-_LETTERS = 4  # so many of a word are looked at
-_SIGNS = {sign: place for place, sign in enumerate(string.digits + string.ascii_lowercase, start=1)}
-_OTHER = len(_SIGNS) + 1  # not ASCII
-_BASE = _OTHER + 1
-_ANY = 0  # the code of what cannot be sorted out
-_SCATTER = 0x9E3779B97F4A7C15
-_KEPT_BITS = 20
+_LETTERS_PER_CODE = 4  # so many of a word are looked at
+_CHARACTER_CODES = {sign: place for place, sign in enumerate(string.digits + string.ascii_lowercase, start=1)}
+_NON_ASCII = len(_CHARACTER_CODES) + 1  # not ASCII
+_BASE = _NON_ASCII + 1
+_ANY_CODE = 0  # the code of what cannot be sorted out
+_HASH_MULTIPLIER = 0x9E3779B97F4A7C15
+_HASH_BITS = 20
 
 
-def firsts_of(texts: "pa.Array") -> "Codes":
+def first_letter_codes(texts: "pa.Array") -> "Codes":
     """Of each text the first letters of its first word."""
     import numpy as np
 
-    data, starts, _ = _buffers(texts)
-    return _codes(data, [np.minimum(starts + place, len(data) - 1) for place in range(_LETTERS)])
+    data, starts, _ = _text_buffers(texts)
+    return _letter_codes(data, [np.minimum(starts + place, len(data) - 1) for place in range(_LETTERS_PER_CODE)])
 
 
-def lasts_of(texts: "pa.Array") -> "Codes":
+def last_letter_codes(texts: "pa.Array") -> "Codes":
     """Of each text the last letters of its last word, the very last first."""
     import numpy as np
 
-    data, _, stops = _buffers(texts)
-    return _codes(data, [np.maximum(stops - 1 - place, 0) for place in range(_LETTERS)])
+    data, _, stops = _text_buffers(texts)
+    return _letter_codes(data, [np.maximum(stops - 1 - place, 0) for place in range(_LETTERS_PER_CODE)])
 
 
-def those_of(words: Iterable[str]) -> "Flags":
+def codes_of_words(words: Iterable[str]) -> "Flags":
     """Which codes texts have that begin with one of these words, in whatever case; turned round, that end with it."""
     import numpy as np
 
-    known = np.zeros(_BASE**_LETTERS, np.bool_)
-    known[[_ANY, *map(_code, words)]] = True
+    known = np.zeros(_BASE**_LETTERS_PER_CODE, np.bool_)
+    known[[_ANY_CODE, *map(_word_code, words)]] = True
     return known
 
 
-def beginnings(blobs: Iterable[bytes], length: int) -> "Callable[[pa.Array], Flags]":
+def prefix_filter(blobs: Iterable[bytes], length: int) -> "Callable[[pa.Array], Flags]":
     """Tells of texts whether their first bytes, in small letters, may be anywhere in these bytes."""
     import numpy as np
 
-    there = np.zeros(2**_KEPT_BITS, np.bool_)
+    there = np.zeros(2**_HASH_BITS, np.bool_)
     for blob in blobs:
-        there[_scattered(_windows(np.frombuffer(blob, np.uint8), length))] = True
+        there[_hash_numbers(_windows(np.frombuffer(blob, np.uint8), length))] = True
     small = np.arange(256, dtype=np.uint8)
     small[ord("A") : ord("Z") + 1] += ord("a") - ord("A")
 
     def may_be(texts: "pa.Array") -> "Flags":
-        data, starts, stops = _buffers(texts)
+        data, starts, stops = _text_buffers(texts)
         begun = np.zeros(len(texts), np.uint64)
         other = np.zeros(len(texts), np.bool_)
         for place in range(length):
             sign = small[data[np.minimum(starts + place, len(data) - 1)]]
             other |= sign > 127  # of the text after it, if this one is too short
             begun = begun << np.uint64(8) | sign
-        return other | ((stops - starts >= length) & there[_scattered(begun)])
+        return other | ((stops - starts >= length) & there[_hash_numbers(begun)])
 
     return may_be
 
@@ -85,41 +85,41 @@ def _windows(data: "Bytes", length: int) -> "npt.NDArray[np.uint64]":
     return found
 
 
-def _scattered(numbers: "npt.NDArray[np.uint64]") -> "npt.NDArray[np.int64]":
+def _hash_numbers(numbers: "npt.NDArray[np.uint64]") -> "npt.NDArray[np.int64]":
     import numpy as np
 
-    return ((numbers * np.uint64(_SCATTER)) >> np.uint64(64 - _KEPT_BITS)).astype(np.int64)
+    return ((numbers * np.uint64(_HASH_MULTIPLIER)) >> np.uint64(64 - _HASH_BITS)).astype(np.int64)
 
 
-def _codes(data: "Bytes", places: "list[npt.NDArray[np.int32]]") -> "Codes":
+def _letter_codes(data: "Bytes", places: "list[npt.NDArray[np.int32]]") -> "Codes":
     """Up to where the word is over. A text that begins or ends with another sign has to be looked at."""
     import numpy as np
 
     signs = np.zeros(256, np.int32)
-    signs[128:] = _OTHER
-    for sign, number in _SIGNS.items():
+    signs[128:] = _NON_ASCII
+    for sign, number in _CHARACTER_CODES.items():
         signs[ord(sign)] = signs[ord(sign.upper())] = number
     codes = np.zeros(len(places[0]), np.int32)
     goes_on, other = np.ones(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
     for place in places:
         found = signs[data[place]]
         goes_on &= found > 0
-        other |= goes_on & (found == _OTHER)
+        other |= goes_on & (found == _NON_ASCII)
         codes = codes * _BASE + np.where(goes_on, found, 0)
-    codes[other] = _ANY
+    codes[other] = _ANY_CODE
     return codes
 
 
-def _code(word: str) -> int:
+def _word_code(word: str) -> int:
     code = 0
-    for sign in word[:_LETTERS].lower().ljust(_LETTERS):
+    for sign in word[:_LETTERS_PER_CODE].lower().ljust(_LETTERS_PER_CODE):
         if not sign.isascii():
-            return _ANY
-        code = code * _BASE + _SIGNS.get(sign, 0)
+            return _ANY_CODE
+        code = code * _BASE + _CHARACTER_CODES.get(sign, 0)
     return code
 
 
-def _buffers(texts: "pa.Array") -> "tuple[Bytes, npt.NDArray[np.int32], npt.NDArray[np.int32]]":
+def _text_buffers(texts: "pa.Array") -> "tuple[Bytes, npt.NDArray[np.int32], npt.NDArray[np.int32]]":
     """Arrow's own: all signs in a row, and where each text starts and stops."""
     import numpy as np
 

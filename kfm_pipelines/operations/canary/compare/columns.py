@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.declarations.arrow import unit_of
-from kfm_pipelines.text import one_line
+from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LONGEST_NAME = 80
+MAX_NAME_LENGTH = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +44,27 @@ def is_tolerated(change: ColumnChange, tolerance: Tolerance) -> bool:
 def column_changes(published: "pa.Schema", candidate: "pa.Schema") -> Iterator[ColumnChange]:
     for name in published.names:
         if name not in candidate.names:
-            yield ColumnChange(shown(name), "removed")
+            yield ColumnChange(format_name(name), "removed")
     for name in candidate.names:
         if name not in published.names:
-            yield ColumnChange(shown(name), "added")
+            yield ColumnChange(format_name(name), "added")
     shared = [name for name in published.names if name in candidate.names]
     for name in shared:
-        before, after = _facts(published.field(name)), _facts(candidate.field(name))
+        before, after = _field_properties(published.field(name)), _field_properties(candidate.field(name))
         for what, was in before.items():
             if after[what] != was:
-                yield ColumnChange(shown(name), what, was, after[what])
+                yield ColumnChange(format_name(name), what, was, after[what])
     if shared != [name for name in candidate.names if name in published.names]:
         yield ColumnChange("", "order")
 
 
-def _facts(field: "pa.Field") -> Mapping[str, str]:
+def _field_properties(field: "pa.Field") -> Mapping[str, str]:
     return {
-        "type": shown(str(field.type)),
+        "type": format_name(str(field.type)),
         "nullable": "yes" if field.nullable else "no",
-        "unit": shown(unit_of(field) or "none"),
+        "unit": format_name(unit_of(field) or "none"),
     }
 
 
-def shown(name: str) -> str:
-    return one_line(name, LONGEST_NAME)
+def format_name(name: str) -> str:
+    return truncate_line(name, MAX_NAME_LENGTH)

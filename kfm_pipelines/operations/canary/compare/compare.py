@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.operations.canary.compare.columns import ColumnChange, column_changes, is_tolerated
 from kfm_pipelines.operations.canary.compare.rows import RowChanges, row_changes
-from kfm_pipelines.operations.canary.compare.statistics import Difference, differences, percent_of
+from kfm_pipelines.operations.canary.compare.statistics import Difference, percent_of, statistic_differences
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +67,8 @@ def compare(
         *counted,
         identical=False,
         columns=tuple(column_changes(published.schema, candidate.schema)),
-        statistics=tuple(sorted(differences(published, candidate), key=lambda one: (-one.percent, one.column))),
+        statistics=tuple(
+            sorted(statistic_differences(published, candidate), key=lambda one: (-one.percent, one.column))
+        ),
         rows=row_changes(published, candidate, primary_key),
     )

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.published_table import RECORD
-from kfm_pipelines.gates.quality.rows import rises
-from kfm_pipelines.operations.canary.compare.columns import shown
+from kfm_pipelines.gates.quality.rows import is_strictly_increasing
+from kfm_pipelines.operations.canary.compare.columns import format_name
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-NAMED = 5
+MAX_NAMED_COLUMNS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnValues:
+class ChangedColumn:
     """How many rows have another value in one column."""
 
     column: str
@@ -38,7 +38,7 @@ class RowChanges:
     added: int = 0
     removed: int = 0
     changed: int = 0
-    columns: tuple[ColumnValues, ...] = ()  # those with any, the most first
+    columns: tuple[ChangedColumn, ...] = ()  # those with any, the most first
     matched: bool = True  # by the primary key; False: compared without their order
 
     @property
@@ -46,7 +46,7 @@ class RowChanges:
         return 100 * (self.added + self.removed + self.changed) / self.rows if self.rows else 0.0
 
     def __str__(self) -> str:
-        where = ", ".join(one.column for one in self.columns[:NAMED])
+        where = ", ".join(one.column for one in self.columns[:MAX_NAMED_COLUMNS])
         how = "" if self.matched else ", compared without their order since no key tells which is which"
         return (
             f"{self.percent:.3g} % of the rows differ: {self.added} added, {self.removed} removed, "
@@ -59,9 +59,9 @@ def row_changes(published: "pa.Table", candidate: "pa.Table", primary_key: Seque
     import pyarrow as pa
 
     names = [name for name in published.column_names if name in candidate.column_names]
-    before, after = published.select(names), _as_published(candidate.select(names), published.schema)
+    before, after = published.select(names), _cast_to_schema(candidate.select(names), published.schema)
     try:
-        both = _matched(before, after, primary_key)
+        both = _match_rows(before, after, primary_key)
     except pa.ArrowException:  # a kind of column that cannot be a key
         both = None
     if both is None:
@@ -70,7 +70,7 @@ def row_changes(published: "pa.Table", candidate: "pa.Table", primary_key: Seque
     return _matched_changes(*both, added=after.num_rows - shared, removed=before.num_rows - shared)
 
 
-def _as_published(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+def _cast_to_schema(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     """Columns of another type are compared by value where one can be had; where not, they stay as they are."""
     import pyarrow as pa
 
@@ -84,7 +84,9 @@ def _as_published(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     return candidate
 
 
-def _matched(before: "pa.Table", after: "pa.Table", primary_key: Sequence[str]) -> "tuple[pa.Table, pa.Table] | None":
+def _match_rows(
+    before: "pa.Table", after: "pa.Table", primary_key: Sequence[str]
+) -> "tuple[pa.Table, pa.Table] | None":
     """The rows that both have, in the same order; None when the key cannot say which those are."""
     import numpy as np
     import pyarrow as pa
@@ -108,7 +110,7 @@ def _matched(before: "pa.Table", after: "pa.Table", primary_key: Sequence[str]) 
 def _is_key(table: "pa.Table") -> bool:
     if any(column.null_count for column in table.columns):
         return False
-    if table.num_rows < 2 or rises(table):
+    if table.num_rows < 2 or is_strictly_increasing(table):
         return True
     return bool(table.group_by(table.column_names).aggregate([]).num_rows == table.num_rows)
 
@@ -119,14 +121,16 @@ def _matched_changes(before: "pa.Table", after: "pa.Table", *, added: int, remov
     changed = np.zeros(before.num_rows, dtype=bool)
     columns = []
     for name in before.column_names:
-        differs = _differs(before.column(name), after.column(name))
+        differs = _difference_mask(before.column(name), after.column(name))
         changed |= differs
-        columns.append(ColumnValues(shown(name), int(differs.sum())))
+        columns.append(ChangedColumn(format_name(name), int(differs.sum())))
     rows = before.num_rows + added + removed
-    return RowChanges(rows, added, removed, int(changed.sum()), _most_first(columns))
+    return RowChanges(rows, added, removed, int(changed.sum()), _sort_by_rows(columns))
 
 
-def _differs(before: "pa.ChunkedArray", after: "pa.ChunkedArray") -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _difference_mask(
+    before: "pa.ChunkedArray", after: "pa.ChunkedArray"
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -148,15 +152,18 @@ def _unmatched_changes(before: "pa.Table", after: "pa.Table") -> RowChanges:
     """Whole rows first, since numbers that changed places are in the same column as before; then which columns."""
     # The number of a row in its release says nothing of the row: one more at the top gives all others another.
     telling = [name for name in before.column_names if name != RECORD]
-    changed = _surplus(before.select(telling), after.select(telling))
-    columns = [ColumnValues(shown(name), _surplus(before.select([name]), after.select([name]))) for name in telling]
+    changed = _count_unmatched_rows(before.select(telling), after.select(telling))
+    columns = [
+        ChangedColumn(format_name(name), _count_unmatched_rows(before.select([name]), after.select([name])))
+        for name in telling
+    ]
     more, fewer = max(after.num_rows - before.num_rows, 0), max(before.num_rows - after.num_rows, 0)
     most = max((one.rows for one in columns), default=0)
     changed = max(changed, most) - max(more, fewer)
-    return RowChanges(before.num_rows + more, more, fewer, max(changed, 0), _most_first(columns), matched=False)
+    return RowChanges(before.num_rows + more, more, fewer, max(changed, 0), _sort_by_rows(columns), matched=False)
 
 
-def _surplus(before: "pa.Table", after: "pa.Table") -> int:
+def _count_unmatched_rows(before: "pa.Table", after: "pa.Table") -> int:
     """How many rows one of them has and the other has not, counted on the side that has more of them."""
     import numpy as np
     import pyarrow as pa
@@ -180,5 +187,5 @@ def _surplus(before: "pa.Table", after: "pa.Table") -> int:
     return int(max(gone, new))
 
 
-def _most_first(columns: Sequence[ColumnValues]) -> tuple[ColumnValues, ...]:
+def _sort_by_rows(columns: Sequence[ChangedColumn]) -> tuple[ChangedColumn, ...]:
     return tuple(sorted((one for one in columns if one.rows), key=lambda one: (-one.rows, one.column)))

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.operations.canary.compare.columns import shown
+from kfm_pipelines.operations.canary.compare.columns import format_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROUNDING = 1e-9  # percent: a sum in another order
-LARGEST_PERCENT = 1e6  # beyond it nobody wants the digits
+ROUNDING_ERROR_PERCENT = 1e-9  # percent: a sum in another order
+MAX_PERCENT = 1e6  # beyond it nobody wants the digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Difference:
         return f"{self.column}: {self.measure} differs by {self.percent:.3g} %"
 
 
-def differences(published: "pa.Table", candidate: "pa.Table") -> Iterator[Difference]:
+def statistic_differences(published: "pa.Table", candidate: "pa.Table") -> Iterator[Difference]:
     """Those that are not zero, of the columns both have."""
     for name in published.column_names:
         if name in candidate.column_names:
-            before, after = _measures(published.column(name)), _measures(candidate.column(name))
-            for measure, percent in _apart(before, after):
-                if percent > ROUNDING:
-                    yield Difference(shown(name), measure, percent)
+            before, after = _column_statistics(published.column(name)), _column_statistics(candidate.column(name))
+            for measure, percent in _measure_differences(before, after):
+                if percent > ROUNDING_ERROR_PERCENT:
+                    yield Difference(format_name(name), measure, percent)
 
 
 @dataclass(frozen=True, slots=True)
-class _Measures:
+class _ColumnStatistics:
     missing: float  # a share of the rows
     distinct: int
     mean: float | None = None
@@ -59,16 +59,16 @@ class _Measures:
         return 0.0 if self.minimum is None or self.maximum is None else self.maximum - self.minimum
 
 
-def _apart(before: _Measures, after: _Measures) -> Iterator[tuple[str, float]]:
+def _measure_differences(before: _ColumnStatistics, after: _ColumnStatistics) -> Iterator[tuple[str, float]]:
     yield "missing", round(abs(after.missing - before.missing) * 100, 6)
     yield "distinct", percent_of(after.distinct - before.distinct, before.distinct)
-    yield "mean", _relative(before.mean, after.mean, before.spread)
-    yield "min", _relative(before.minimum, after.minimum, before.spread)
-    yield "max", _relative(before.maximum, after.maximum, before.spread)
-    yield "stddev", _relative(before.stddev, after.stddev, before.stddev or 0.0)
+    yield "mean", _relative_percent(before.mean, after.mean, before.spread)
+    yield "min", _relative_percent(before.minimum, after.minimum, before.spread)
+    yield "max", _relative_percent(before.maximum, after.maximum, before.spread)
+    yield "stddev", _relative_percent(before.stddev, after.stddev, before.stddev or 0.0)
 
 
-def _relative(before: float | None, after: float | None, scale: float) -> float:
+def _relative_percent(before: float | None, after: float | None, scale: float) -> float:
     if before is None or after is None:
         return 0.0 if before == after else 100.0
     return percent_of(after - before, scale or before)
@@ -80,28 +80,30 @@ def percent_of(difference: float, scale: float) -> float:
     if not scale:
         return 100.0
     percent = abs(difference / scale) * 100
-    return min(percent, LARGEST_PERCENT) if math.isfinite(percent) else LARGEST_PERCENT
+    return min(percent, MAX_PERCENT) if math.isfinite(percent) else MAX_PERCENT
 
 
-def _measures(column: "pa.ChunkedArray") -> _Measures:
+def _column_statistics(column: "pa.ChunkedArray") -> _ColumnStatistics:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    numbers = _numbers(column)
+    numbers = _as_floats(column)
     if numbers is None:
-        return _Measures(_share(column.null_count, len(column)), pc.count_distinct(column, mode="only_valid").as_py())
+        return _ColumnStatistics(
+            _fraction(column.null_count, len(column)), pc.count_distinct(column, mode="only_valid").as_py()
+        )
     finite = numbers.filter(pc.fill_null(pc.is_finite(numbers), False))
-    measured = _share(len(column) - len(finite), len(column)), pc.count_distinct(finite).as_py()
+    measured = _fraction(len(column) - len(finite), len(column)), pc.count_distinct(finite).as_py()
     if len(finite) == 0:
-        return _Measures(*measured)
+        return _ColumnStatistics(*measured)
     ends = pc.min_max(finite).as_py()
     # Times as microseconds are large: what they have in common is taken away before it is squared.
     centred = pc.subtract(finite, pa.scalar(ends["min"]))
     mean, stddev = pc.mean(centred).as_py(), pc.stddev(centred, ddof=0).as_py()
-    return _Measures(*measured, ends["min"] + mean, ends["min"], ends["max"], stddev)
+    return _ColumnStatistics(*measured, ends["min"] + mean, ends["min"], ends["max"], stddev)
 
 
-def _numbers(column: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
+def _as_floats(column: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
     """The column as floating point numbers: numbers, and times as what they count. None for everything else."""
     import pyarrow as pa
 
@@ -115,5 +117,5 @@ def _numbers(column: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
     return None
 
 
-def _share(part: int, whole: int) -> float:
+def _fraction(part: int, whole: int) -> float:
     return part / whole if whole else 0.0

@@ -9,10 +9,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kfm_pipelines.console.options import Words, user_name
+from kfm_pipelines.console.options import StorableText, user_name
 
 by_option = click.option(
-    "--by", type=Words(), default=user_name("--by"), show_default="your user name", help="Who does this; in its log."
+    "--by",
+    type=StorableText(),
+    default=user_name("--by"),
+    show_default="your user name",
+    help="Who does this; in its log.",
 )
 
 
@@ -29,7 +33,7 @@ class Instant(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is no time; write 2025-12-04 or 2025-12-04T06:00Z", param, ctx)
 
 
-class Between(click.FloatRange):
+class NumberRange(click.FloatRange):
     """A number in a range; "nan" is in none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -39,7 +43,7 @@ class Between(click.FloatRange):
         return number
 
 
-class SomeKeys(click.ParamType):  # type: ignore[type-arg]
+class KeyCount(click.ParamType):  # type: ignore[type-arg]
     """A number of keys, or a share of all like 5%; never none."""
 
     name = "number"
@@ -64,7 +68,7 @@ def refuse_new_terms(replay_id: str, names: Sequence[str]) -> None:
         )
 
 
-def number_of(count: str, total: int) -> int:
+def resolve_key_count(count: str, total: int) -> int:
     """Of so many keys; of a share at least one."""
     if count.endswith("%"):
         return max(1, math.ceil(float(count[:-1]) * total / 100))

@@ -8,21 +8,21 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kfm_pipelines.console.output import console, shown_time
-from kfm_pipelines.operations.replay.first_keys import TriedFirst
+from kfm_pipelines.console.output import console, format_time
+from kfm_pipelines.operations.replay.first_keys import CanaryResult
 from kfm_pipelines.operations.replay.plan import Plan
-from kfm_pipelines.operations.replay.register import Registered
-from kfm_pipelines.operations.replay.status import Standing
+from kfm_pipelines.operations.replay.register import RegistrationResult
+from kfm_pipelines.operations.replay.status import ReplayStatus
 from kfm_pipelines.state.replays import PlannedKey
-from kfm_pipelines.text import printable
+from kfm_pipelines.text import make_printable
 
-SHOWN = 10
-BAR = 30
-SMALLEST = 0.001
-SIZES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+MAX_ROWS = 10
+BAR_WIDTH = 30
+SMALLEST_AMOUNT = 0.001
+SIZE_UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
-def plan_document(plan: Plan, registration: Registered | None) -> dict[str, Any]:
+def plan_document(plan: Plan, registration: RegistrationResult | None) -> dict[str, Any]:
     return {
         "replay": plan.id,
         "dataset": plan.dataset,
@@ -37,76 +37,81 @@ def plan_document(plan: Plan, registration: Registered | None) -> dict[str, Any]
     }  # fmt: skip
 
 
-def show_plan(plan: Plan, registration: Registered | None) -> None:
+def display_plan(plan: Plan, registration: RegistrationResult | None) -> None:
     if registration:
         console.print(
             f"registered {registration.objects} objects, {registration.events} of them new, and {len(registration.keys)} "
             f"windows, {registration.new_keys} of them new"
         )
     console.print(f"replay {plan.id}: {plan.mode} {len(plan.chosen)} keys of {plan.dataset}", style="bold")
-    _show_keys(plan.chosen, "why")
+    _display_keys(plan.chosen, "why")
     if plan.left_out:
         console.print(f"left out: {len(plan.left_out)} keys")
-        _show_keys(plan.left_out, "why not")
+        _display_keys(plan.left_out, "why not")
     one = plan.estimate
     console.print(
-        f"estimated cost: CPU time {_seconds(one.cpu_seconds)}, time in one process {_seconds(one.wall_seconds)}, "
-        f"size {_size(one.bytes)}, energy {_amount(one.energy_ws, 'Ws')}, emissions "
-        f"{_amount(one.carbon_grams, 'g CO2e')} (from {one.measured_keys} measured keys)"
+        f"estimated cost: CPU time {_format_seconds(one.cpu_seconds)}, time in one process {_format_seconds(one.wall_seconds)}, "
+        f"size {_format_size(one.bytes)}, energy {_format_amount(one.energy_ws, 'Ws')}, emissions "
+        f"{_format_amount(one.carbon_grams, 'g CO2e')} (from {one.measured_keys} measured keys)"
     )
     console.print(f"configuration: {plan.config_digest}")
     console.print(f"carry it out with: kfm replay run {plan.id}")
 
 
-def show_first_keys(results: Sequence[TriedFirst]) -> None:
+def display_canary_results(results: Sequence[CanaryResult]) -> None:
     if not results:
         return
     table = Table("first keys", "compared", "what is not good", box=SIMPLE_HEAD, pad_edge=False)
     for one in results:
-        table.add_row(one.key, _compared(one.report), printable("; ".join(one.faults[:3])) or "good")
+        table.add_row(one.key, _format_comparison(one.report), make_printable("; ".join(one.faults[:3])) or "good")
     console.print(table)
 
 
-def show_standing(status: Standing, details: dict[str, Any]) -> None:
+def display_status(status: ReplayStatus, details: dict[str, Any]) -> None:
     one = status.replay
-    start, end = (_minute(one.plan[name]) for name in ("from", "to"))
+    start, end = (_format_minute(one.plan[name]) for name in ("from", "to"))
     console.print(f"replay {one.id}: {one.mode} {one.dataset}, {start} to {end}", style="bold")
-    done = BAR * status.decided // status.total if status.total else 0
-    console.print(f"  [{'#' * done}{'.' * (BAR - done)}] {status.decided} of {status.total} keys")
-    console.print(f"  state      {one.state}" + (f": {printable(one.note)}" if one.note else ""))
+    done = BAR_WIDTH * status.decided // status.total if status.total else 0
+    console.print(f"  [{'#' * done}{'.' * (BAR_WIDTH - done)}] {status.decided} of {status.total} keys")
+    console.print(f"  state      {one.state}" + (f": {make_printable(one.note)}" if one.note else ""))
     outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in status.outcomes.items())
     without = f"; {status.without_data} without data" if status.without_data else ""
     console.print(f"  outcomes   {outcomes or 'none yet'}{without}")
-    console.print(f"  cost       CPU time {_seconds(details['cpu_seconds'])}; {_energy(details['energy'])}")
-    for key in details["quarantined"][:SHOWN]:
-        console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {printable(key['reason'])}")
-    for move in details["moves"][-SHOWN:]:
+    console.print(
+        f"  cost       CPU time {_format_seconds(details['cpu_seconds'])}; {_format_energy(details['energy'])}"
+    )
+    for key in details["quarantined"][:MAX_ROWS]:
+        console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {make_printable(key['reason'])}")
+    for move in details["moves"][-MAX_ROWS:]:
         said = ", ".join(f"{name} {value}" for name, value in move["detail"].items() if value is not None)
         console.print(
-            f"  {shown_time(move['at'])}  {move['what']} by {move['actor']}" + (f": {printable(said)}" if said else "")
+            f"  {format_time(move['at'])}  {move['what']} by {move['actor']}"
+            + (f": {make_printable(said)}" if said else "")
         )
 
 
-def show_list(latest: Sequence[Standing]) -> None:
+def display_list(latest: Sequence[ReplayStatus]) -> None:
     table = Table("replay", "dataset", "mode", "state", "keys", "planned", "note", box=SIMPLE_HEAD, pad_edge=False)
     for one in latest:
         row = one.replay
         keys = f"{one.decided} of {one.total}"
-        table.add_row(row.id, row.dataset, row.mode, row.state, keys, shown_time(row.created_at), printable(row.note))
+        table.add_row(
+            row.id, row.dataset, row.mode, row.state, keys, format_time(row.created_at), make_printable(row.note)
+        )
     console.print(table if latest else "no replay was planned yet")
 
 
-def _show_keys(keys: Sequence[PlannedKey], heading: str) -> None:
+def _display_keys(keys: Sequence[PlannedKey], heading: str) -> None:
     table = Table("key", heading, box=SIMPLE_HEAD, pad_edge=False)
-    for one in keys[:SHOWN]:
+    for one in keys[:MAX_ROWS]:
         table.add_row(one.key, one.why)
     console.print(table)
-    if len(keys) > SHOWN:
+    if len(keys) > MAX_ROWS:
         reasons = Counter(one.why for one in keys).most_common(5)
         console.print("  in all: " + "; ".join(f"{number} {why}" for why, number in reasons))
 
 
-def _compared(report: dict[str, Any]) -> str:
+def _format_comparison(report: dict[str, Any]) -> str:
     if report.get("identical"):
         return "identical"
     if "published_rows" in report:
@@ -114,11 +119,11 @@ def _compared(report: dict[str, Any]) -> str:
     return "compared" if "rows" in report else "nothing to compare with"
 
 
-def _energy(spent: Sequence[dict[str, Any]]) -> str:
+def _format_energy(spent: Sequence[dict[str, Any]]) -> str:
     """Each method for itself."""
     told = [
-        f"{one['method']} energy {_amount(one['watt_seconds'], 'Ws')}, emissions "
-        f"{_amount(one['carbon_grams'], 'g CO2e')}"
+        f"{one['method']} energy {_format_amount(one['watt_seconds'], 'Ws')}, emissions "
+        f"{_format_amount(one['carbon_grams'], 'g CO2e')}"
         for one in spent
         if one["method"] != "unknown"
     ]
@@ -127,28 +132,28 @@ def _energy(spent: Sequence[dict[str, Any]]) -> str:
     return "; ".join(told) or "energy unknown"
 
 
-def _minute(text: str) -> str:
+def _format_minute(text: str) -> str:
     return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%MZ}"
 
 
-def _amount(value: float | None, unit: str) -> str:
+def _format_amount(value: float | None, unit: str) -> str:
     """Three digits that count, and no powers of ten: less than a thousandth is said to be that."""
     if value is None:
         return "unknown"
-    if 0 < value < SMALLEST:
-        return f"less than {SMALLEST} {unit}"
+    if 0 < value < SMALLEST_AMOUNT:
+        return f"less than {SMALLEST_AMOUNT} {unit}"
     digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
     return f"{value:,.{digits}f} {unit}"
 
 
-def _seconds(value: float | None) -> str:
-    return _amount(value, "s")
+def _format_seconds(value: float | None) -> str:
+    return _format_amount(value, "s")
 
 
-def _size(value: float | None) -> str:
+def _format_size(value: float | None) -> str:
     if value is None:
         return "unknown"
-    for unit, one in SIZES.items():
+    for unit, one in SIZE_UNITS.items():
         if value >= one:
             return f"{value / one:,.1f} {unit}"
     return f"{value:,.0f} bytes"

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 # What Great Expectations' pages fetch: style, scripts, its logo with the time of the page in the address, a newsletter.
-_ELSEWHERE = re.compile(
+_EXTERNAL_RESOURCES = re.compile(
     rb"""<script\b[^>]*\bsrc\s*=\s*["']?https?:[^>]*>\s*</script>|<(?:link|img)\b[^>]*\b(?:href|src)\s*=\s*["']?https?:[^>]*>""",
     re.IGNORECASE,
 )
 _FOOTER = re.compile(rb"<footer\b.*?</footer>", re.IGNORECASE | re.DOTALL)
 
 
-def self_contained(page: bytes) -> bytes:
+def make_self_contained(page: bytes) -> bytes:
     """The page without what it would load, and with a little style of our own."""
-    alone = _FOOTER.sub(b"", _ELSEWHERE.sub(b"", page))
+    alone = _FOOTER.sub(b"", _EXTERNAL_RESOURCES.sub(b"", page))
     return alone.replace(b"</head>", b"<style>" + style() + b"</style></head>", 1)
 
 
@@ -42,7 +42,7 @@ def style() -> bytes:
     return (files(__package__) / "pages.css").read_bytes()
 
 
-def index_page(
+def render_index(
     folder: Path,
     dataset: Dataset,
     results: "Sequence[ExpectationSuiteValidationResult]",
@@ -50,15 +50,15 @@ def index_page(
     at: datetime,
 ) -> bytes:
     """With a link to each page below the folder."""
-    described = [_described(folder, result) for result in results]
+    described = [_describe_result(folder, result) for result in results]
     suites = sorted(path.relative_to(folder).as_posix() for path in (folder / "expectations").rglob("*.html"))
-    page = _template().render(
+    page = _index_template().render(
         dataset=dataset, results=described, suites=suites, run_id=run_id, at=at, style=style().decode()
     )
     return page.encode()
 
 
-def _described(folder: Path, result: "ExpectationSuiteValidationResult") -> dict[str, Any]:
+def _describe_result(folder: Path, result: "ExpectationSuiteValidationResult") -> dict[str, Any]:
     [page] = (folder / "validations" / result.suite_name).rglob("*.html")
     broken = [one.expectation_config.type for one in result.results if not one.success and one.expectation_config]
     return {
@@ -72,7 +72,7 @@ def _described(folder: Path, result: "ExpectationSuiteValidationResult") -> dict
 
 
 @cache
-def _template() -> "Template":
+def _index_template() -> "Template":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -132,8 +132,8 @@ def _build(
     if len(list((folder / "validations").rglob("*.html"))) != len(results):
         raise Terminal(f"Great Expectations made no page of some result about {dataset.dataset}")
     for page in folder.rglob("*.html"):
-        page.write_bytes(self_contained(page.read_bytes()))
-    (folder / INDEX).write_bytes(index_page(folder, dataset, results, run_id, at))
+        page.write_bytes(make_self_contained(page.read_bytes()))
+    (folder / INDEX).write_bytes(render_index(folder, dataset, results, run_id, at))
 
 
 def _make_renderable(result: "ExpectationSuiteValidationResult") -> None:
@@ -154,13 +154,13 @@ def _context(folder: Path) -> "EphemeralDataContext":
     return EphemeralDataContext(
         project_config=DataContextConfig(
             store_backend_defaults=InMemoryStoreBackendDefaults(),
-            data_docs_sites={SITE: _site(folder)},
+            data_docs_sites={SITE: _site_config(folder)},
             analytics_enabled=False,
         )
     )
 
 
-def _site(folder: Path) -> Mapping[str, Any]:
+def _site_config(folder: Path) -> Mapping[str, Any]:
     return {
         "class_name": "SiteBuilder",
         "show_how_to_buttons": False,

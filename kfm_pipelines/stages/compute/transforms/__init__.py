@@ -22,7 +22,7 @@ Transform = Callable[["pa.Table"], "pa.Table"]
 TRANSFORMS: dict[TransformName, Transform] = {"metric_discharge": metric_discharge}
 
 
-def transformed(table: "pa.Table", name: TransformName | None) -> "pa.Table":
+def apply_transform(table: "pa.Table", name: TransformName | None) -> "pa.Table":
     """Whatever goes wrong, the sentence that says so has no value of the data in it. A pure function that failed once
     fails again, so nothing is retried, unless the machine had no memory left for it."""
     if name is None:

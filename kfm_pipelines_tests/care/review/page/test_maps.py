@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from kfm_pipelines.care.review.page.hexagons import Lettering, hexagons, labels, shade_of, step_names, steps
-from kfm_pipelines.care.review.page.looks import INK, LEFT, RIGHT, WIDTH, look
+from kfm_pipelines.care.review.page.hexagons import (
+    LabelLayout,
+    build_hexagons,
+    edge_labels,
+    place_labels,
+    shade_edges,
+    shade_of,
+)
+from kfm_pipelines.care.review.page.looks import INK, LEFT, RIGHT, WIDTH, point_style
 from kfm_pipelines.care.review.page.maps import draw_map
 from kfm_pipelines.care.review.page.outlines import load_outline
 from kfm_pipelines.care.review.page.places import CellCount, MapPlaces, Points
@@ -78,9 +85,9 @@ def test_the_uncertainty_of_a_point_is_drawn_to_scale() -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes_differ_in_shape_as_well_as_in_colour(name: str) -> None:
-    others = [look(other, 0) for other in CLASSES if other != name]
-    assert look(name, 0).colour not in {other.colour for other in others}
-    assert look(name, 0).marker not in {other.marker for other in others}
+    others = [point_style(other, 0) for other in CLASSES if other != name]
+    assert point_style(name, 0).colour not in {other.colour for other in others}
+    assert point_style(name, 0).marker not in {other.marker for other in others}
 
 
 def test_a_hundred_thousand_points_are_drawn_in_less_than_three_seconds() -> None:
@@ -92,20 +99,20 @@ def test_a_hundred_thousand_points_are_drawn_in_less_than_three_seconds() -> Non
 
 def test_a_cell_over_the_edge_is_cut_there_and_keeps_its_number_inside() -> None:
     cell = cell_near(-98, 40.3, 3)
-    [hexagon] = hexagons([CellCount(cell, 15)])
+    [hexagon] = build_hexagons([CellCount(cell, 15)])
     assert hexagon.centre[1] > 40.1
-    lettering = Lettering(0.12, 0.08, (-102.2, 36.8), (-94.4, 40.2))
-    [label] = labels([hexagon], lettering)
+    lettering = LabelLayout(0.12, 0.08, (-102.2, 36.8), (-94.4, 40.2))
+    [label] = place_labels([hexagon], lettering)
     assert label.text == "15"
     assert label.y < 40.2
     assert pixels(drawn(MapPlaces(cells=(CellCount(cell, 15),))), "#7fb0d6") > 1000
 
 
 def test_a_number_is_written_only_where_it_fits() -> None:
-    lettering = Lettering(0.12, 0.08, (-102.2, 36.8), (-94.4, 40.2))
-    small, large = (hexagons([CellCount(cell_near(-98, 38.5, resolution), 15)]) for resolution in (6, 4))
-    assert labels(small, lettering) == []
-    assert [label.text for label in labels(large, lettering)] == ["15"]
+    lettering = LabelLayout(0.12, 0.08, (-102.2, 36.8), (-94.4, 40.2))
+    small, large = (build_hexagons([CellCount(cell_near(-98, 38.5, resolution), 15)]) for resolution in (6, 4))
+    assert place_labels(small, lettering) == []
+    assert [label.text for label in place_labels(large, lettering)] == ["15"]
 
 
 @pytest.mark.parametrize("resolution", [4, 6])  # one that has room for a number of its own, and one that has not
@@ -113,19 +120,19 @@ def test_the_number_of_a_large_cell_keeps_clear_of_a_small_one_on_top_of_it(reso
     coarse = cell_near(-98, 38.5, 3)
     latitude, longitude = h3.cell_to_latlng(coarse)
     on_top = CellCount(cell_near(longitude, latitude, resolution), 5)
-    lettering = Lettering(0.12, 0.08, (-102.2, 36.8), (-94.4, 40.2))
-    *_, number = labels(hexagons([CellCount(coarse, 30), on_top]), lettering)
+    lettering = LabelLayout(0.12, 0.08, (-102.2, 36.8), (-94.4, 40.2))
+    *_, number = place_labels(build_hexagons([CellCount(coarse, 30), on_top]), lettering)
     assert number.text == "30"
     assert np.hypot(number.x - longitude, number.y - latitude) > 0.2
 
 
 def test_what_is_no_cell_is_not_drawn_and_breaks_nothing() -> None:
-    assert hexagons([CellCount("not a cell", 5)]) == []
+    assert build_hexagons([CellCount("not a cell", 5)]) == []
     assert drawn(MapPlaces(cells=(CellCount("not a cell", 5),)))
 
 
 def test_a_cell_across_the_antimeridian_stays_in_one_piece() -> None:
-    [hexagon] = hexagons([CellCount(cell_near(179.9, 0, 1), 5)])
+    [hexagon] = build_hexagons([CellCount(cell_near(179.9, 0, 1), 5)])
     assert np.ptp(hexagon.corners[:, 0]) < 20
 
 
@@ -142,11 +149,11 @@ def test_a_cell_across_the_antimeridian_stays_in_one_piece() -> None:
     ],
 )
 def test_shades_stand_for_round_numbers_and_are_few(counts: list[int], names: list[str]) -> None:
-    assert step_names(steps(counts)) == names
+    assert edge_labels(shade_edges(counts)) == names
 
 
 def test_more_records_are_darker() -> None:
-    edges = steps([5, 12, 480])
+    edges = shade_edges([5, 12, 480])
     shades = [int(shade_of(records, edges)[1:3], 16) for records in (5, 12, 480)]
     assert shades == sorted(set(shades), reverse=True)
 

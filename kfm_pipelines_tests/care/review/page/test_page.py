@@ -11,12 +11,12 @@ import pytest
 from kfm_pipelines.care.review.page import view
 from kfm_pipelines.care.review.page.content import (
     CellChange,
-    Difference,
     MeasureRow,
     PolicyView,
+    ReleaseDifference,
+    ReleaseSample,
     ReviewView,
     RuleSentence,
-    Sample,
     SampleColumn,
     Verification,
 )
@@ -119,8 +119,8 @@ def hostile_review() -> ReviewView:
         content_hash=HOSTILE,
         verification=Verification(passed=False, findings=(HOSTILE,)),
         measures=(MeasureRow(HOSTILE, HOSTILE, HOSTILE),),
-        sample=Sample((SampleColumn(HOSTILE),), ((HOSTILE,),), 1, (HOSTILE,)),
-        difference=Difference(1, 1, 1, 1, (CellChange(HOSTILE, 1, 0, 0, 1, 1),), (HOSTILE,), (HOSTILE,)),
+        sample=ReleaseSample((SampleColumn(HOSTILE),), ((HOSTILE,),), 1, (HOSTILE,)),
+        difference=ReleaseDifference(1, 1, 1, 1, (CellChange(HOSTILE, 1, 0, 0, 1, 1),), (HOSTILE,), (HOSTILE,)),
         policy=PolicyView(
             name=HOSTILE,
             reason=HOSTILE,
@@ -197,7 +197,7 @@ def test_the_first_release_has_nothing_to_be_compared_with() -> None:
 
 def test_no_more_changes_are_listed_than_a_person_reads() -> None:
     cells = tuple(CellChange(f"cell-{number}", 1, 0, 0, 0, 5) for number in range(MAX_CHANGES + 5))
-    text = Elements(render_page(replace(restricted_review(), difference=Difference(0, 45, 0, 225, cells)))).text
+    text = Elements(render_page(replace(restricted_review(), difference=ReleaseDifference(0, 45, 0, 225, cells)))).text
     assert f"cell-{MAX_CHANGES - 1}" in text
     assert f"cell-{MAX_CHANGES}" not in text
     assert f"The {MAX_CHANGES} cells that differ most, of {MAX_CHANGES + 5}." in text
@@ -207,8 +207,8 @@ def test_an_empty_release_has_a_page() -> None:
     empty = released()
     review = replace(
         public_review(),
-        sample=view.sample(empty, wording=policy().wording),
-        difference=view.difference(empty, empty),
+        sample=view.sample_rows(empty, wording=policy().wording),
+        difference=view.compare_releases(empty, empty),
         measures=(),
     )
     text = Elements(render_page(review)).text

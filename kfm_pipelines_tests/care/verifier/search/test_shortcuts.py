@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kfm_pipelines.care.verifier.protected import Places
-from kfm_pipelines.care.verifier.rules.columns import steps_back
-from kfm_pipelines.care.verifier.rules.file_bytes import coordinates_in
+from kfm_pipelines.care.verifier.protected import ProtectedPlaces
+from kfm_pipelines.care.verifier.rules.columns import count_unsorted_rows
+from kfm_pipelines.care.verifier.rules.file_bytes import count_coordinates
 from kfm_pipelines.care.verifier.search.cells import read_cells
 from kfm_pipelines.care.verifier.search.distinct import read_texts
 from kfm_pipelines.care.verifier.search.phrases import Phrases
@@ -134,8 +134,8 @@ def test_the_coordinates_in_bytes_are_those_that_are_there(seed: int) -> None:
         blob += chance.randbytes(chance.randint(0, 9)) + struct.pack(chance.choice("<>") + "d", number)
     marked = [number for number in every if struct.pack("<d", number)[:4] != bytes(4)]
     expected = sum(blob.count(struct.pack(f"{order}d", number)) for number in marked for order in "<>")
-    assert coordinates_in(blob, places) == expected > 0
-    assert coordinates_in(b"", places) == 0
+    assert count_coordinates(blob, places) == expected > 0
+    assert count_coordinates(b"", places) == 0
 
 
 @each_seed
@@ -144,7 +144,7 @@ def test_the_numbers_that_tell_a_place_are_those_with_enough_digits(seed: int) -
     every = np.concatenate(places)
     values = np.concatenate([rng.choice(every, 50), rng.uniform(-102, 40, 50), [np.nan, 0.0, 38.5]])
     telling = every[np.round(every, 5) != every]
-    assert Places(*places).count_matches(values) == int(np.isin(values, telling).sum()) > 0
+    assert ProtectedPlaces(*places).count_matches(values) == int(np.isin(values, telling).sum()) > 0
 
 
 def some_column(chance: random.Random, rows: int) -> pa.Array:
@@ -168,8 +168,8 @@ def test_rows_are_in_order_when_sorting_leaves_them_where_they_are(seed: int) ->
         table = pa.table({str(place): some_column(chance, rows) for place in range(width)})
         order = pc.sort_indices(table, sort_keys=[(name, "ascending", "at_end") for name in table.column_names])
         stays = order.to_pylist() == list(range(rows))
-        assert (steps_back(table.columns) == 0) is stays
-        assert steps_back(table.take(order).columns) == 0
+        assert (count_unsorted_rows(table.columns) == 0) is stays
+        assert count_unsorted_rows(table.take(order).columns) == 0
 
 
 def test_texts_that_a_file_lists_twice_or_never_uses_are_not_counted() -> None:

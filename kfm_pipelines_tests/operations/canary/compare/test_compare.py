@@ -10,7 +10,7 @@ import pytest
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.operations.canary.compare.compare import Comparison, compare
 from kfm_pipelines.operations.canary.compare.rows import RowChanges
-from kfm_pipelines.operations.canary.compare.statistics import LARGEST_PERCENT
+from kfm_pipelines.operations.canary.compare.statistics import MAX_PERCENT
 from kfm_pipelines_tests.fixtures.tables import DATASET, computed, rows
 
 NAN, INFINITY = math.nan, math.inf
@@ -59,7 +59,7 @@ def test_the_same_is_good_to_the_byte() -> None:
 def test_rows_are_counted(kept: int, percent: float) -> None:
     found = compared(PUBLISHED.slice(0, kept))
     assert (found.published_rows, found.candidate_rows, found.rows_percent) == (4, kept, percent)
-    alone = Tolerance(statistics_percent=LARGEST_PERCENT, changed_percent=100)
+    alone = Tolerance(statistics_percent=MAX_PERCENT, changed_percent=100)
     assert bool(found.faults(alone)) == (kept != 4)
     assert found.faults(alone.model_copy(update={"rows_percent": percent})) == ()
 
@@ -156,7 +156,7 @@ def test_what_is_no_number_is_missing(published: pa.Table, candidate: pa.Table, 
 def test_no_difference_is_endless() -> None:
     found = compared(column(-1e308, 1e308, 1e308), column(0.0, 5e-324, 5e-324))
     assert found.statistics
-    assert all(0 < one.percent <= LARGEST_PERCENT for one in found.statistics)
+    assert all(0 < one.percent <= MAX_PERCENT for one in found.statistics)
 
 
 def test_the_largest_difference_comes_first() -> None:

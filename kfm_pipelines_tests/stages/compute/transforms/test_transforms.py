@@ -8,12 +8,12 @@ import pytest
 from kfm_pipelines.declarations import TransformName
 from kfm_pipelines.errors import TransformFailed
 from kfm_pipelines.operations.canary.candidate import load_candidates
-from kfm_pipelines.settings import shipped
-from kfm_pipelines.stages.compute.transforms import TRANSFORMS, source_digest, transformed
+from kfm_pipelines.settings import shipped_path
+from kfm_pipelines.stages.compute.transforms import TRANSFORMS, apply_transform, source_digest
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.tables import DATASET, STREAMFLOW, computed, rows
 
-[CANDIDATE] = load_candidates(shipped("resources"), declared())
+[CANDIDATE] = load_candidates(shipped_path("resources"), declared())
 
 
 def test_every_name_has_a_transform_and_every_transform_a_name() -> None:
@@ -22,7 +22,7 @@ def test_every_name_has_a_transform_and_every_transform_a_name() -> None:
 
 def test_no_transform_changes_nothing() -> None:
     table = rows()
-    assert transformed(table, None) is table
+    assert apply_transform(table, None) is table
     assert source_digest(None) is None
 
 
