@@ -2,14 +2,18 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kfm_pipelines.text import make_printable
 
 SECONDS_BETWEEN_LINES = 2.0
 
@@ -24,6 +28,31 @@ stderr_console = Console(stderr=True, highlight=False, markup=False, emoji=False
 
 def print_json(document: Mapping[str, Any]) -> None:
     click.echo(json.dumps(document, indent=2, default=_encode_json_value))
+
+
+def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json: bool) -> None:
+    """Prints the document for a program, or displays it to a person."""
+    if as_json:
+        print_json(document)
+    else:
+        display()
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints rows under these headings; prints nothing when there are none."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(make_printable(_format_cell(value)) for value in row))
+    if table.row_count:
+        console.print(table)
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return format_time(value)
+    return "" if value is None else str(value)
 
 
 @contextmanager

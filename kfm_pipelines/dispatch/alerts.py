@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
-from dagster._core.events import DagsterEventType
+from dagster import DagsterEventType
 from dagster_shared.error import SerializableErrorInfo
 
 from kfm_pipelines.aws.batches import text_attributes

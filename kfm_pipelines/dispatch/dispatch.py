@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.dispatch.capacity import RunCapacity, configure_serial_pools
@@ -25,6 +24,11 @@ from kfm_pipelines.dispatch.tables import (
     void_claims,
 )
 from kfm_pipelines.dispatch.unreported_keys import report_published
+from kfm_pipelines.orchestration.dagster_internals import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    RUN_KEY_TAG,
+)
 from kfm_pipelines.orchestration.names import group_of, limit_tags
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.services import Services

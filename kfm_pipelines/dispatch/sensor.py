@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import dagster as dg
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from kfm_pipelines.dispatch.chores import Chores
 from kfm_pipelines.dispatch.dispatch import RunRequests, dispatch
@@ -11,6 +10,7 @@ from kfm_pipelines.dispatch.reaper import reap
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.inbox.record import BatchCounts
+from kfm_pipelines.orchestration.dagster_internals import UnresolvedAssetJobDefinition
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
 from kfm_pipelines.watermarks.tick import format_watermarks, tick_watermarks

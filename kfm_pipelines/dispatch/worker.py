@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import dagster as dg
-from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 
 from kfm_pipelines.care.review.tables import pending_reviews
 from kfm_pipelines.declarations.dataset import Dataset
@@ -24,6 +23,7 @@ from kfm_pipelines.dispatch.plan import PlannedRun
 from kfm_pipelines.dispatch.reaper import reap
 from kfm_pipelines.dispatch.tables import recent_dispatches, seconds_until_due
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain_all
+from kfm_pipelines.orchestration.dagster_internals import ACTIVE_RUN_STATUSES
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.services import Services

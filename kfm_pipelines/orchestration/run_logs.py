@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster import DagsterEvent, DagsterEventType
-from dagster._core.storage.tags import (
+from dagster_shared.error import SerializableErrorInfo
+
+from kfm_pipelines.errors import SettingsInvalid
+from kfm_pipelines.orchestration.dagster_internals import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
     PARTITION_NAME_TAG,
 )
-from dagster_shared.error import SerializableErrorInfo
-
-from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.tags import DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.settings import load_log_settings

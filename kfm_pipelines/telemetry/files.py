@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from opentelemetry.exporter.otlp.json.file import FileMetricExporter
 from opentelemetry.sdk.metrics import Counter, Histogram
-from opentelemetry.sdk.metrics._internal.instrument import Gauge
+from opentelemetry.sdk.metrics import _Gauge as Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 

@@ -1,11 +1,11 @@
 """The kill switch as two jobs that are started from the UI. They wait for no pool and go first in the run queue."""
 
 import dagster as dg
-from dagster._core.storage.tags import PRIORITY_TAG
 from pydantic import Field
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.kill_switch import switch
+from kfm_pipelines.orchestration.dagster_internals import PRIORITY_TAG
 from kfm_pipelines.orchestration.resource import ServicesResource
 
 HIGHEST_PRIORITY = {PRIORITY_TAG: "100"}

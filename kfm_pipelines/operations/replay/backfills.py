@@ -8,10 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
-from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus, PartitionBackfill
-from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
-from dagster._time import get_current_timestamp
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.dispatch.capacity import RunCapacity
@@ -23,6 +19,15 @@ from kfm_pipelines.errors import KfmError, ReplayRefused
 from kfm_pipelines.operations.replay.advance import BatchStatus, ReplayStep, advance, take_step
 from kfm_pipelines.operations.replay.batches import ReplayBatch
 from kfm_pipelines.operations.replay.keys import keys_of
+from kfm_pipelines.orchestration.dagster_internals import (
+    ACTIVE_RUN_STATUSES,
+    BULK_ACTION_TERMINAL_STATUSES,
+    BaseAssetGraph,
+    BulkActionStatus,
+    PartitionBackfill,
+    are_daemons_healthy,
+    get_current_timestamp,
+)
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG, DATASET_TAG, REPLAY_TAG
@@ -178,12 +183,7 @@ def _run_steps(
 def is_daemon_running(instance: dg.DagsterInstance) -> bool:
     """Dagster itself takes a daemon for alive until half an hour after its last sign of life. That some sensor of it
     fails is no reason: others are carried out."""
-    from dagster._daemon.controller import get_daemon_statuses  # with Alembic, which loading definitions can do without
-
-    statuses = get_daemon_statuses(
-        instance, DAEMONS, ignore_errors=True, heartbeat_tolerance_seconds=DAEMON_HEARTBEAT_SECONDS
-    )
-    return all(status.healthy for status in statuses.values())
+    return are_daemons_healthy(instance, DAEMONS, DAEMON_HEARTBEAT_SECONDS)
 
 
 def refuse_without_daemon(instance: dg.DagsterInstance) -> None:

@@ -8,6 +8,7 @@ import dagster as dg
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import Finding
 from kfm_pipelines.gates.verdict import WORST_FIRST
+from kfm_pipelines.orchestration.dagster_internals import attach_partition_metadata
 from kfm_pipelines.orchestration.metadata import column_schema, image_metadata, location_metadata
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import KeyVerdict
@@ -96,7 +97,9 @@ def attach_care_metadata(context: dg.AssetExecutionContext, batch: Batch, key_ve
     see. Both come from what would be published, never from what it was made of."""
     shown = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
     shown = shown[:MAX_MAPS]
-    _attach(context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_previews(shown).items()})
+    attach_partition_metadata(
+        context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_previews(shown).items()}
+    )
 
 
 def finish_run(
@@ -113,7 +116,7 @@ def finish_run(
     told = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
     told = {key: {**said, **_map_metadata(maps.get(key))} for key, said in told.items()}
     if len(settled) == len(keys):
-        _attach(context, told)
+        attach_partition_metadata(context, told)
         return True
     for key, metadata in told.items():
         context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
@@ -131,16 +134,6 @@ def _care_metadata(preview: CarePreview) -> dict[str, Any]:
 
 def _map_metadata(png: bytes | None) -> dict[str, Any]:
     return {"map": image_metadata(png, "where it is")} if png else {}
-
-
-def _attach(context: dg.AssetExecutionContext, metadata: Mapping[str, Mapping[str, Any]]) -> None:
-    """Each key's metadata on its own materialization. `context.add_asset_metadata` does the same, but reads all
-    partitions of the dataset from the database for every key: 44 ms a key with 200 partitions, and growing."""
-    step = context.get_step_execution_context()
-    for key, values in metadata.items():
-        step._metadata_accumulator = step._metadata_accumulator.with_additional_asset_metadata(
-            asset_key=context.asset_key, metadata=values, partition_key=key
-        )
 
 
 def _key_metadata(
