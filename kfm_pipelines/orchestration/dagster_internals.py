@@ -4,7 +4,7 @@ Nothing public does the same: run tags have no constants, backfills cannot be cr
 `context.add_asset_metadata` reads all partitions of the dataset for every key (44 ms a key with 200 partitions).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -48,7 +48,7 @@ def attach_partition_metadata(context: dg.AssetExecutionContext, metadata: Mappi
         )
 
 
-def are_daemons_healthy(instance: dg.DagsterInstance, daemons: list[str], heartbeat_seconds: float) -> bool:
+def are_daemons_healthy(instance: dg.DagsterInstance, daemons: Sequence[str], heartbeat_seconds: float) -> bool:
     """Returns whether each of these daemons has reported within so many seconds, whatever errors its sensors had."""
     from dagster._daemon.controller import get_daemon_statuses  # loads Alembic, which definitions can do without
 
