@@ -33,7 +33,7 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         "compute",
         "The objects of one window, checked against what their events promised, as one table. Restricted.",
         kinds={"s3", "parquet"},
-        hands_on=True,
+        has_handoff=True,
     )
     def compute(context: dg.AssetExecutionContext, services: ServicesResource) -> Handoffs:
         emit_run_start(services.open(), dataset, context.run.run_id)
@@ -50,7 +50,7 @@ def _mask(dataset: Dataset) -> dg.AssetsDefinition:
         f"The table after masking policy '{dataset.policy}'. From here on the bytes are the ones published.",
         kinds={"parquet"},
         ins={"computed": dg.AssetIn(asset_key(dataset, "compute"))},
-        hands_on=True,
+        has_handoff=True,
     )
     def mask(context: dg.AssetExecutionContext, services: ServicesResource, computed: Handoffs) -> Handoffs:
         batch = _batch(context, services, dataset)
