@@ -60,7 +60,7 @@ class SampleRequest:
 )
 @click.option(
     "--as",
-    "road",
+    "route",
     default="s3",
     show_default=True,
     type=click.Choice(ROUTES),
@@ -93,7 +93,7 @@ def emit(**given: Any) -> None:
     """Publish sample objects and events, or a message of your own."""
     body, target, as_json, group = (given.pop(name) for name in ("body", "target", "as_json", "group"))
     if given.pop("fifo"):
-        given["road"] = "fifo"
+        given["route"] = "fifo"
     samples = SampleRequest(**{**given, "start": given["start"].replace(tzinfo=UTC)})
     with open_services() as services:
         way = sender_for_route(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
