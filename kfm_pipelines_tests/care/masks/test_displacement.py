@@ -112,7 +112,7 @@ def test_without_the_secret_no_offset_can_be_worked_out() -> None:
 
 @pytest.mark.parametrize("secret", [b"", b"fifteen bytes.."])
 def test_a_secret_that_is_none_refuses_the_release(secret: bytes) -> None:
-    with pytest.raises(PolicyRefused, match=r"^the secret for displacement must have 16 bytes or more$"):
+    with pytest.raises(PolicyRefused, match=r"^the displacement secret must have at least 16 bytes$"):
         released(secret=secret)
 
 

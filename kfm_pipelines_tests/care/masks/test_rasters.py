@@ -6,7 +6,7 @@ import pyproj
 import pytest
 import shapely
 
-from kfm_pipelines.care.masks import mask_raster
+from kfm_pipelines.care.masks.rasters import mask_raster
 from kfm_pipelines.care.rules import MaskRaster
 from kfm_pipelines.errors import PolicyRefused
 
@@ -144,7 +144,7 @@ def test_a_footprint_outside_of_the_raster_changes_nothing() -> None:
         ((0.02, 0.0, -99.0, 0.0, 0.02, 39.0), FOOTPRINT, "the raster must be north-up"),
         ((0.02, 0.001, -99.0, 0.0, -0.02, 39.0), FOOTPRINT, "the raster must be north-up"),
         (TRANSFORM, shapely.Polygon(), "a footprint is empty"),
-        (TRANSFORM, shapely.Point(float("nan"), 38), "a footprint is empty or has a coordinate that is no finite"),
+        (TRANSFORM, shapely.Point(float("nan"), 38), "a footprint is empty or has a coordinate that is not a finite"),
         (TRANSFORM, shapely.LineString([(-179, -60), (0, 0), (179, 60)]), "a footprint is larger than any cell"),
         (TRANSFORM, shapely.Point(-98, 89.9), "a footprint is too close to a pole"),
     ],
@@ -157,5 +157,5 @@ def test_what_cannot_be_masked_is_refused(
 
 
 def test_a_type_without_room_for_nodata_is_refused() -> None:
-    with pytest.raises(PolicyRefused, match="no room for its nodata value"):
+    with pytest.raises(PolicyRefused, match="cannot hold its nodata value"):
         mask_raster(raster().astype(np.uint8), TRANSFORM, [FOOTPRINT], HIDE, NODATA)

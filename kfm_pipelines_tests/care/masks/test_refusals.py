@@ -46,12 +46,12 @@ def one_wrong(**columns: Any) -> pa.Table:
             {"sensitivity": "withheld"},
             "1 record has a class in 'sensitivity' that policy heritage-sites@1 has no rules for",
         ),
-        ({"site_id": None}, "1 record has no value in 'site_id', which says what feature a record is of"),
-        ({"longitude": None}, "1 record has a coordinate that is missing or no finite number"),
-        ({"latitude": None}, "1 record has a coordinate that is missing or no finite number"),
-        ({"longitude": NAN}, "1 record has a coordinate that is missing or no finite number"),
-        ({"latitude": INFINITE}, "1 record has a coordinate that is missing or no finite number"),
-        ({"latitude": -INFINITE}, "1 record has a coordinate that is missing or no finite number"),
+        ({"site_id": None}, "1 record has no value in 'site_id', which identifies the feature"),
+        ({"longitude": None}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"latitude": None}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"longitude": NAN}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"latitude": INFINITE}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"latitude": -INFINITE}, "1 record has a coordinate that is missing or not a finite number"),
         ({"longitude": -88.123456}, "1 record has a place outside the extent of the dataset"),
         ({"latitude": 0.0, "longitude": 0.0}, "1 record has a place outside the extent of the dataset"),
         ({"latitude": 4234567.891, "longitude": 123456.789}, "1 record has a place outside the extent of the dataset"),
@@ -81,7 +81,7 @@ def test_swapping_is_hinted_at_only_when_it_explains_everything() -> None:
 
 
 def test_records_are_counted_and_not_named() -> None:
-    refused(sites([NAN] * 3, [38.0] * 3), "3 records have a coordinate that is missing or no finite number")
+    refused(sites([NAN] * 3, [38.0] * 3), "3 records have a coordinate that is missing or not a finite number")
 
 
 POINT = shapely.Point(-98.123456, 38.654321)
@@ -97,11 +97,11 @@ LINE = shapely.LineString([(-98.123456, 38.654321), (-98.0, 38.0)])
         (POINT.wkb[:-1], "1 record has something in 'outline' that is not WKB"),
         (shapely.Point(), "1 record has an empty geometry"),
         (shapely.Polygon(), "1 record has an empty geometry"),
-        (shapely.MultiPoint([POINT, POINT]), "1 record has a geometry that is no point, line or polygon"),
-        (shapely.GeometryCollection([POINT]), "1 record has a geometry that is no point, line or polygon"),
+        (shapely.MultiPoint([POINT, POINT]), "1 record has a geometry that is not a point, line or polygon"),
+        (shapely.GeometryCollection([POINT]), "1 record has a geometry that is not a point, line or polygon"),
         (
             shapely.to_wkb(shapely.set_srid(POINT, 26914), include_srid=True),
-            "1 record has a geometry in another reference system than WGS 84",
+            "1 record has a geometry in a reference system other than WGS 84",
         ),
         (
             LINE,
@@ -113,7 +113,7 @@ LINE = shapely.LineString([(-98.123456, 38.654321), (-98.0, 38.0)])
         ),
         (
             shapely.LineString([(-98.123456, 38.654321), (NAN, 38)]),
-            "1 record has a coordinate that is missing or no finite number",
+            "1 record has a coordinate that is missing or not a finite number",
         ),
         (
             shapely.LineString([(-98.123456, 38.654321), (-88, 38)]),
@@ -136,7 +136,7 @@ def test_one_geometry_that_makes_no_sense_refuses_all(geometry: Any, sentence: s
         (sites([-98.0], [38.0]).drop(["period"]), "the declared column 'period' is missing"),
         (
             sites([-98.0], [38.0]).append_column("canary", pa.array([1])),
-            "the table has 1 more columns than are declared, and no policy speaks of them",
+            "the table has 1 undeclared column, which no policy covers",
         ),
         (
             sites([-98.0], [38.0]).set_column(4, "longitude", pa.array(["-98.123456"])),

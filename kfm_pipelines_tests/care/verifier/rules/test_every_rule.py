@@ -1,10 +1,10 @@
 """Every rule of the verifier is needed: with it left out, what another test has found is found no longer."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 import pytest
 
+from kfm_pipelines.care.verifier import stages
 from kfm_pipelines.care.verifier.rules import (
     columns,
     counts,
@@ -18,14 +18,13 @@ from kfm_pipelines.care.verifier.rules import (
     leaks,
     places,
 )
-from kfm_pipelines.care.verifier.verify import STAGES, VerifierRule
+from kfm_pipelines.care.verifier.stages import STAGES, VerifierRule
 from kfm_pipelines_tests.care.verifier.rules import test_columns_and_crosswalk as of_rows
 from kfm_pipelines_tests.care.verifier.rules import test_disguised_places as in_disguise
 from kfm_pipelines_tests.care.verifier.rules import test_item_binding as tied
 from kfm_pipelines_tests.care.verifier.rules import test_leaks as leaking
 from kfm_pipelines_tests.care.verifier.rules import test_places as placing
 
-MODULE = import_module("kfm_pipelines.care.verifier.verify")  # its function has the same name
 Finds = Callable[[], None]
 
 
@@ -133,7 +132,7 @@ def test_without_the_rule_it_would_not_be_found(rule: VerifierRule, monkeypatch:
     others = tuple(tuple(one for one in stage if one is not rule) for stage in STAGES)
     assert sum(map(len, others)) == sum(map(len, STAGES)) - 1
     FINDS[rule]()
-    monkeypatch.setattr(MODULE, "STAGES", others)
+    monkeypatch.setattr(stages, "STAGES", others)
     # Links that lead nowhere make the next rule fail instead: nobody would be told what is wrong.
     with pytest.raises(ValueError if rule is crosswalk.links_point_to_existing_rows else AssertionError):
         FINDS[rule]()
