@@ -116,25 +116,31 @@ WRONG_DATA = {
 
 
 def test_wrong_data_is_not_published(register: Register) -> None:
-    """All go into the same key, one after the other, and each fails for its own reason."""
-    for name, wrong in WRONG_DATA.items():
-        register.put(wrong.table(register))
-        assert register.site.work()["failed"] == 1, name
-        _assert_refused(register, wrong.reason, wrong.triage)
+    """All go into the same few keys, one after the other, and each fails for its own reason."""
+    names = iter(WRONG_DATA)
+    while batch := dict(zip((3, 4, 5), names, strict=False)):
+        for month, name in batch.items():
+            register.put(WRONG_DATA[name].table(register), month=month)
+        assert register.site.work()["failed"] == len(batch), batch
+        for month, name in batch.items():
+            _assert_refused(register, WRONG_DATA[name].reason, WRONG_DATA[name].triage, key_of_month(month))
     # Refusals before masking are recorded as well, without values or bytes.
     found = register.site.fetch(
         "SELECT rule, subject, sample FROM kfm.qa_findings WHERE severity = 'error' ORDER BY id"
     )
-    assert [(one["rule"], one["subject"]) for one in found][-2:] == [
-        ("column-declared", "gps"),
-        ("column-present", "period"),
-    ]
+    assert {("column-declared", "gps"), ("column-present", "period")} <= {
+        (one["rule"], one["subject"]) for one in found
+    }
     assert {one["sample"] for one in found} == {""}
-    assert register.site.red(KEY) == []
+    assert [register.site.red(key_of_month(month)) for month in (3, 4, 5)] == [[], [], []]
 
 
-def _assert_refused(register: Register, expected: str, triage: str = "care") -> None:
-    reason = register.reason()
+def key_of_month(month: int) -> str:
+    return KEY.replace("2026-05", f"2026-{month:02d}")
+
+
+def _assert_refused(register: Register, expected: str, triage: str = "care", key: str = KEY) -> None:
+    reason = register.reason(key)
     assert reason.startswith(f"{triage}: "), reason
     assert re.search(expected, reason), reason
     assert "\n" not in reason
@@ -261,8 +267,7 @@ def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
     assert register.published().column("site_id").to_pylist()[0] == "14XX00000"
     assert "map" not in materialized(register.dataset)[KEY]  # what may be withdrawn is not drawn
     item = (site.data / f"catalog/heritage-sites/items/{KEY}.json").read_text()
-    assert given.id in item
-    assert "for the court" in item
+    assert all(text in item for text in (given.id, "for the court"))
     href = json.loads(item)["assets"]["provenance"]["href"]
     provenance = site.data / "catalog/heritage-sites/items" / href
     assert "care:Exemption" in provenance.read_text()
@@ -274,8 +279,8 @@ def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
     assert "items.parquet" in collection.read_text()
     assert write_graph(site.services).releases == 1
     traces = (given.id, str(json.loads(item)["bbox"][0]), *_digests(site))
-    found = {path.partition("/")[0] for path in _paths_with(site, traces)}
-    assert found == {"catalog", "objects", "processed", "reports"}
+    folders = {"catalog", "objects", "processed", "reports"}
+    assert {path.partition("/")[0] for path in _paths_with(site, traces)} == folders
 
     _another_day(register, today + timedelta(days=2))
     register.put(sites(register.dataset, 61))
@@ -312,8 +317,8 @@ def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
     }
-    actions = [row["action"] for row in site.fetch("SELECT action FROM kfm.audit ORDER BY id")]
-    assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= set(actions)
+    actions = {row["action"] for row in site.fetch("SELECT action FROM kfm.audit")}
+    assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= actions
 
 
 def _publish_after_an_outage(site: Site, monkeypatch: pytest.MonkeyPatch, taken: bytes) -> None:

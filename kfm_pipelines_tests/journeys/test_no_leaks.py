@@ -1,5 +1,5 @@
-"""Coordinates, names and ids planted in a register occur in no byte written outside the restricted tier, whatever happens
-to the register. With masking lifted, the same search finds all of them."""
+"""Coordinates, names and ids planted in a register occur in no byte written outside the restricted tier, whatever
+happens to the register. With masking lifted, the same search finds all of them."""
 
 import random
 from collections.abc import Iterator
