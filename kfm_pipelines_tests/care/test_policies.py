@@ -1,4 +1,4 @@
-"""Policies: one reviewed file each; what is absent, wrong or overdue publishes nothing."""
+"""Policies are reviewed files; a missing, invalid or overdue one publishes nothing."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_policy_is_named_with_its_version(resources: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["unknown", "", "not-sensitive.yaml"])
-def test_a_policy_nobody_wrote_publishes_nothing(resources: Path, name: str) -> None:
+def test_a_missing_policy_publishes_nothing(resources: Path, name: str) -> None:
     write(resources)
     with pytest.raises(PolicyRefused, match=f"there is no masking policy '{name}' .* nothing may be published"):
         load_policy(resources, name)
@@ -63,14 +63,14 @@ def test_a_policy_nobody_wrote_publishes_nothing(resources: Path, name: str) -> 
         ({"policy": "a policy"}, "policy: String should match pattern"),
     ],
 )
-def test_a_field_that_makes_no_sense_is_named(resources: Path, changes: dict[str, object], sentence: str) -> None:
+def test_an_invalid_field_is_named(resources: Path, changes: dict[str, object], sentence: str) -> None:
     write(resources, changes)
     with pytest.raises(DeclarationInvalid, match=sentence):
         load_policy(resources, "not-sensitive")
 
 
 @pytest.mark.parametrize("field", ["policy", "version", "reason", "authority", "reviewed_on", "review_every_days"])
-def test_no_field_may_be_left_out(resources: Path, field: str) -> None:
+def test_a_missing_field_is_named(resources: Path, field: str) -> None:
     document = yaml.safe_load((SHIPPED / "not-sensitive.yaml").read_text())
     del document[field]
     (resources / "policies" / "not-sensitive.yaml").write_text(yaml.safe_dump(document))
@@ -92,20 +92,20 @@ def test_an_empty_policy_publishes_nothing(resources: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["policy: [", "- a list", "\x00"])
-def test_a_file_that_is_no_declaration_is_one_sentence(resources: Path, text: str) -> None:
+def test_an_unreadable_file_is_refused(resources: Path, text: str) -> None:
     (resources / "policies" / "broken.yaml").write_text(text)
     with pytest.raises(DeclarationInvalid, match=r"^broken\.yaml: "):
         load_policy(resources, "broken")
 
 
-def test_the_day_of_the_review_is_the_last_good_one(resources: Path) -> None:
+def test_a_policy_is_valid_until_its_review_is_due(resources: Path) -> None:
     policy = load_policy(shipped_path("resources"), "not-sensitive")
     refuse_unless_current(policy, policy.review_by)
     with pytest.raises(PolicyRefused, match="nothing is published under it"):
         refuse_unless_current(policy, policy.review_by + timedelta(days=1))
 
 
-def test_a_review_in_the_future_is_none_yet() -> None:
+def test_a_policy_is_not_valid_before_its_review() -> None:
     policy = load_policy(shipped_path("resources"), "not-sensitive")
     refuse_unless_current(policy, policy.reviewed_on)
     with pytest.raises(PolicyRefused, match=r"is reviewed only on .* nothing is published yet"):
@@ -179,12 +179,12 @@ def heritage(**changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_policy_that_would_show_too_much_is_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_a_policy_that_would_publish_too_much_is_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         Policy.model_validate(heritage(**changes))
 
 
-def test_the_shipped_policy_suits_its_dataset() -> None:
+def test_the_shipped_policy_matches_its_dataset() -> None:
     refuse_if_mismatched(HERITAGE, SITES)
 
 
@@ -199,18 +199,18 @@ def test_the_shipped_policy_suits_its_dataset() -> None:
         ({"keep": ["sensitivity"]}, "'sensitivity' is the class, which is always kept; take it out of columns"),
     ],
 )
-def test_what_a_policy_does_not_mention_is_not_published(columns: dict[str, list[str]], sentence: str) -> None:
+def test_a_policy_that_does_not_match_its_dataset_is_refused(columns: dict[str, list[str]], sentence: str) -> None:
     policy = Policy.model_validate(heritage(columns=columns, classes={"withheld": {"point": {"method": "omit"}}}))
     with pytest.raises(PolicyRefused, match=f"^policy heritage-sites@1 does not suit heritage/sites: {sentence}$"):
         refuse_if_mismatched(policy, SITES)
 
 
-def test_a_dataset_needs_an_extent_to_hold_coordinates_against() -> None:
+def test_a_dataset_needs_an_extent() -> None:
     with pytest.raises(PolicyRefused, match="the dataset has no extent to hold coordinates against"):
         refuse_if_mismatched(HERITAGE, SITES.model_copy(update={"extent": None}))
 
 
-def test_a_nations_data_needs_labels() -> None:
+def test_data_of_a_nation_needs_labels() -> None:
     drought = load_datasets(shipped_path("resources"))["drought/tribal-areas"]
     policy = load_policy(shipped_path("resources"), drought.policy)
     refuse_if_mismatched(policy, drought)

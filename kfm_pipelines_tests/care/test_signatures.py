@@ -1,4 +1,4 @@
-"""Signed statements: who decided, and that not a letter of it was changed afterwards."""
+"""Signatures identify who decided and detect every change to a statement."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -26,14 +26,14 @@ def authority(path: Path, **changes: Any) -> Authority:
     return Authority.model_validate({"authority": "board", "name": "Board", "kind": "steward", "keys": [key | changes]})
 
 
-def test_a_statement_is_known_by_who_signed_it(tmp_path: Path) -> None:
+def test_a_signature_identifies_its_holder(tmp_path: Path) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
     assert board.holder_of(signed, TODAY) == "A reviewer"
 
 
 @pytest.mark.parametrize("change", [{"decision": "rejected"}, {"key": "a:b:c:d:f"}, {"more": "words"}])
-def test_a_changed_statement_is_not_what_was_signed(tmp_path: Path, change: dict[str, str]) -> None:
+def test_a_changed_statement_is_refused(tmp_path: Path, change: dict[str, str]) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
     with pytest.raises(SignatureRefused, match="does not fit the statement"):
@@ -41,14 +41,14 @@ def test_a_changed_statement_is_not_what_was_signed(tmp_path: Path, change: dict
 
 
 @pytest.mark.parametrize("signature", ["", "AAAA", "not base64 at all", "A" * 86 + "=="])
-def test_a_made_up_signature_is_refused(tmp_path: Path, signature: str) -> None:
+def test_a_forged_signature_is_refused(tmp_path: Path, signature: str) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
     with pytest.raises(SignatureRefused, match="does not fit the statement"):
         board.holder_of(replace(signed, signature=signature), TODAY)
 
 
-def test_somebody_elses_key_counts_for_nothing(tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
     board = authority(tmp_path / "key.pem")
     stranger = sign(STATEMENT, create_private_key(tmp_path / "other.pem"))
     with pytest.raises(SignatureRefused, match="is none of board's"):
@@ -56,14 +56,14 @@ def test_somebody_elses_key_counts_for_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("day", [TODAY - timedelta(days=1), TODAY + timedelta(days=31)])
-def test_a_key_counts_in_its_time_only(tmp_path: Path, day: date) -> None:
+def test_a_key_is_valid_in_its_period_only(tmp_path: Path, day: date) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
     with pytest.raises(SignatureRefused, match=f"does not count on {day}"):
         board.holder_of(signed, day)
 
 
-def test_a_private_key_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_private_key(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "key.pem"
     create_private_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -82,7 +82,7 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "\x00"])
-def test_a_file_without_a_key_is_one_sentence(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_private_key_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "key.pem"
     path.write_text(text)
     path.chmod(0o600)
@@ -108,6 +108,6 @@ def test_more_keys_are_added_to_known_authorities_only(tmp_path: Path) -> None:
         load_authorities(reviewed, more)
 
 
-def test_a_public_key_has_to_be_one(tmp_path: Path) -> None:
+def test_an_invalid_public_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be an Ed25519 public key, 32 bytes in base64"):
         authority(tmp_path / "key.pem", public_key="AAAA")

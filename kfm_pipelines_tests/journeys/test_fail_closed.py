@@ -1,8 +1,10 @@
-"""Whatever is wrong with the data, the policy, the masker or the verifier: nothing is published, and one sentence says
-why, without a value of the data in it."""
+"""When the data, the policy, the masker or the verifier is wrong, nothing is published, and one sentence states the
+reason without a value of the data."""
 
 import gzip
+import itertools
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -14,6 +16,7 @@ import pytest
 
 from kfm_pipelines.care import exempt
 from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.care.masks import MaskingResult, mask_table
 from kfm_pipelines.care.review.page_data import review_page
 from kfm_pipelines.catalog.collections import withdrawals
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
@@ -22,6 +25,8 @@ from kfm_pipelines.catalog.prov.graph import compress_lines
 from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused, ServiceUnavailable
 from kfm_pipelines.gates import Verdict
+from kfm_pipelines.orchestration.resource import services_of_process
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import current_revision
@@ -36,7 +41,7 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 pytestmark = pytest.mark.slow
 
 TABLE = "catalog/heritage-sites/items.parquet"
-# Another key that had the same bytes under the exemption, and then others.
+# Another key that had the same bytes under the exemption, and then different ones.
 TWIN = (
     """
     INSERT INTO kfm.keys (key, dataset, window_start, window_end)
@@ -73,7 +78,7 @@ def changed_policy(register: Register, **changes: Any) -> None:
 @dataclass(frozen=True)
 class Wrong:
     table: Callable[[Register], pa.Table]
-    says: str
+    reason: str
     triage: str = "care"
 
 
@@ -96,44 +101,48 @@ def _in_utm(register: Register) -> pa.Table:
 
 WRONG_DATA = {
     "unknown class": Wrong(_with(sensitivity=["open"] * 60), "class"),
-    "a class nobody has heard of": Wrong(_with(sensitivity=["top secret"] * 60), "class"),
+    "undeclared class": Wrong(_with(sensitivity=["top secret"] * 60), "class"),
     "missing label": Wrong(_with(sensitivity=[None] + ["withheld"] * 59), "sensitivity", "schema"),
     "swapped latitude and longitude": Wrong(_swapped, "longitude and latitude look swapped", "schema"),
     "not a number": Wrong(_with(latitude=[float("nan")] + [38.5] * 59), "latitude", "schema"),
     "infinite": Wrong(_with(longitude=[float("-inf")] + [-97.5] * 59), "longitude", "schema"),
     "no coordinate": Wrong(_with(longitude=[None] + [-97.5] * 59), "longitude", "schema"),
     "metres instead of degrees": Wrong(_with(longitude=[500_000.0] * 60), "longitude", "schema"),
-    "outside of the area": Wrong(_with(longitude=[-80.0] * 60), "extent|outside"),
+    "outside the area": Wrong(_with(longitude=[-80.0] * 60), "extent|outside"),
     "another coordinate system": Wrong(_in_utm, "EPSG:26914, not in WGS 84", "schema"),
-    "a column too many": Wrong(lambda r: sites(r.dataset).append_column("gps", [["38.21"] * 60]), "gps", "schema"),
-    "a column missing": Wrong(lambda r: sites(r.dataset).drop_columns(["period"]), "period", "schema"),
+    "extra column": Wrong(lambda r: sites(r.dataset).append_column("gps", [["38.21"] * 60]), "gps", "schema"),
+    "missing column": Wrong(lambda r: sites(r.dataset).drop_columns(["period"]), "period", "schema"),
 }
 
 
 def test_wrong_data_is_not_published(register: Register) -> None:
-    """One after the other into the same key: the last one failed before, each of them fails for its own reason."""
-    for name, wrong in WRONG_DATA.items():
-        register.put(wrong.table(register))
-        assert register.site.work()["failed"] == 1, name
-        _assert_refused(register, wrong.says, wrong.triage)
-    # What was refused before masking is on record as well, without a value and without the bytes.
+    """All go into the same few keys, one after the other, and each fails for its own reason."""
+    names = iter(WRONG_DATA)
+    while batch := dict(zip((3, 4, 5), names, strict=False)):
+        for month, name in batch.items():
+            register.put(WRONG_DATA[name].table(register), month=month)
+        assert register.site.work()["failed"] == len(batch), batch
+        for month, name in batch.items():
+            _assert_refused(register, WRONG_DATA[name].reason, WRONG_DATA[name].triage, key_of_month(month))
+    # Refusals before masking are recorded as well, without values or bytes.
     found = register.site.fetch(
         "SELECT rule, subject, sample FROM kfm.qa_findings WHERE severity = 'error' ORDER BY id"
     )
-    assert [(one["rule"], one["subject"]) for one in found][-2:] == [
-        ("column-declared", "gps"),
-        ("column-present", "period"),
-    ]
+    assert {("column-declared", "gps"), ("column-present", "period")} <= {
+        (one["rule"], one["subject"]) for one in found
+    }
     assert {one["sample"] for one in found} == {""}
-    assert register.site.red(KEY) == []
+    assert [register.site.red(key_of_month(month)) for month in (3, 4, 5)] == [[], [], []]
 
 
-def _assert_refused(register: Register, says: str, triage: str = "care") -> None:
-    import re
+def key_of_month(month: int) -> str:
+    return KEY.replace("2026-05", f"2026-{month:02d}")
 
-    reason = register.reason()
+
+def _assert_refused(register: Register, expected: str, triage: str = "care", key: str = KEY) -> None:
+    reason = register.reason(key)
     assert reason.startswith(f"{triage}: "), reason
-    assert re.search(says, reason), reason
+    assert re.search(expected, reason), reason
     assert "\n" not in reason
     assert not re.search(r"38\.[0-9]|97\.[0-9]|14XX|Synthetic", reason), reason
     assert register.site.tree("catalog", "objects", "processed", "work") == {}
@@ -143,91 +152,84 @@ def _assert_refused(register: Register, says: str, triage: str = "care") -> None
 WRONG_POLICY: dict[str, tuple[dict[str, Any], str]] = {
     "review overdue": ({"reviewed_on": date(2024, 1, 1)}, "was due for review by 2024-12-31"),
     "review in the future": ({"reviewed_on": date(2099, 1, 1)}, "is reviewed only on 2099-01-01"),
-    "silent about a column": ({"columns": {"keep": ["period"]}}, "does not say whether 'site_id' is kept or withheld"),
+    "undecided column": ({"columns": {"keep": ["period"]}}, "does not say whether 'site_id' is kept or withheld"),
     "unknown authority": ({"authority": "nobody"}, "names the authority 'nobody', whom nobody declared"),
     "unknown secret": ({"key_id": "heritage-2027"}, "the secret of key heritage-2027 is not there"),
 }
+NO_POLICY: dict[str, tuple[str | None, str, str]] = {
+    "empty": ("", "the masking policy 'heritage-sites' is empty", "care"),
+    "missing": (None, "there is no masking policy 'heritage-sites'", "care"),
+    "incomplete": ("policy: heritage-sites\nsensitivity: secret\n", "heritage-sites.yaml: ", "configuration"),
+}
 
 
-@pytest.mark.parametrize(("changes", "says"), WRONG_POLICY.values(), ids=WRONG_POLICY)
-def test_a_policy_that_does_not_count_publishes_nothing(register: Register, changes: dict[str, Any], says: str) -> None:
-    changed_policy(register, **changes)
-    register.put(sites(register.dataset))
-    assert register.site.work()["failed"] == 1
-    _assert_refused(register, says)
-
-
-@pytest.mark.parametrize(
-    ("text", "says", "triage"),
-    [
-        ("", "the masking policy 'heritage-sites' is empty", "care"),
-        (None, "there is no masking policy 'heritage-sites'", "care"),
-        ("policy: heritage-sites\nsensitivity: secret\n", "heritage-sites.yaml: ", "configuration"),
-    ],
-)
-def test_no_policy_no_publication(register: Register, text: str | None, says: str, triage: str) -> None:
+def test_a_wrong_or_missing_policy_publishes_nothing(register: Register) -> None:
+    """All apply to the same key, one after the other, and each fails for its own reason."""
     path = register.site.root / "resources" / "policies" / "heritage-sites.yaml"
-    path.unlink() if text is None else path.write_text(text)
-    register.put(sites(register.dataset))
-    assert register.site.work()["failed"] == 1
-    _assert_refused(register, says, triage)
+    honest = path.read_text()
+    tables = (sites(register.dataset, count) for count in itertools.count(60))
+
+    for changes, expected in WRONG_POLICY.values():
+        path.write_text(honest)
+        changed_policy(register, **changes)
+        _assert_fails(register, next(tables), expected)
+    for text, expected, triage in NO_POLICY.values():
+        path.unlink() if text is None else path.write_text(text)
+        _assert_fails(register, next(tables), expected, triage)
 
 
-def test_a_policy_cannot_change_without_a_new_version(register: Register) -> None:
+def _assert_fails(register: Register, table: pa.Table, expected: str, triage: str = "care") -> None:
+    for services in _services(register):
+        services.cache.clear()
+    register.put(table)
+    assert register.site.work()["failed"] == 1, expected
+    _assert_refused(register, expected, triage)
+
+
+def test_a_policy_and_a_secret_cannot_change_under_the_same_name(register: Register) -> None:
+    services = register.site.services
     register.put(sites(register.dataset))
     register.site.work()
-    changed_policy(register, minimum_count=3)
-    register.site.services.cache.clear()
-    with pytest.raises(Exception, match=r"heritage-sites@1 is not what it was when it was first used"):
-        governance_of(register.site.services, register.dataset)
-    changed_policy(register, version=2)
-    register.site.services.cache.clear()
-    governance_of(register.site.services, register.dataset)
-
-
-def test_a_secret_cannot_change_without_a_new_key_id(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    register.put(sites(register.dataset))
-    register.site.work()
-    register.site.services.cache[("care secret", "heritage-2026")] = b"another secret that is also long enough"
+    services.cache[("care secret", "heritage-2026")] = b"another secret that is also long enough"
     with pytest.raises(Exception, match=r"the secret of key heritage-2026 is not the one it was"):
-        governance_of(register.site.services, register.dataset)
+        governance_of(services, register.dataset)
+
+    changed_policy(register, minimum_count=3)
+    services.cache.clear()
+    with pytest.raises(Exception, match=r"heritage-sites@1 is not what it was when it was first used"):
+        governance_of(services, register.dataset)
+    changed_policy(register, version=2)
+    services.cache.clear()
+    governance_of(services, register.dataset)
 
 
-def test_a_masker_that_fails_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
-
-    monkeypatch.setattr("kfm_pipelines.stages.mask.mask.mask_table", fail)
-    register.put(sites(register.dataset))
-    assert register.site.work()["failed"] == 1
-    _assert_refused(register, "masking failed: RuntimeError; nothing is published")
+def _fail(*_: object) -> None:
+    raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
 
 
-def test_a_verifier_that_fails_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("at 38.2104, -97.8311 there is Synthetic site 00017")
+def _mask_carelessly(table: pa.Table, *arguments: Any) -> MaskingResult:
+    """Masks, but publishes true longitudes."""
+    honest = mask_table(table, *arguments)
+    true = table.column("longitude").to_pylist()[: honest.table.num_rows]
+    place = honest.table.schema.get_field_index("longitude")
+    published = honest.table.set_column(place, honest.table.schema.field(place), [pa.array(true, pa.float64())])
+    return MaskingResult(published, honest.crosswalk, honest.measures)
 
-    monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.judge_care", fail)
-    register.put(sites(register.dataset))
-    assert register.site.work()["failed"] == 1
-    _assert_refused(register, "the care gate failed: RuntimeError; nothing is published")
+
+MASKER, VERIFIER = "kfm_pipelines.stages.mask.mask.mask_table", "kfm_pipelines.stages.validate.release_gates.judge_care"
+FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "masker fails": (MASKER, _fail, "masking failed: RuntimeError; nothing is published"),
+    "verifier fails": (VERIFIER, _fail, "the care gate failed: RuntimeError; nothing is published"),
+    # The verifier shares nothing with the masks, so it notices when they are wrong.
+    "masker is careless": (MASKER, _mask_carelessly, "care gate: "),
+}
 
 
-def test_a_masker_that_does_nothing_is_found_out(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verifier shares nothing with the masks, so it notices when they are wrong."""
-    from kfm_pipelines.care import masks
-
-    def careless(table: pa.Table, *arguments: Any) -> masks.MaskingResult:
-        honest = masks.mask_table(table, *arguments)
-        true = table.column("longitude").to_pylist()[: honest.table.num_rows]
-        place = honest.table.schema.get_field_index("longitude")
-        shown = honest.table.set_column(place, honest.table.schema.field(place), [pa.array(true, pa.float64())])
-        return masks.MaskingResult(shown, honest.crosswalk, honest.measures)
-
-    monkeypatch.setattr("kfm_pipelines.stages.mask.mask.mask_table", careless)
-    register.put(sites(register.dataset))
-    assert register.site.work()["failed"] == 1
-    _assert_refused(register, "care gate: ")
+def test_a_faulty_masker_or_verifier_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, (target, fault, expected) in enumerate(FAULTS.values(), start=60):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, fault)
+            _assert_fails(register, sites(register.dataset, count), expected)
 
 
 def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +244,7 @@ def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monke
         register, "governance gate: release: expected a green care verdict on .*, found release 000000000000"
     )
 
-    # Nor would `publish` go by it.
+    # `publish` would not accept it either.
     green = Verdict("governance", ())
     monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.judge_governance", lambda _: green)
     register.put(sites(register.dataset, condition=["poor"] * 60))
@@ -252,7 +254,7 @@ def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monke
     _assert_refused(register, "the care gate judged other bytes than the ones staged")
 
 
-def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
+def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
     register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = register.site
@@ -263,10 +265,9 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     register.publish(sites(register.dataset))
     assert "site_id" in register.published().column_names
     assert register.published().column("site_id").to_pylist()[0] == "14XX00000"
-    assert "map" not in materialized(register.dataset)[KEY]  # what may be withdrawn is drawn nowhere
+    assert "map" not in materialized(register.dataset)[KEY]  # what may be withdrawn is not drawn
     item = (site.data / f"catalog/heritage-sites/items/{KEY}.json").read_text()
-    assert given.id in item
-    assert "for the court" in item
+    assert all(text in item for text in (given.id, "for the court"))
     href = json.loads(item)["assets"]["provenance"]["href"]
     provenance = site.data / "catalog/heritage-sites/items" / href
     assert "care:Exemption" in provenance.read_text()
@@ -277,8 +278,9 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     taken = (site.data / TABLE).read_bytes()
     assert "items.parquet" in collection.read_text()
     assert write_graph(site.services).releases == 1
-    told = (given.id, str(json.loads(item)["bbox"][0]), *_digests(site))
-    assert {place.partition("/")[0] for place in _telling(site, told)} == {"catalog", "objects", "processed", "reports"}
+    traces = (given.id, str(json.loads(item)["bbox"][0]), *_digests(site))
+    folders = {"catalog", "objects", "processed", "reports"}
+    assert {path.partition("/")[0] for path in _paths_with(site, traces)} == folders
 
     _another_day(register, today + timedelta(days=2))
     register.put(sites(register.dataset, 61))
@@ -289,39 +291,39 @@ def test_an_exemption_lets_everything_out_says_so_and_blocks_once_it_ran_out(
     unmasked = site.fetch("SELECT content_hash FROM kfm.revisions")[0]["content_hash"]
     assert site.services.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
     exempt.end_exemption(site.services, given.id, register.private_key, "the case is over")
-    _is_not_left_as_it_is(register)
+    _assert_withdrawn_for_other_versions_and_keys(register)
     site.work()
     register.approve()
     (site.data / PROVENANCE_GRAPH).unlink()
-    under_way = _Slow(items_table, lambda: _publish_with_a_stop(site, monkeypatch, taken))
-    graph = _Slow(compress_lines, lambda: take_snapshot(site.services, register.dataset, anyway=True))
+    snapshot = _Interrupted(items_table, lambda: _publish_after_an_outage(site, monkeypatch, taken))
+    graph = _Interrupted(compress_lines, lambda: take_snapshot(site.services, register.dataset, anyway=True))
     with monkeypatch.context() as patch:
-        patch.setattr("kfm_pipelines.catalog.collections.geoparquet_snapshot.items_table", under_way)
+        patch.setattr("kfm_pipelines.catalog.collections.geoparquet_snapshot.items_table", snapshot)
         patch.setattr("kfm_pipelines.catalog.lineage.graph.compress_lines", graph)
         assert write_graph(site.services).releases == 1
     assert [given.id in str(lines) for lines in graph.given] == [True, False]
-    assert [given.id in str(items) for items in under_way.given] == [True, False]
-    assert (site.data / TABLE).read_bytes() == items_table(under_way.given[1])
-    # Not under the name people know, and not under the one of its bytes.
+    assert [given.id in str(items) for items in snapshot.given] == [True, False]
+    assert (site.data / TABLE).read_bytes() == items_table(snapshot.given[1])
+    # Neither the key nor the content hash leads to the unmasked bytes.
     assert not site.services.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
-    # Not in the history either.
+    # Nor does the history.
     history = site.data / "catalog/heritage-sites/history" / KEY
     assert [path.name for path in history.iterdir()] == ["2.json"]
     for path in (history / "2.json", history.with_name(f"{KEY}.json")):
         for gone in ("/1.json", "predecessor-version"):
             assert gone not in path.read_text()
-    # Nowhere else readers can look.
-    assert _telling(site, told) == []
+    # Nor does anything else that readers can see.
+    assert _paths_with(site, traces) == []
     assert set(register.published().column("site_id").to_pylist()) == {
         "Withheld to protect the site; ask the heritage review board"
     }
-    actions = [row["action"] for row in site.fetch("SELECT action FROM kfm.audit ORDER BY id")]
-    assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= set(actions)
+    actions = {row["action"] for row in site.fetch("SELECT action FROM kfm.audit")}
+    assert {"exemption-given", "exempted", "exemption-ended", "masked"} <= actions
 
 
-def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: bytes) -> None:
-    """Stopped when all is taken back and nothing of it is committed: the next one finds nothing to take back, but a
-    table of all Items by somebody to whom the log had said that what is taken back is current."""
+def _publish_after_an_outage(site: Site, monkeypatch: pytest.MonkeyPatch, taken: bytes) -> None:
+    """Publishing stops after the withdrawal and before its commit. Meanwhile a snapshot writes a table of Items that
+    still contains the withdrawn one."""
     with monkeypatch.context() as patch:
         patch.setattr("kfm_pipelines.stages.publish.history._document", _unavailable)
         assert site.work()["published"] == 0
@@ -334,9 +336,9 @@ def _publish_with_a_stop(site: Site, monkeypatch: pytest.MonkeyPatch, taken: byt
     assert "items.parquet" not in (site.data / TABLE).with_name("collection.json").read_text()
 
 
-def _is_not_left_as_it_is(register: Register) -> None:
-    """Though what is declared now is another version, which cannot mask it. And another key that had the same does not
-    keep it, once that has something else."""
+def _assert_withdrawn_for_other_versions_and_keys(register: Register) -> None:
+    """A newer declared version must not skip the unmasked revision, and another key that once had the same content must
+    not keep it."""
     services, dataset = register.site.services, register.dataset
     later = dataset.model_copy(update={"key": dataset.key.model_copy(update={"transform_version": "v1-1-0"})})
     current = current_revision(services.database, KEY)
@@ -351,8 +353,8 @@ def _is_not_left_as_it_is(register: Register) -> None:
         connection.rollback()
 
 
-class _Slow:
-    """Something that takes so long that meanwhile, the first time, something else happens."""
+class _Interrupted:
+    """A function during whose first call something else happens."""
 
     def __init__(self, function: Callable[[list[Any]], bytes], meanwhile: Callable[[], object]) -> None:
         self._function = function
@@ -371,16 +373,16 @@ def _unavailable(*_: object) -> None:
 
 
 def _digests(site: Site) -> list[str]:
-    """Of everything that the only release has."""
+    """Returns the digests of everything in the only release."""
     [row] = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'publish'")
     detail = row["detail"]
     return [detail["content_hash"], detail["item_hash"], *detail["documents"].values(), *detail["records"].values()]
 
 
-def _telling(site: Site, told: tuple[str, ...]) -> list[str]:
-    """Where any of this can be read, by name or inside, outside of what is restricted."""
+def _paths_with(site: Site, traces: tuple[str, ...]) -> list[str]:
+    """Returns public paths with any of these texts in their name or content."""
     paths = [path for top in ("catalog", "objects", "processed", "reports") for path in site.tree(top)]
-    return [path for path in paths if any(one.encode() in _content(site.data / path) or one in path for one in told)]
+    return [path for path in paths if any(one.encode() in _content(site.data / path) or one in path for one in traces)]
 
 
 def _content(path: Path) -> bytes:
@@ -388,7 +390,7 @@ def _content(path: Path) -> bytes:
     return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
-def test_an_exemption_that_was_changed_in_the_database_is_none(register: Register) -> None:
+def test_an_exemption_changed_in_the_database_does_not_count(register: Register) -> None:
     site = register.site
     exempt.grant_exemption(
         site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
@@ -400,7 +402,7 @@ def test_an_exemption_that_was_changed_in_the_database_is_none(register: Registe
     _assert_refused(register, "is not what was signed")
 
 
-def test_what_an_exemption_would_let_out_is_shown_to_reviewers_only(register: Register) -> None:
+def test_only_reviewers_see_what_an_exemption_would_publish(register: Register) -> None:
     site = register.site
     exempt.grant_exemption(
         site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
@@ -412,8 +414,8 @@ def test_what_an_exemption_would_let_out_is_shown_to_reviewers_only(register: Re
     assert "14XX00000" in review_page(site.services, KEY, register.private_key)
 
 
-def test_an_exemption_that_ended_meanwhile_is_not_rolled_forward(register: Register) -> None:
-    """Its run was stopped after the intent to publish, and only then was it taken back."""
+def test_a_release_whose_exemption_ended_is_not_rolled_forward(register: Register) -> None:
+    """Its run was killed after the intent to publish, and the exemption was ended afterwards."""
     site = register.site
     given = exempt.grant_exemption(
         site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
@@ -434,7 +436,7 @@ def test_an_exemption_that_ended_meanwhile_is_not_rolled_forward(register: Regis
 
 
 def test_an_intent_written_into_the_log_publishes_nothing(register: Register) -> None:
-    """Whoever can write rows could write that it was about to be published."""
+    """Write access to the log must not be enough to publish."""
     site = register.site
     register.put(sites(register.dataset))
     site.work()
@@ -455,8 +457,10 @@ def test_an_intent_written_into_the_log_publishes_nothing(register: Register) ->
 
 
 def _another_day(register: Register, day: date) -> None:
-    """For the services that runs in this process use, as well."""
-    from kfm_pipelines.orchestration.resource import services_of_process
-
-    for services in (register.site.services, services_of_process(register.site.services.settings)):
+    for services in _services(register):
         object.__setattr__(services, "today", lambda: day)
+
+
+def _services(register: Register) -> tuple[Services, Services]:
+    """Returns the site's services and those that runs in this process use."""
+    return register.site.services, services_of_process(register.site.services.settings)

@@ -1,5 +1,5 @@
-"""Plant coordinates, names and numbers that nothing else has, let everything happen to them, and look for them in every
-byte that was written outside the restricted tier. With masking lifted the same search finds all of them."""
+"""Coordinates, names and ids planted in a register occur in no byte written outside the restricted tier, whatever
+happens to the register. With masking lifted, the same search finds all of them."""
 
 import random
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ TO_UTM = Transformer.from_crs("OGC:CRS84", "EPSG:32614", always_xy=True)
 
 
 def _canaries() -> list[Canary]:
-    """One in every site, near the four centres so that some of their cells are large enough to be released."""
+    """Returns one for every site, near the four centres so that some cells have enough features to be released."""
     dice = random.Random(20260516)
     found: list[Canary] = []
     while len(found) < COUNT:
@@ -46,7 +46,7 @@ def _canaries() -> list[Canary]:
                 )
             )
         except ValueError:
-            continue  # its digits were too plain
+            continue  # its digits could occur by chance
     return found
 
 
@@ -69,18 +69,18 @@ def planted(register: Register, **columns: Any) -> pa.Table:
 
 
 @dataclass
-class Told:
-    """What commands printed and queues carried: it is on no disk, but it goes to somebody."""
+class Output:
+    """What commands printed and queues carried, which is on no disk."""
 
     parts: dict[str, bytes] = field(default_factory=dict)
 
     def run(self, register: Register, *arguments: str) -> None:
-        said = kfm(register.site.environment, *arguments)
-        self.parts[f"kfm {' '.join(arguments[:2])} {len(self.parts)}"] = (said.out + said.err).encode()
+        printed = kfm(register.site.environment, *arguments)
+        self.parts[f"kfm {' '.join(arguments[:2])} {len(self.parts)}"] = (printed.out + printed.err).encode()
 
 
-def everything_happens(register: Register, told: Told) -> None:
-    """Publish, fail in every way, dead-letter, redrive, do it again, review, refuse."""
+def fail_and_redrive(register: Register, output: Output) -> None:
+    """Fails in every way, then redrives the dead letter until a release awaits review."""
     site = register.site
     for wrong in (
         {"sensitivity": ["sacred"] * COUNT},
@@ -91,23 +91,28 @@ def everything_happens(register: Register, told: Told) -> None:
     ):
         register.put(planted(register, **wrong))
         site.work()
-    told.run(register, "dlq", "list")
-    told.run(register, "dlq", "show", "1")
+    output.run(register, "dlq", "list")
+    output.run(register, "dlq", "show", "1")
     register.put(planted(register))
-    told.run(register, "dlq", "redrive", "--dataset", "heritage/sites", "--work", "--wait", "60")
+    output.run(register, "dlq", "redrive", "--dataset", "heritage/sites", "--work", "--wait", "60")
     site.work()
-    told.run(register, "review", "list", "--json")
-    told.run(register, "review", "show", KEY, "--out", str(site.root / "public-page.html"))
+    output.run(register, "review", "list", "--json")
+    output.run(register, "review", "show", KEY, "--out", str(site.root / "public-page.html"))
+
+
+def reject_and_publish(register: Register, output: Output) -> None:
+    """Rejects the waiting release, then approves and publishes another."""
+    site = register.site
     register.reject()
-    told.run(register, "status", KEY)
+    output.run(register, "status", KEY)
     register.put(planted(register, condition=["poor"] * COUNT))
     site.work()
     register.approve()
     site.work()
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     site.work()
-    told.run(register, "status", KEY, "--json")
-    told.parts |= dict(_dead_letters(site))
+    output.run(register, "status", KEY, "--json")
+    output.parts |= dict(_dead_letters(site))
 
 
 def _dead_letters(site: Site) -> Iterator[tuple[str, bytes]]:
@@ -116,49 +121,45 @@ def _dead_letters(site: Site) -> Iterator[tuple[str, bytes]]:
         yield f"queue {queue.name}", repr(answer.get("Messages", [])).encode()
 
 
-def found(register: Register, told: Told) -> list[Hit]:
-    """Every file of the installation but the restricted tier and the input itself, every table, every word said."""
+def leaks(register: Register, output: Output) -> list[Hit]:
+    """Scans every file outside the restricted tier, every table and all output."""
     scanner = Scanner(CANARIES)
     site = register.site
     hits = scanner.scan_tree(site.root, exclude=[site.data / "work" / "restricted"])
     hits += scanner.scan_postgres(site.environment["KFM_POSTGRES_URL"])
-    for name, data in told.parts.items():
+    for name, data in output.parts.items():
         hits += scanner.scan(name, data)
     return hits
 
 
-def test_not_a_byte_tells_where_or_what(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
-    register, told = with_reviewer(site), Told()
-    everything_happens(register, told)
-    told.parts["logs"] = "".join(capfd.readouterr()).encode()
+def test_no_byte_reveals_a_canary(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    register, output = with_reviewer(site), Output()
+    fail_and_redrive(register, output)
+    output.parts["logs until review"] = "".join(capfd.readouterr()).encode()
+
+    assert register.waiting().release["rows"] > 20
+    assert leaks(register, output) == []
+    restricted = Scanner(CANARIES).scan_tree(site.data / "work" / "restricted")
+    assert {hit.canary for hit in restricted} == set(range(COUNT))
+
+    reject_and_publish(register, output)
+    output.parts["logs"] = "".join(capfd.readouterr()).encode()
 
     assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
     assert register.published().num_rows > 20
     assert not list((site.data / "work" / "restricted").rglob("*.parquet"))
     assert (site.root / "public-page.html").stat().st_size > 50_000
-    assert len(told.parts["logs"]) > 10_000
-    assert len(lines_of(site.root / "telemetry" / LOG_FILE)) > 50  # among what is searched, as all of KFM_HOME
-    assert found(register, told) == []
+    assert len(output.parts["logs until review"] + output.parts["logs"]) > 10_000
+    assert len(lines_of(site.root / "telemetry" / LOG_FILE)) > 50  # scanned with the rest of KFM_HOME
+    assert leaks(register, output) == []
 
 
-def test_what_waits_for_review_tells_nothing_either(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
-    register, told = with_reviewer(site), Told()
-    register.put(planted(register))
-    site.work()
-    told.parts["logs"] = "".join(capfd.readouterr()).encode()
-
-    assert register.waiting().release["rows"] > 20
-    assert found(register, told) == []
-    restricted = Scanner(CANARIES).scan_tree(site.data / "work" / "restricted")
-    assert {hit.canary for hit in restricted} == set(range(COUNT))
-
-
-def test_with_masking_lifted_the_same_search_finds_all_of_them(site: Site) -> None:
-    register, told = with_reviewer(site), Told()
+def test_with_masking_lifted_the_same_search_finds_every_canary(site: Site) -> None:
+    register = with_reviewer(site)
     until = site.services.today() + timedelta(days=1)
     exempt.grant_exemption(site.services, "heritage/sites", "", until, register.private_key, "to show that this works")
-    everything_happens(register, told)
+    register.publish(planted(register))
 
-    hits = [hit for hit in found(register, told) if hit.name.startswith("data/processed/")]
+    hits = [hit for hit in leaks(register, Output()) if hit.name.startswith("data/processed/")]
     assert {hit.canary for hit in hits} == set(range(COUNT))
     assert {hit.canary for hit in hits if hit.form.startswith("float64")} == set(range(COUNT))

@@ -1,49 +1,38 @@
 """H3 cells of coordinates, and what is published of a cell: its name, centre, outline and radius.
 
-A cell always comes from the coordinate itself. The parent of a finer cell is another one for about 6 % of all places.
+A cell is always derived from the coordinate: for about 6 % of places, the parent of the finer cell is a different one.
 """
 
 from itertools import repeat
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.types import Cells, Floats, Ints, Objects
+import numpy as np
+import shapely
+from h3.api.basic_int import average_hexagon_edge_length, cell_to_boundary, cell_to_latlng, int_to_str, latlng_to_cell
+from pyproj import Geod
+
+from kfm_pipelines.care.masks.types import Cells, Floats, Ints, Objects
 
 NO_CELL = 0
-# Of the average edge, at every resolution: next to the twelve pentagons, cells are the smallest.
-_SMALLEST_RADIUS_RATIO = 0.7
+_SMALLEST_RADIUS_RATIO = 0.7  # of the average edge; the smallest cells are next to the twelve pentagons
 
 
-def cells_of(longitudes: "Floats", latitudes: "Floats", resolution: int) -> "Cells":
-    """The cell each coordinate lies in."""
-    import numpy as np
-    from h3.api.basic_int import latlng_to_cell
-
-    # Taken from the arrays one by one: lists of a million Python numbers would be most of the memory.
+def cells_of(longitudes: Floats, latitudes: Floats, resolution: int) -> Cells:
+    # Iterates over the arrays: lists of a million Python numbers would take most of the memory.
     found = map(latlng_to_cell, latitudes, longitudes, repeat(resolution))
     return np.fromiter(found, np.uint64, len(latitudes))
 
 
-def names_of(cells: "Cells") -> list[str | None]:
-    from h3.api.basic_int import int_to_str
-
+def names_of(cells: Cells) -> list[str | None]:
     return [int_to_str(cell) if cell != NO_CELL else None for cell in cells.tolist()]
 
 
-def centres_of(cells: "Cells") -> "tuple[Floats, Floats]":
-    """Longitudes and latitudes of the centres."""
-    import numpy as np
-    from h3.api.basic_int import cell_to_latlng
-
+def centres_of(cells: Cells) -> tuple[Floats, Floats]:
+    """Returns longitudes and latitudes."""
     found = np.array([cell_to_latlng(cell) for cell in cells.tolist()], np.float64).reshape(-1, 2)
     return found[:, 1].copy(), found[:, 0].copy()
 
 
-def outlines_of(cells: "Cells") -> "Objects":
-    """The outlines as polygons."""
-    import numpy as np
-    import shapely
-
+def outlines_of(cells: Cells) -> Objects:
     longitudes, latitudes, cell = _corners(cells)
     if not len(cells):
         return np.empty(0, object)
@@ -51,32 +40,24 @@ def outlines_of(cells: "Cells") -> "Objects":
     return np.asarray(shapely.polygons(rings), object)
 
 
-def radii_of(cells: "Cells") -> "Floats":
-    """In metres, how far from its centre everything in a cell is at most, rounded up."""
-    import numpy as np
-    from pyproj import Geod
-
+def radii_of(cells: Cells) -> Floats:
+    """Returns the distance in metres from each centre to the farthest corner, rounded up."""
     longitudes, latitudes, cell = _corners(cells)
     centre_longitudes, centre_latitudes = centres_of(cells)
     _, _, distances = Geod(ellps="WGS84").inv(centre_longitudes[cell], centre_latitudes[cell], longitudes, latitudes)
     farthest = np.zeros(len(cells))
     np.maximum.at(farthest, cell, distances)
-    # Edges are arcs on a sphere and distances are on the ellipsoid, so there is some room.
+    # A margin, because edges are arcs on a sphere and distances are on the ellipsoid.
     return np.ceil(farthest * 1.001 + 1)
 
 
 def smallest_radius(resolution: int) -> float:
-    """In metres, what no cell of this resolution has a radius below, wherever it is."""
-    from h3.api.basic_int import average_hexagon_edge_length
-
+    """Returns a lower bound in metres for the radius of any cell of this resolution."""
     return _SMALLEST_RADIUS_RATIO * float(average_hexagon_edge_length(resolution, "m"))
 
 
-def _corners(cells: "Cells") -> "tuple[Floats, Floats, Ints]":
-    """Every corner of every cell, and the position of the cell it belongs to."""
-    import numpy as np
-    from h3.api.basic_int import cell_to_boundary
-
+def _corners(cells: Cells) -> tuple[Floats, Floats, Ints]:
+    """Returns longitudes and latitudes of all corners, and the position of the cell each belongs to."""
     boundaries = [cell_to_boundary(cell) for cell in cells.tolist()]
     corners = np.array([corner for boundary in boundaries for corner in boundary], np.float64).reshape(-1, 2)
     cell = np.repeat(np.arange(len(cells)), [len(boundary) for boundary in boundaries])

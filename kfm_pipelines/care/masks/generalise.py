@@ -1,25 +1,21 @@
-"""Which records of a cell lose their place, so that a whole multiple of the minimum keeps it.
+"""Chooses which records lose their place, so that a multiple of the minimum count keeps it in every cell.
 
-Two releases that differ by one record then differ by none or by that many in every cell. Who loses it is drawn anew
-with every size of a cell, by the secret: the record that came is not the one that shows.
+Two releases that differ by one record then differ in each cell by nothing or by the minimum count. The secret decides
+who loses the place, anew for every size of a cell, so that the record that was added is not the one that appears.
 """
 
 import hmac
-from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.masks.displacement import hash_coordinates, mix_bits
+import numpy as np
+
+from kfm_pipelines.care.masks.displacement import Draws, hash_coordinates, mix_bits
 from kfm_pipelines.care.masks.order import joint_key, rank_column
 from kfm_pipelines.care.masks.rows import Selection
-
-if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.displacement import Draws
-    from kfm_pipelines.care.masks.types import Flags, Ints
+from kfm_pipelines.care.masks.types import Flags, Ints
 
 
-def flag_excess_records(selection: Selection, cell: "Ints", counts: "Ints", kept: "Flags") -> "Flags":
-    """For each record whether it is one too many. `counts` has the features of each cell."""
-    import numpy as np
-
+def flag_excess_records(selection: Selection, cell: Ints, counts: Ints, kept: Flags) -> Flags:
+    """Flags the records to drop from their cells. `counts` has the features of each cell."""
     excess = np.where(kept, counts % selection.minimum, 0)
     found = np.zeros(len(cell), dtype=bool)
     concerned = np.flatnonzero(excess[cell] > 0)
@@ -29,18 +25,16 @@ def flag_excess_records(selection: Selection, cell: "Ints", counts: "Ints", kept
     sizes = counts[cells].astype(np.uint64)
     draws = mix_bits(_feature_numbers(selection, concerned) ^ mix_bits(sizes ^ np.uint64(_seed(selection))))
     rank, tied = _rank_draws(cells, draws)
-    if tied and selection.features.unique:  # several features at one place: their ids tell them apart
+    if tied and selection.features.unique:  # several features at one place differ by their ids only
         draws = mix_bits(_id_numbers(selection, concerned) ^ mix_bits(sizes ^ np.uint64(_seed(selection))))
         rank, _ = _rank_draws(cells, draws)
     found[concerned] = rank < excess[cells]
     return found
 
 
-def _rank_draws(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
-    """The rank of each record's draw among the distinct ones of its cell, and whether some were the same."""
-    import numpy as np
-
-    # By draw, then by cell: several times as quick as by both at once, most of all with small numbers for cells.
+def _rank_draws(cells: Ints, draws: Draws) -> tuple[Ints, bool]:
+    """Returns the rank of each record's draw among the distinct ones of its cell, and whether any draws were equal."""
+    # Sorting by draw, then by cell is several times faster than by both at once, above all with a small integer type.
     by_draw = np.argsort(draws)
     order = by_draw[np.argsort(cells[by_draw].astype(np.min_scalar_type(cells.max())), kind="stable")]
     ordered_cells, ordered_draws = cells[order], draws[order]
@@ -53,18 +47,16 @@ def _rank_draws(cells: "Ints", draws: "Draws") -> "tuple[Ints, bool]":
     return ranks, not bool(other.all())
 
 
-def _feature_numbers(selection: Selection, concerned: "Ints") -> "Draws":
-    """A number for each feature that does not depend on where its records stood in the table. Coordinates are quicker
-    than ids, but a feature with several records may have several."""
+def _feature_numbers(selection: Selection, concerned: Ints) -> Draws:
+    """Returns a number per feature that does not depend on the order of the rows. Coordinates are faster than ids, but
+    a feature with several records may have several."""
     if not selection.features.unique:
         return _id_numbers(selection, concerned)
     places, rows = selection.source.places, selection.rows[concerned]
     return hash_coordinates(places.longitudes[rows], places.latitudes[rows])
 
 
-def _id_numbers(selection: Selection, concerned: "Ints") -> "Draws":
-    import numpy as np
-
+def _id_numbers(selection: Selection, concerned: Ints) -> Draws:
     source, rows = selection.source, selection.rows[concerned]
     columns = [rank_column(source.table.column(name).take(rows)) for name in source.policy.stable_id]
     return joint_key(columns, len(rows)).astype(np.uint64)
@@ -76,12 +68,11 @@ def _seed(selection: Selection) -> int:
     return int.from_bytes(hmac.digest(source.secret, subject, "sha256")[:8], "big")
 
 
-def choose_released_cells(selection: Selection, cell: "Ints", no_cell: int) -> "tuple[Ints, Flags, Flags]":
-    """The features of each cell, whether it is released, and for each record whether it keeps its place. `cell` has the
-    number of each record's cell, lower ones go first among equals; `nowhere` is the number, after all others, of
-    records that have no cell to begin with."""
-    import numpy as np
+def choose_released_cells(selection: Selection, cell: Ints, no_cell: int) -> tuple[Ints, Flags, Flags]:
+    """Returns the features of each cell, whether each cell is released, and whether each record keeps its place.
 
+    `cell` has the number of each record's cell; among equally small cells the lower number is dropped first. `no_cell`
+    is the number, after all others, of records without a cell."""
     features, minimum = selection.features, selection.minimum
     counts = features.count_by(cell, no_cell + 1)
     kept = selection.anonymity_set().meets_minimum_by(cell, no_cell + 1, minimum)

@@ -1,38 +1,38 @@
-"""Rasters: what lies under a sensitive footprint becomes one value, or none. The hole is the circle around an H3 cell
-that surely holds the footprint, because one with the footprint's own outline would show it."""
+"""Masks rasters: what lies under a sensitive footprint becomes one value or nodata.
+
+The masked area is a circle around an H3 cell, large enough to hold the footprint without tracing its outline.
+"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import shapely
+from pyproj import Geod
 
 from kfm_pipelines.care.masks.cells import NO_CELL, centres_of, radii_of
 from kfm_pipelines.care.masks.shapes import REACH, cells_around
+from kfm_pipelines.care.masks.types import Cells, Flags, Objects
 from kfm_pipelines.care.rules import MaskRaster
 from kfm_pipelines.errors import PolicyRefused
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    import shapely
-
-    from kfm_pipelines.care.masks.types import Cells, Flags, Objects
-
-_BORDER_TOLERANCE = 1e-9  # of a cell: what rounding may take from a border
-_CIRCLE_CORNERS = 360  # of what is drawn for a circle, a bit larger, so that its straight edges stay outside
-_CIRCLE_MARGIN = 1.01
-_MAX_LATITUDE = 85.0  # beyond that, and as far south, a circle on the ground is nothing like one in degrees
+_BORDER_TOLERANCE = 1e-9  # fraction of a cell that rounding may shift a border by
+_CIRCLE_CORNERS = 360
+_CIRCLE_MARGIN = 1.01  # keeps the polygon's straight edges outside the circle
+_MAX_LATITUDE = 85.0  # nearer to a pole, a circle on the ground is nothing like one in degrees
 AffineTransform = tuple[float, float, float, float, float, float]
 
 
 def mask_raster(
-    values: "npt.NDArray[Any]",
+    values: npt.NDArray[Any],
     transform: AffineTransform,
-    footprints: "Sequence[shapely.Geometry]",
+    footprints: Sequence[shapely.Geometry],
     rule: MaskRaster,
     nodata: float,
-) -> "npt.NDArray[Any]":
-    """`values` has rows from north to south as its last two axes; others, such as bands, are masked alike.
+) -> npt.NDArray[Any]:
+    """The last two axes of `values` are rows from north to south and columns; others, such as bands, are masked alike.
     `transform` is affine: x = a·column + b·row + c, y = d·column + e·row + f, in degrees."""
-    import numpy as np
-
     _refuse_unfit(values, transform, nodata)
     published = values.copy()
     valid = (values != nodata) & ~np.isnan(values)
@@ -45,9 +45,7 @@ def mask_raster(
     return published
 
 
-def _refuse_unfit(values: "npt.NDArray[Any]", transform: AffineTransform, nodata: float) -> None:
-    import numpy as np
-
+def _refuse_unfit(values: npt.NDArray[Any], transform: AffineTransform, nodata: float) -> None:
     width, skew, _, tilt, height, _ = transform
     if skew != 0 or tilt != 0 or width <= 0 or height >= 0:
         raise PolicyRefused("the raster must be north-up, with columns from west to east and rows from north to south")
@@ -56,46 +54,36 @@ def _refuse_unfit(values: "npt.NDArray[Any]", transform: AffineTransform, nodata
     if np.issubdtype(values.dtype, np.integer):
         limits = np.iinfo(values.dtype)
         if not (limits.min <= nodata <= limits.max and nodata == int(nodata)):
-            raise PolicyRefused("the raster's type has no room for its nodata value")
+            raise PolicyRefused("the raster's type cannot hold its nodata value")
 
 
-def _footprint_cells(footprints: "Sequence[shapely.Geometry]", resolution: int) -> "Cells":
-    import numpy as np
-    import shapely
-
+def _footprint_cells(footprints: Sequence[shapely.Geometry], resolution: int) -> Cells:
     shapes = np.array([*footprints, None], object)[:-1]
     corners = shapely.get_coordinates(shapes)
     if (shapely.is_missing(shapes) | shapely.is_empty(shapes)).any() or not np.isfinite(corners).all():
-        raise PolicyRefused("a footprint is empty or has a coordinate that is no finite number")
+        raise PolicyRefused("a footprint is empty or has a coordinate that is not a finite number")
     cells = np.unique(cells_around(shapes, resolution))
     if NO_CELL in cells:
         raise PolicyRefused("a footprint is larger than any cell")
     return cells
 
 
-def _circles(cells: "Cells") -> "Objects":
-    """Around each cell, everything that a shape with its middle in the cell can reach."""
-    import numpy as np
-    import shapely
-    from pyproj import Geod
-
+def _circles(cells: Cells) -> Objects:
+    """Returns circles that hold any shape whose centroid lies in the cell."""
     longitudes, latitudes = (np.repeat(one, _CIRCLE_CORNERS) for one in centres_of(cells))
     angles = np.tile(np.arange(_CIRCLE_CORNERS) * 360 / _CIRCLE_CORNERS, len(cells))
     reach = np.repeat(radii_of(cells) * REACH * _CIRCLE_MARGIN, _CIRCLE_CORNERS)
     east, north, _ = Geod(ellps="WGS84").fwd(longitudes, latitudes, angles, reach)
     if (np.abs(north) > _MAX_LATITUDE).any():
         raise PolicyRefused("a footprint is too close to a pole")
-    # In one piece, also where it goes past 180°.
+    # Keeps a circle contiguous where it crosses 180°.
     east = longitudes + (east - longitudes + 180) % 360 - 180
     rings = np.stack([east, north], axis=-1).reshape(-1, _CIRCLE_CORNERS, 2)
     return np.asarray(shapely.polygons(rings), object)
 
 
-def _cells_touching(circle: "shapely.Geometry", transform: AffineTransform, shape: tuple[int, ...]) -> "Flags":
-    """Which raster cells touch the circle or lie within. It has no bays, so those in a row are next to each other."""
-    import numpy as np
-    import shapely
-
+def _cells_touching(circle: shapely.Geometry, transform: AffineTransform, shape: tuple[int, ...]) -> Flags:
+    """Flags raster cells that touch the circle. It is convex, so those of one row are contiguous."""
     width, _, west, _, height, north = transform
     rows, columns = shape
     north_edges = north + height * np.arange(rows)
@@ -103,17 +91,15 @@ def _cells_touching(circle: "shapely.Geometry", transform: AffineTransform, shap
     strips = shapely.box(west_end - 1, north_edges + height, east_end + 1, north_edges)
     ends = shapely.bounds(shapely.intersection(circle, strips))  # NaN where they do not meet
     found = np.zeros(shape, np.bool_)
-    for turn in (-360, 0, 360):  # what goes past 180° comes back on the other side
+    for turn in (-360, 0, 360):  # wraps around at 180°
         first = np.floor((ends[:, 0] + turn - west) / width - _BORDER_TOLERANCE)
         last = np.floor((ends[:, 2] + turn - west) / width + _BORDER_TOLERANCE)
         found |= (np.arange(columns) >= first[:, None]) & (np.arange(columns) <= last[:, None])
     return found
 
 
-def _means(values: "npt.NDArray[Any]", chosen: "Flags", nodata: float) -> "npt.NDArray[Any]":
-    """For each band the mean of the chosen values. That of a single one would be the value itself."""
-    import numpy as np
-
+def _means(values: npt.NDArray[Any], chosen: Flags, nodata: float) -> npt.NDArray[Any]:
+    """Returns the mean per band, or nodata for a single value, whose mean would reveal it."""
     counts = chosen.sum(axis=(-2, -1))
     sums = np.where(chosen, values, 0).sum(axis=(-2, -1), dtype=np.float64)
     means = sums / np.maximum(counts, 1)

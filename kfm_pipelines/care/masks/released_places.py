@@ -1,33 +1,29 @@
-"""What is shown of places: every distinct one once, in parallel arrays. Rows point into them."""
+"""Released places: each distinct one once, in parallel arrays that rows point into."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import shapely
 
 from kfm_pipelines.care.masks.cells import NO_CELL, centres_of, outlines_of, radii_of
+from kfm_pipelines.care.masks.types import Cells, Floats, Objects
 from kfm_pipelines.declarations import Table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kfm_pipelines.care.masks.types import Cells, Floats, Objects
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedPlaces:
-    """NaN is no coordinate and no uncertainty, None no geometry."""
+    """NaN stands for a missing coordinate or uncertainty, None for a missing geometry."""
 
-    cells: "Cells"
-    longitudes: "Floats"
-    latitudes: "Floats"
-    uncertainties: "Floats"
-    geometries: "Objects"  # WKB
+    cells: Cells
+    longitudes: Floats
+    latitudes: Floats
+    uncertainties: Floats
+    geometries: Objects  # WKB
 
 
-def release_as_cells(cells: "Cells", *, geometries: bool, reach: float = 1.0) -> ReleasedPlaces:
-    """What is in a cell is within so many radii of its centre."""
-    import numpy as np
-    import shapely
-
+def release_as_cells(cells: Cells, *, geometries: bool, reach: float = 1.0) -> ReleasedPlaces:
+    """`reach` is how many radii from its centre the contents of a cell may extend."""
     longitudes, latitudes = centres_of(cells)
     outlines = np.full(len(cells), None, object)
     if geometries:
@@ -35,12 +31,7 @@ def release_as_cells(cells: "Cells", *, geometries: bool, reach: float = 1.0) ->
     return ReleasedPlaces(cells, longitudes, latitudes, reach * radii_of(cells), outlines)
 
 
-def release_as_points(
-    longitudes: "Floats", latitudes: "Floats", uncertainty: float, *, geometries: bool
-) -> ReleasedPlaces:
-    import numpy as np
-    import shapely
-
+def release_as_points(longitudes: Floats, latitudes: Floats, uncertainty: float, *, geometries: bool) -> ReleasedPlaces:
     count = len(longitudes)
     points = np.full(count, None, object)
     if geometries:
@@ -49,14 +40,11 @@ def release_as_points(
     return ReleasedPlaces(cells, longitudes, latitudes, np.full(count, uncertainty), points)
 
 
-def release_unchanged(table: "pa.Table", declared: Table) -> ReleasedPlaces:
-    """What the declared columns say, unchanged."""
-    import numpy as np
-
+def release_unchanged(table: pa.Table, declared: Table) -> ReleasedPlaces:
     rows = table.num_rows
     nothing = np.full(rows, np.nan)
 
-    def degrees(name: str | None) -> "Floats":
+    def degrees(name: str | None) -> Floats:
         return nothing if name is None else np.asarray(table.column(name).to_numpy(), np.float64)
 
     geometries = np.full(rows, None, object)
@@ -67,17 +55,12 @@ def release_unchanged(table: "pa.Table", declared: Table) -> ReleasedPlaces:
 
 
 def no_place() -> ReleasedPlaces:
-    """One place, which is none."""
-    import numpy as np
-
+    """Returns a single, missing place."""
     none = np.array([np.nan])
     return ReleasedPlaces(np.array([NO_CELL], np.uint64), none, none, none, np.array([None], object))
 
 
 def append_no_place(places: ReleasedPlaces) -> ReleasedPlaces:
-    """The same places, and after them none."""
-    import numpy as np
-
     last = no_place()
     return ReleasedPlaces(
         np.append(places.cells, last.cells),

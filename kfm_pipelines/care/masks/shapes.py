@@ -1,29 +1,25 @@
-"""Lines and polygons: each becomes one cell. Two cells would tell that a border between them is crossed.
+"""Generalises lines and polygons, each to one cell: two would reveal that the shape crosses the border between them.
 
-How coarse that cell is follows from the size of the shape alone. If it followed from whether the shape reaches over the
-edge, every shape in a coarser cell would be one that lies close to an edge.
+The size of a shape alone decides how coarse its cell is. If crossing an edge mattered, every shape in a coarser cell
+would be known to lie near an edge.
 """
 
-from typing import TYPE_CHECKING
+import numpy as np
+import shapely
+from pyproj import Geod
 
 from kfm_pipelines.care.masks.cells import NO_CELL, cells_of, smallest_radius
+from kfm_pipelines.care.masks.types import Cells, Floats, Objects
 
-if TYPE_CHECKING:
-    from kfm_pipelines.care.masks.types import Cells, Floats, Objects
-
-# A shape reaches at most half a radius from its middle, which is anywhere in the cell.
-REACH = 1.5
-# Between corners a line is straight in degrees, not on the ground: short pieces, and some room, make up for that.
+REACH = 1.5  # radii; a shape extends at most half a radius from its centroid, which may be anywhere in the cell
+# Between corners a line is straight in degrees, not on the ground: short steps and a margin make up for that.
 _STEP_DEGREES = 0.05
 _SIZE_MARGIN = 1.001
 
 
-def cells_around(shapes: "Objects", resolution: int) -> "Cells":
-    """For each shape the cell of its middle, at this resolution or the next coarser one at which the shape is small
-    enough: then all of it is within REACH radii of the cell's centre. NO_CELL for a shape too large for any cell."""
-    import numpy as np
-    import shapely
-
+def cells_around(shapes: Objects, resolution: int) -> Cells:
+    """Returns the cell of each shape's centroid, at the finest resolution up to this one at which all of the shape is
+    within REACH radii of the cell's centre; NO_CELL for a shape too large for any cell."""
     middles = shapely.centroid(shapes)
     longitudes, latitudes = shapely.get_x(middles), shapely.get_y(middles)
     sizes = _farthest_distances(shapes, longitudes, latitudes) * _SIZE_MARGIN
@@ -34,12 +30,8 @@ def cells_around(shapes: "Objects", resolution: int) -> "Cells":
     return found
 
 
-def _farthest_distances(shapes: "Objects", longitudes: "Floats", latitudes: "Floats") -> "Floats":
-    """In metres, how far the farthest bit of each shape is from the coordinate given for it."""
-    import numpy as np
-    import shapely
-    from pyproj import Geod
-
+def _farthest_distances(shapes: Objects, longitudes: Floats, latitudes: Floats) -> Floats:
+    """Returns the distance in metres from each coordinate to the farthest point of its shape."""
     corners, shape = shapely.get_coordinates(shapely.segmentize(shapes, _STEP_DEGREES), return_index=True)
     _, _, distances = Geod(ellps="WGS84").inv(longitudes[shape], latitudes[shape], corners[:, 0], corners[:, 1])
     farthest = np.zeros(len(shapes))

@@ -1,16 +1,13 @@
-"""Names for the arrays that the masks hand each other. Types only."""
+"""Names of the array types that the masks exchange, and a count for their messages."""
 
-from typing import TYPE_CHECKING
+import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Cells = npt.NDArray[np.uint64]
-    Ints = npt.NDArray[np.int64]
-    Floats = npt.NDArray[np.float64]
-    Flags = npt.NDArray[np.bool_]
-    Objects = npt.NDArray[np.object_]
+Cells = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Objects = npt.NDArray[np.object_]
 
 
 def format_record_count(count: int) -> str:

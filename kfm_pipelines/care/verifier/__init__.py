@@ -1,7 +1,7 @@
-"""The CARE verifier: reads what is about to be published and holds it against the policy, rule by rule.
+"""The CARE verifier: checks what is about to be published against the policy, rule by rule.
 
-It trusts nothing that the masks say of themselves and shares no code with them: what may be shown, where a place lies
-and how many features stand behind a number is worked out here again, from the policy and the unmasked table.
+It shares no code with the masks and trusts nothing they report: it derives again, from the policy and the unmasked
+table, what may be published, where each place lies and how many features each number stands for.
 """
 
 from kfm_pipelines.care.verifier.evidence import Breach, Evidence, digest_of, release_digest

@@ -1,13 +1,17 @@
-"""One case: the published table, what it was made from and the policy, in the form the rules work on.
+"""A case: the published table, its source and the policy, in the form that rules work on.
 
-Belongs here: which rows and records come under which rule of the policy, and which feature a row is of. Does not:
-whether any of that is as it should be.
+This module assigns rows and records to the policy's rules; it checks nothing.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
@@ -23,40 +27,29 @@ from kfm_pipelines.care.verifier.protected import ProtectedPlaces, protected_pla
 from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
 from kfm_pipelines.care.verifier.search.distinct import TextColumn, distinct, read_texts
 from kfm_pipelines.care.verifier.search.phrases import Phrases
+from kfm_pipelines.care.verifier.types import Flags, Floats, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    Numbers = npt.NDArray[np.int64]
-    Floats = npt.NDArray[np.float64]
-    Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class RuleScope:
-    """What comes under one rule: positions in the original, in the published table and in the crosswalk."""
+    """What one rule covers: positions in the original, in the published table and in the crosswalk."""
 
     sensitivity: str
     kind: GeometryKind
     rule: Rule
-    rows: "Numbers"
-    records: "Numbers"
-    link_rows: "Numbers"
-    link_records: "Numbers"
+    rows: Numbers
+    records: Numbers
+    link_rows: Numbers
+    link_records: Numbers
 
     @property
     def name(self) -> str:
         return f"{self.sensitivity} {self.kind}s"
 
     @cached_property
-    def link_positions(self) -> "Numbers":
-        """For each link, where its record stands in `records`."""
-        import numpy as np
-
+    def link_positions(self) -> Numbers:
+        """The position in `records` of each link's record."""
         return np.searchsorted(self.records, self.link_records)
 
 
@@ -65,15 +58,15 @@ class Case:
     policy: Policy
     dataset: Dataset
     evidence: Evidence
-    footer: "pq.FileMetaData"
-    schema: "pa.Schema"  # of the published table, as its file has it
-    published: "pa.Table"
+    footer: pq.FileMetaData
+    schema: pa.Schema  # of the published file
+    published: pa.Table
     origins: Origins
-    crosswalk: "pa.Table"
+    crosswalk: pa.Table
     item: Mapping[str, Any]
     documents: tuple[object, ...]
-    _floats: "dict[str, Floats]" = field(default_factory=dict)
-    _texts: "dict[str, TextColumn]" = field(default_factory=dict)
+    _floats: dict[str, Floats] = field(default_factory=dict)
+    _texts: dict[str, TextColumn] = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -92,18 +85,18 @@ class Case:
         return self.dataset.table.geometry_column
 
     @cached_property
-    def link_rows(self) -> "Numbers":
+    def link_rows(self) -> Numbers:
         rows: Numbers = self.crosswalk.column("row").to_numpy()
         return rows
 
     @cached_property
-    def link_records(self) -> "Numbers":
-        """Positions, from 0; records are numbered from 1."""
+    def link_records(self) -> Numbers:
+        """Positions from 0; records are numbered from 1."""
         records: Numbers = self.crosswalk.column("record").to_numpy() - 1
         return records
 
     @cached_property
-    def record_classes(self) -> "npt.NDArray[np.int32]":
+    def record_classes(self) -> npt.NDArray[np.int32]:
         return classes_of(self.policy, self.published)
 
     @cached_property
@@ -112,16 +105,13 @@ class Case:
 
     @cached_property
     def cells(self) -> Cells:
-        """Of all records."""
         return read_cells(self.texts_of("cell"))
 
     @cached_property
-    def placed(self) -> "Flags":
-        """Record by record, whether anything at all is shown of its place."""
-        import numpy as np
-
-        told = [name for name in ("cell", self.longitude, self.latitude, self.geometry, "uncertainty_m") if name]
-        some: Flags = np.any([self.published.column(name).is_valid().to_numpy() for name in told], axis=0)
+    def placed(self) -> Flags:
+        """Flags records with any value in a place column."""
+        names = [name for name in ("cell", self.longitude, self.latitude, self.geometry, "uncertainty_m") if name]
+        some: Flags = np.any([self.published.column(name).is_valid().to_numpy() for name in names], axis=0)
         return some
 
     @cached_property
@@ -132,31 +122,29 @@ class Case:
     def scopes(self) -> tuple[RuleScope, ...]:
         return tuple(self._build_scopes())
 
-    def values(self, name: str, positions: "Numbers") -> "pa.Array":
-        """A published column at some records."""
+    def values(self, name: str, positions: Numbers) -> pa.Array:
         return _flatten(self.published.column(name).take(_indices(positions)))
 
-    def floats(self, name: str, positions: "Numbers") -> "Floats":
-        """A published column of numbers at some records; NaN for null."""
+    def floats(self, name: str, positions: Numbers) -> Floats:
+        """Returns a published column of numbers, NaN for null."""
         if name not in self._floats:
             self._floats[name] = self.published.column(name).to_numpy().astype("float64", copy=False)
         return self._floats[name][positions]
 
     def texts_of(self, name: str) -> TextColumn:
-        """A published column of texts."""
         if name not in self._texts:
             self._texts[name] = read_texts(self.published.column(name))
         return self._texts[name]
 
-    def original_values(self, name: str, positions: "Numbers") -> "pa.Array":
+    def original_values(self, name: str, positions: Numbers) -> pa.Array:
         return _flatten(self.origins.table.column(name).take(_indices(positions)))
 
-    def original_floats(self, name: str, positions: "Numbers") -> "Floats":
+    def original_floats(self, name: str, positions: Numbers) -> Floats:
         values: Floats = self.origins.table.column(name).to_numpy()[positions].astype("float64", copy=False)
         return values
 
     def in_extent(self, one: float, other: float) -> bool:
-        """Whether two numbers can be read as a place of the dataset: in either order, with or without their signs."""
+        """Whether two numbers may be a place of the dataset, in either order and with or without signs."""
         extent = self.dataset.extent
         if extent is None:
             return True
@@ -167,8 +155,6 @@ class Case:
         return any(west <= abs(x) <= east and south <= abs(y) <= north for x, y in ((one, other), (other, one)))
 
     def _build_scopes(self) -> Iterator[RuleScope]:
-        import numpy as np
-
         for place, (sensitivity, rules) in enumerate(self.policy.classes.items()):
             for kind, rule in rules.rules.items():
                 mine = (self.origins.classes == place) & (self.origins.kinds == KINDS.index(kind))
@@ -203,9 +189,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
     )
 
 
-def _check_crosswalk(crosswalk: "pa.Table") -> "pa.Table":
-    import pyarrow as pa
-
+def _check_crosswalk(crosswalk: pa.Table) -> pa.Table:
     expected = {"row": pa.int64(), "record": pa.int64()}
     if {field.name: field.type for field in crosswalk.schema} != expected or crosswalk.num_columns != 2:
         raise EvidenceUnreadable("crosswalk", "the columns row and record")
@@ -215,20 +199,16 @@ def _check_crosswalk(crosswalk: "pa.Table") -> "pa.Table":
 
 
 def _absolute_range(lowest: float, highest: float) -> tuple[float, float]:
-    """The least and the most that a number between the two can be without its sign."""
+    """Returns the range of absolute values between the two."""
     least = 0.0 if lowest < 0 < highest else min(abs(lowest), abs(highest))
     return least, max(abs(lowest), abs(highest))
 
 
-def _indices(positions: "Numbers") -> "pa.Array":
-    import pyarrow as pa
-
+def _indices(positions: Numbers) -> pa.Array:
     return pa.array(positions, pa.int64())
 
 
-def _flatten(column: "pa.ChunkedArray") -> "pa.Array":
-    import pyarrow as pa
-
+def _flatten(column: pa.ChunkedArray) -> pa.Array:
     flat = column.combine_chunks()
     flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
     return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat

@@ -1,4 +1,4 @@
-"""What the verifier is given, what it says, and the digest that ties the two together."""
+"""The verifier's input and output, the digest that binds them, and readers of the input."""
 
 import hashlib
 import io
@@ -18,19 +18,19 @@ class Evidence:
 
     data: bytes  # Parquet
     item: bytes  # STAC Item
-    documents: Mapping[str, bytes]  # whatever else is staged, by name
+    documents: Mapping[str, bytes]  # everything else staged, by name
     original: bytes  # Parquet, before masking
     crosswalk: bytes  # Parquet: which row of the original went into which published record
-    rewritten: bytes  # the table in `data`, read and written again by the one writer there is
-    records: Mapping[str, bytes] = field(default_factory=dict)  # published next to it, and not part of its digest
+    rewritten: bytes  # the table in `data`, read and written again by the canonical writer
+    records: Mapping[str, bytes] = field(default_factory=dict)  # published alongside, not part of the digest
 
     def __repr__(self) -> str:
-        return f"Evidence({digest_of(self)})"  # the bytes must not get into a log
+        return f"Evidence({digest_of(self)})"  # keeps the bytes out of logs
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One rule that does not hold. Never a value of the data: only names from the declarations, and counts."""
+    """A rule that does not hold. Contains declared names and counts, never values of the data."""
 
     rule: str
     subject: str
@@ -39,13 +39,13 @@ class Breach:
 
 
 def digest_of(evidence: Evidence) -> str:
-    """One digest for everything that would be published together."""
+    """Returns one digest of everything that would be published together."""
     hashes = {name: _sha256(document) for name, document in evidence.documents.items()}
     return release_digest(_sha256(evidence.data), _sha256(evidence.item), hashes)
 
 
 def release_digest(content_hash: str, item_hash: str, document_hashes: Mapping[str, str]) -> str:
-    """The same digest, for who knows only the SHA-256 of each part."""
+    """Returns the same digest, given only the SHA-256 of each part."""
     named = (part for name in sorted(document_hashes) for part in (name, document_hashes[name]))
     digest = hashlib.sha256()
     for part in (content_hash, item_hash, *named):
@@ -59,7 +59,7 @@ def _sha256(data: bytes) -> str:
 
 
 class EvidenceUnreadable(Exception):
-    """Carries the breach from where it is found to where breaches are gathered."""
+    """Raised with the breach to report when a part of the evidence cannot be read."""
 
     def __init__(self, subject: str, expected: str, measured: str = "something else") -> None:
         super().__init__(f"{subject} cannot be read")
@@ -80,8 +80,8 @@ def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
 
 
 def read_encoded_table(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
-    """The table, what the file says of its columns, and the footer. A column of few different texts comes as those and
-    their numbers: most say the same in every row."""
+    """Returns the table, the file's schema and its footer. Text columns with few distinct values come
+    dictionary-encoded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -99,7 +99,7 @@ def read_encoded_table(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema,
 
 
 def _has_repeated_texts(footer: "pq.FileMetaData", name: str) -> bool:
-    """Whether texts take less than the lengths of so many different ones would; a guess, for how to read them."""
+    """Guesses from the size of a column whether its texts repeat; only decides how they are read."""
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
     mine = [chunk for chunk in chunks if chunk.path_in_schema == name]
@@ -121,7 +121,7 @@ def read_document(data: bytes) -> object:
 
 
 def _read_json(data: bytes, subject: str) -> object:
-    """Twice the same name in one object is refused: a reader would see one value, and a scan the other."""
+    """Refuses duplicate names in an object: a reader might see one value and the scan another."""
     try:
         return json.loads(data, object_pairs_hook=_reject_duplicate_names, parse_constant=_reject_constant)
     except (ValueError, RecursionError):

@@ -1,37 +1,29 @@
-"""The unmasked table, read by the declaration alone: where each row is, of which kind, and which feature it is of."""
+"""The unmasked table, read by the declaration alone: place, kind and feature of each row."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
 from kfm_pipelines.care.verifier.evidence import EvidenceUnreadable
 from kfm_pipelines.care.verifier.search.distinct import read_texts
+from kfm_pipelines.care.verifier.types import Codes, Degrees, Flags, Numbers
 from kfm_pipelines.declarations.arrow import arrow_type
 from kfm_pipelines.declarations.dataset import Dataset
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    Codes = npt.NDArray[np.int32]
-    Flags = npt.NDArray[np.bool_]
-    Degrees = npt.NDArray[np.float64]
-    Numbers = npt.NDArray[np.int64]
-
 
 KINDS: tuple[GeometryKind, ...] = get_args(GeometryKind)
 UNKNOWN = -1
 
 
-def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "Codes":
-    """Row by row the place of the class among those of the policy; UNKNOWN where it is none of them."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def classes_of(policy: Policy, table: pa.Table, subject: str = "data") -> Codes:
+    """Returns the position of each row's class in the policy, or UNKNOWN."""
     names = list(policy.classes)
     if policy.class_column is None:
         number = names.index(policy.sensitivity) if policy.sensitivity in names else UNKNOWN
@@ -45,10 +37,8 @@ def classes_of(policy: Policy, table: "pa.Table", subject: str = "data") -> "Cod
     return found
 
 
-def rows_with_rule(policy: Policy, classes: "Codes", kinds: "Codes", predicate: Callable[[Rule], bool]) -> "Flags":
-    """The rows whose class and kind have a rule, and one that is wanted."""
-    import numpy as np
-
+def rows_with_rule(policy: Policy, classes: Codes, kinds: Codes, predicate: Callable[[Rule], bool]) -> Flags:
+    """Flags rows whose class and kind have a rule that matches."""
     table = np.zeros((len(policy.classes) + 1, len(KINDS) + 1), np.bool_)  # UNKNOWN reads the last, which stays False
     for place, rules in enumerate(policy.classes.values()):
         for kind, rule in rules.rules.items():
@@ -57,26 +47,26 @@ def rows_with_rule(policy: Policy, classes: "Codes", kinds: "Codes", predicate: 
     return found
 
 
-# Shapely's numbers for kinds of geometry. Whatever is not here has no rule.
+# By shapely's type id. Other types have no rule.
 _KIND_OF_TYPE = {0: "point", 1: "line", 5: "line", 3: "polygon", 6: "polygon"}
-_TYPE_COUNT = 8  # of geometry that Shapely knows; no geometry is -1
+_TYPE_COUNT = 8  # geometry types of shapely; a missing geometry is -1
 
 
 @dataclass(frozen=True, eq=False)
 class Origins:
-    """Row by row: class, kind, feature and place. Points have degrees; what has none of them is NaN there."""
+    """Class, kind, feature and place of each row. Degrees are NaN for shapes that are not points."""
 
-    table: "pa.Table"
-    classes: "Codes"
-    kinds: "Codes"
-    features: "Numbers"
-    shapes: "npt.NDArray[Any]"  # none at all where the declaration tells places as degrees only
-    longitudes: "Degrees"
-    latitudes: "Degrees"
+    table: pa.Table
+    classes: Codes
+    kinds: Codes
+    features: Numbers
+    shapes: npt.NDArray[Any]  # empty when the declaration has degrees only
+    longitudes: Degrees
+    latitudes: Degrees
 
 
-def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table", schema: "pa.Schema") -> Origins:
-    """The schema is the file's own; the table may have its texts as numbers."""
+def read_origins(policy: Policy, dataset: Dataset, table: pa.Table, schema: pa.Schema) -> Origins:
+    """`schema` is the file's own; texts in `table` may be dictionary-encoded."""
     _refuse_undeclared_columns(dataset, schema)
     shapes, kinds, longitudes, latitudes = _read_places(dataset, table)
     classes = classes_of(policy, table, "original")
@@ -84,18 +74,15 @@ def read_origins(policy: Policy, dataset: Dataset, table: "pa.Table", schema: "p
     return Origins(table, classes, kinds, _number_features(policy, table), shapes, longitudes, latitudes)
 
 
-def _refuse_undeclared_columns(dataset: Dataset, schema: "pa.Schema") -> None:
+def _refuse_undeclared_columns(dataset: Dataset, schema: pa.Schema) -> None:
     declared = [(column.name, arrow_type(column.type)) for column in dataset.table.columns]
     found = [(field.name, field.type) for field in schema]
     if sorted(declared, key=lambda column: column[0]) != sorted(found, key=lambda column: column[0]):
         raise EvidenceUnreadable("original", "exactly the declared columns")
 
 
-def _read_places(dataset: Dataset, table: "pa.Table") -> "tuple[npt.NDArray[Any], Codes, Degrees, Degrees]":
-    """Geometries, their kinds, and the degrees of points. Degrees by themselves need no geometry to be read from."""
-    import numpy as np
-    import shapely
-
+def _read_places(dataset: Dataset, table: pa.Table) -> tuple[npt.NDArray[Any], Codes, Degrees, Degrees]:
+    """Returns geometries, their kinds, and the degrees of points."""
     declared = dataset.table
     if declared.geometry_column is not None:
         shapes = _read_shapes(table.column(declared.geometry_column))
@@ -110,29 +97,20 @@ def _read_places(dataset: Dataset, table: "pa.Table") -> "tuple[npt.NDArray[Any]
     return np.empty(0, object), points, longitudes, latitudes
 
 
-def _read_shapes(column: "pa.ChunkedArray") -> "npt.NDArray[Any]":
-    import numpy as np
-    import shapely
-
+def _read_shapes(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     try:
         return np.asarray(shapely.from_wkb(column.to_numpy()), dtype=object)
     except (shapely.errors.ShapelyError, TypeError, ValueError):
         raise EvidenceUnreadable("original", "a geometry as WKB in every row") from None
 
 
-def _geometry_kinds(shapes: "npt.NDArray[Any]") -> "Codes":
-    import numpy as np
-    import shapely
-
+def _geometry_kinds(shapes: npt.NDArray[Any]) -> Codes:
     known = [KINDS.index(_KIND_OF_TYPE[kind]) if kind in _KIND_OF_TYPE else UNKNOWN for kind in range(_TYPE_COUNT)]
     numbers: Codes = np.array([*known, UNKNOWN], np.int32)[shapely.get_type_id(shapes)]
     return numbers
 
 
-def _refuse_outside_extent(
-    dataset: Dataset, west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees"
-) -> None:
-    """A place that is no place, or not where the dataset is, cannot be held against anything."""
+def _refuse_outside_extent(dataset: Dataset, west: Degrees, south: Degrees, east: Degrees, north: Degrees) -> None:
     extent = dataset.extent
     if extent is None:
         raise EvidenceUnreadable("original", "a dataset with an extent", "none is declared")
@@ -143,7 +121,7 @@ def _refuse_outside_extent(
         )
 
 
-def _refuse_rows_without_rule(policy: Policy, classes: "Codes", kinds: "Codes") -> None:
+def _refuse_rows_without_rule(policy: Policy, classes: Codes, kinds: Codes) -> None:
     unruled = int((~rows_with_rule(policy, classes, kinds, lambda rule: True)).sum())
     if unruled:
         raise EvidenceUnreadable(
@@ -151,14 +129,12 @@ def _refuse_rows_without_rule(policy: Policy, classes: "Codes", kinds: "Codes") 
         )
 
 
-def _number_features(policy: Policy, table: "pa.Table") -> "Numbers":
-    import numpy as np
-
+def _number_features(policy: Policy, table: pa.Table) -> Numbers:
     columns = [table.column(name) for name in policy.stable_id]
     if any(column.null_count for column in columns):
         raise EvidenceUnreadable("original", "a stable id in every row", "nulls")
     first, *more = (read_texts(column).codes for column in columns)
-    features = first.astype(np.int64)  # the first column's are numbered without gaps as they are
+    features = first.astype(np.int64)  # already numbered without gaps
     for code in more:
         combined = features * (int(code.max(initial=0)) + 1) + code
         features = np.unique(combined, return_inverse=True)[1].astype(np.int64)

@@ -1,24 +1,23 @@
-"""What must not get out: places of all rows whose class hides them, and every text that the policy withholds."""
+"""What must not be published: places of rows whose class hides them, and texts that the policy withholds."""
 
 import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.origins import Origins, rows_with_rule
 from kfm_pipelines.care.verifier.search.distinct import distinct, is_among, read_texts, without
 from kfm_pipelines.care.verifier.search.phrases import Phrases
+from kfm_pipelines.care.verifier.types import Degrees
 from kfm_pipelines.declarations.dataset import Dataset
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    Degrees = npt.NDArray[np.float64]
 
 _SAMPLE_SIZE = 4096
 _DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")
@@ -27,27 +26,23 @@ _METRES = re.compile(r"(?<![0-9.])[0-9]{5,8}(?:\.[0-9]{1,2})?(?![0-9]|\.[0-9])")
 
 @dataclass(frozen=True, eq=False)
 class ProtectedPlaces:
-    """Sorted, without those that a record of an open class shows anyway."""
+    """Sorted, without places that a record of an open class publishes anyway."""
 
-    longitudes: "Degrees"
-    latitudes: "Degrees"
-    other_coordinates: "Degrees"  # grid coordinates and the like, in whatever unit
+    longitudes: Degrees
+    latitudes: Degrees
+    other_coordinates: Degrees  # such as grid coordinates, in any unit
 
     @property
-    def coordinate_arrays(self) -> "tuple[Degrees, ...]":
+    def coordinate_arrays(self) -> tuple[Degrees, ...]:
         return self.longitudes, self.latitudes, self.other_coordinates
 
-    def count_matches(self, values: "Degrees") -> int:
-        """How many values are a place, of those with so many digits that meeting one by accident is out of question."""
-        import numpy as np
-
-        ordered = np.sort(values[np.round(values, 5) != values])  # neighbours are found near each other
+    def count_matches(self, values: Degrees) -> int:
+        """Counts values that are a place, among those with too many digits for a coincidence."""
+        ordered = np.sort(values[np.round(values, 5) != values])  # sorted values search faster
         return int(np.any([is_among(ordered, part) for part in self.coordinate_arrays], axis=0).sum())
 
     def matches_decimal(self, number_text: str) -> bool:
-        """Whether a decimal number is one of the places, rounded or cut off, with or without its sign."""
-        import numpy as np
-
+        """Whether a decimal number is one of the places, rounded or truncated, with or without its sign."""
         number, step = float(number_text), rounding_step(number_text)
         for degrees in self.coordinate_arrays:
             for signed in {number, -number}:
@@ -57,7 +52,7 @@ class ProtectedPlaces:
         return False
 
     def is_dense_at(self, number_text: str) -> bool:
-        """Whether so many places are so close that a number of this length would be near one by accident."""
+        """Whether places are so dense that a number of this length would be near one by accident."""
         step = rounding_step(number_text)
         return any(
             2 * step * len(degrees) > 0.001 * max(degrees[-1] - degrees[0], 1.0)
@@ -67,19 +62,17 @@ class ProtectedPlaces:
 
 
 def protected_places(policy: Policy, dataset: Dataset, origins: Origins) -> ProtectedPlaces:
-    shown = rows_with_rule(policy, origins.classes, origins.kinds, lambda rule: isinstance(rule, Leave))
-    hidden, public = _collect_degrees(dataset, origins, ~shown), _collect_degrees(dataset, origins, shown)
+    open_rows = rows_with_rule(policy, origins.classes, origins.kinds, lambda rule: isinstance(rule, Leave))
+    hidden, public = _collect_degrees(dataset, origins, ~open_rows), _collect_degrees(dataset, origins, open_rows)
     others, public_others = (
-        _collect_other_coordinates(dataset, origins, ~shown),
-        _collect_other_coordinates(dataset, origins, shown),
+        _collect_other_coordinates(dataset, origins, ~open_rows),
+        _collect_other_coordinates(dataset, origins, open_rows),
     )
     return ProtectedPlaces(without(hidden[0], public[0]), without(hidden[1], public[1]), without(others, public_others))
 
 
 def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: Iterable[str]) -> Phrases:
-    """Values of withheld and place columns, except what the declarations, or released cells, say in public anyway."""
-    import pyarrow as pa
-
+    """Returns values of withheld and place columns, except those that declarations or released cells make public."""
     names = {*policy.columns.withhold, *dataset.table.place_columns}
     chunks = [
         _as_texts(_deduplicate_if_repeated(origins.table.column(column.name)))
@@ -91,26 +84,21 @@ def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: I
     return phrases.without([*(json.dumps(one, ensure_ascii=False) for one in declared), *cells])
 
 
-def _deduplicate_if_repeated(column: "pa.ChunkedArray") -> "pa.Array":
-    """Without nulls, and each once if most come again: else to find out takes longer than to look at some twice."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _deduplicate_if_repeated(column: pa.ChunkedArray) -> pa.Array:
+    """Drops nulls, and duplicates if a sample repeats: otherwise deduplication takes longer than it saves."""
     if pa.types.is_dictionary(column.type) or len(pc.unique(column.slice(0, _SAMPLE_SIZE))) < _SAMPLE_SIZE // 2:
         return read_texts(column).distinct
     return column.drop_null().combine_chunks()
 
 
-def _as_texts(values: "pa.Array") -> "pa.Array":
-    import pyarrow as pa
-
+def _as_texts(values: pa.Array) -> pa.Array:
     if pa.types.is_string(values.type):
         return values
     return pa.array([str(value) for value in values.to_pylist()], pa.string())
 
 
 def texts_in(document: object) -> Iterator[str]:
-    """Every text in a JSON document, names included."""
+    """Yields every text in a JSON document, names included."""
     if isinstance(document, str):
         yield document
     elif isinstance(document, dict):
@@ -131,24 +119,21 @@ def numbers_in(document: object) -> Iterator[float]:
 
 
 def rounding_step(number_text: str) -> float:
-    """How far from the number its last digit lets it be; no less than a float can tell."""
+    """Returns the value of the number's last digit, but no less than float precision."""
     return max(10.0 ** -len(number_text.partition(".")[2]), 1e-12)
 
 
 def find_decimals(text: str) -> list[str]:
-    """Numbers with as many digits behind the point as it takes to find a place by."""
+    """Returns numbers with enough decimals to locate a place."""
     return _DECIMAL.findall(text)
 
 
 def find_grid_numbers(text: str) -> list[str]:
-    """Numbers as grid coordinates have them."""
+    """Returns numbers that look like grid coordinates."""
     return _METRES.findall(text)
 
 
-def _collect_degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "tuple[Degrees, Degrees]":
-    import numpy as np
-    import shapely
-
+def _collect_degrees(dataset: Dataset, origins: Origins, rows: npt.NDArray[np.bool_]) -> tuple[Degrees, Degrees]:
     table, corners = dataset.table, np.empty((0, 2))
     if len(origins.shapes):
         corners = shapely.get_coordinates(origins.shapes[rows])
@@ -161,17 +146,13 @@ def _collect_degrees(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.b
     return distinct(np.concatenate(found["longitude"])), distinct(np.concatenate(found["latitude"]))
 
 
-def _collect_other_coordinates(dataset: Dataset, origins: Origins, rows: "npt.NDArray[np.bool_]") -> "Degrees":
-    import numpy as np
-
+def _collect_other_coordinates(dataset: Dataset, origins: Origins, rows: npt.NDArray[np.bool_]) -> Degrees:
     columns = [column for column in dataset.table.columns if column.holds == "place"]
     numeric = [column.name for column in columns if column.type in ("float64", "int64")]
     return distinct(np.concatenate([np.empty(0), *(_finite_values(origins, name, rows) for name in numeric)]))
 
 
-def _finite_values(origins: Origins, name: str, rows: "npt.NDArray[np.bool_]") -> "Degrees":
-    import numpy as np
-
+def _finite_values(origins: Origins, name: str, rows: npt.NDArray[np.bool_]) -> Degrees:
     column: Degrees = origins.table.column(name).to_numpy(zero_copy_only=False)[rows].astype(np.float64)
     finite: Degrees = column[np.isfinite(column)]
     return finite

@@ -1,4 +1,4 @@
-"""Generalising: a record shows its cell, when enough others show the same."""
+"""Generalisation publishes the cell of a record when enough features share it."""
 
 import h3
 import numpy as np
@@ -10,7 +10,7 @@ import shapely
 
 from kfm_pipelines_tests.fixtures.care.sites_to_mask import SECRET, around, generalise, mask, scattered, shapes, sites
 
-# Well inside of four cells of resolution 5.
+# The centres of four cells of resolution 5.
 FOUR = [h3.cell_to_latlng(h3.latlng_to_cell(38.0 + step, -98.0, 5))[::-1] for step in (0.0, 0.5, 1.0, 1.5)]
 RULES = {"generalised": generalise(5)}
 
@@ -24,7 +24,7 @@ def cell_at(place: tuple[float, float], resolution: int = 5) -> str:
     return str(h3.latlng_to_cell(place[1], place[0], resolution))
 
 
-def test_a_record_shows_the_cell_its_coordinate_lies_in() -> None:
+def test_a_record_gets_the_cell_of_its_coordinate() -> None:
     table = mask(sites(*around(FOUR[:2], [5, 10])), RULES).table
     assert rows_by_cell(table) == {cell_at(FOUR[0]): 5, cell_at(FOUR[1]): 10}
     for row in table.to_pylist():
@@ -39,7 +39,7 @@ def test_a_cell_comes_from_the_coordinate_and_never_from_a_finer_cell() -> None:
         for longitude, latitude in zip(longitudes.tolist(), latitudes.tolist(), strict=True)
         if h3.cell_to_parent(h3.latlng_to_cell(latitude, longitude, 9), 5) != h3.latlng_to_cell(latitude, longitude, 5)
     ]
-    assert strays, "there are such places all over"
+    assert strays, "such places are everywhere"
     stray = strays[0]
     table = mask(sites([stray[0] + step * 1e-9 for step in range(5)], [stray[1]] * 5), RULES).table
     assert rows_by_cell(table) == {cell_at(stray): 5}
@@ -64,31 +64,31 @@ def test_everything_in_a_cell_is_within_the_published_uncertainty() -> None:
     [
         ([5, 5, 5, 5], [5, 5, 5, 5]),
         ([4, 4, 5, 10], [0, 0, 5, 10]),
-        ([4, 4, 5, 6], [0, 0, 5, 5]),  # six would tell, together with the release before, who the sixth is
+        ([4, 4, 5, 6], [0, 0, 5, 5]),  # with the release before, six would reveal the sixth
         ([4, 6, 5, 9], [0, 5, 5, 5]),
-        ([4, 10, 5, 15], [0, 10, 0, 15]),  # four alone would be too few to hide among: the smallest joins them
+        ([4, 10, 5, 15], [0, 10, 0, 15]),  # four alone would be too few, so the smallest cell joins them
         ([6, 0, 0, 0], [0, 0, 0, 0]),
         ([6, 5, 0, 0], [5, 0, 0, 0]),
         ([1, 5, 5, 10], None),
         ([4, 5, 0, 0], [0, 0, 0, 0]),
     ],
 )
-def test_a_cell_with_too_few_loses_them_and_those_that_lost_theirs_are_never_too_few(
+def test_neither_a_cell_nor_the_records_without_a_place_have_too_few_features(
     counts: list[int], kept: list[int] | None
 ) -> None:
     found = rows_by_cell(mask(sites(*around(FOUR, counts)), RULES).table)
     assert sum(found.values()) == sum(counts)
     assert all(count >= 5 for count in found.values())
     if kept is None:
-        # One of two equals goes; which one follows from the cells, not from the order.
-        goes = min(cell_at(FOUR[1]), cell_at(FOUR[2]))
-        kept = [0, *(0 if cell_at(place) == goes else 5 for place in FOUR[1:3]), 10]
+        # Of two equal cells the lower one is dropped, whatever the order of the records.
+        dropped = min(cell_at(FOUR[1]), cell_at(FOUR[2]))
+        kept = [0, *(0 if cell_at(place) == dropped else 5 for place in FOUR[1:3]), 10]
     assert {cell: count for cell, count in found.items() if cell} == {
         cell_at(place): count for place, count in zip(FOUR, kept, strict=True) if count
     }
 
 
-def test_what_loses_its_cell_has_no_place_at_all() -> None:
+def test_a_record_without_a_cell_has_no_place_at_all() -> None:
     [*rows] = mask(sites(*around(FOUR[:2], [4, 4])), RULES).table.to_pylist()
     assert len(rows) == 8
     for row in rows:
@@ -96,7 +96,7 @@ def test_what_loses_its_cell_has_no_place_at_all() -> None:
         assert (row["records"], row["period"], row["condition"]) == (1, "archaic", "good")
 
 
-def test_too_few_altogether_are_not_published() -> None:
+def test_too_few_features_altogether_are_not_published() -> None:
     masked = mask(sites(*around(FOUR[:2], [2, 2])), RULES)
     assert (masked.table.num_rows, masked.crosswalk.num_rows) == (0, 0)
 
@@ -106,13 +106,13 @@ def test_records_of_one_feature_count_once() -> None:
     same = [*["INVENTED-1"] * 4, *(f"INVENTED-{number}" for number in range(2, 6)), *(f"OTHER-{n}" for n in range(10))]
     found = rows_by_cell(mask(sites(longitudes, latitudes, site_id=same), RULES).table)
     assert found == {cell_at(FOUR[0]): 8, cell_at(FOUR[1]): 10}
-    same[4] = "INVENTED-1"  # four features left in the first cell, so both go
+    same[4] = "INVENTED-1"  # leaves four features in the first cell, so both are dropped
     assert rows_by_cell(mask(sites(longitudes, latitudes, site_id=same), RULES).table) == {None: 18}
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_who_loses_the_place_follows_from_the_secret_and_not_from_the_order(twice: bool) -> None:
-    """Thirteen features in one cell and thirteen in another: three of each lose it, others for another secret."""
+def test_the_secret_and_not_the_order_decides_who_loses_the_place(twice: bool) -> None:
+    """Of thirteen features in each of two cells, three lose their place; others do with another secret."""
     longitudes, latitudes = around(FOUR[:2], [13, 13])
     ids = [f"INVENTED-{number:02d}" for number in range(26)]
     conditions = [f"c{number}" for number in range(26)]
@@ -131,8 +131,8 @@ def test_who_loses_the_place_follows_from_the_secret_and_not_from_the_order(twic
     assert losers(table, b"another secret of sixteen bytes or more") != losers(table)
 
 
-def test_features_at_one_place_are_told_apart_by_their_ids() -> None:
-    """Thirteen features at five places: three of them lose theirs, whoever else is there."""
+def test_features_at_one_place_are_distinguished_by_their_ids() -> None:
+    """Of thirteen features at five places, three lose their place."""
     longitudes, latitudes = around(FOUR[:1], [5])
     ids = [f"INVENTED-{number:02d}" for number in range(13)]
     table = sites([*longitudes, *longitudes[:1] * 8], latitudes[:1] * 13, site_id=ids)
@@ -141,16 +141,16 @@ def test_features_at_one_place_are_told_apart_by_their_ids() -> None:
     assert found == {cell_at(FOUR[0]): 10, None: 8}
 
 
-@pytest.mark.parametrize(("spots", "shown"), [(1, False), (4, False), (5, True)])
-def test_many_features_at_too_few_places_do_not_show_their_cell(spots: int, shown: bool) -> None:
+@pytest.mark.parametrize(("spots", "released"), [(1, False), (4, False), (5, True)])
+def test_many_features_at_too_few_places_do_not_reveal_their_cell(spots: int, released: bool) -> None:
     longitudes, latitudes = around(FOUR[:2], [spots, 10])
     extra = 10 - spots
     table = sites([*longitudes[:1] * extra, *longitudes], [*latitudes[:1] * extra, *latitudes])
     elsewhere = {cell_at(FOUR[1]): 10}
-    assert rows_by_cell(mask(table, RULES).table) == elsewhere | {cell_at(FOUR[0]) if shown else None: 10}
+    assert rows_by_cell(mask(table, RULES).table) == elsewhere | {cell_at(FOUR[0]) if released else None: 10}
 
 
-def test_one_record_more_or_less_moves_every_cell_by_none_or_by_the_minimum() -> None:
+def test_one_record_changes_a_cell_by_nothing_or_by_the_minimum() -> None:
     counts = [13, 9, 6, 25]
     table = sites(*around(FOUR, counts), condition=[f"c{number}" for number in range(sum(counts))])
     before = rows_by_cell(mask(table, RULES).table)
@@ -169,7 +169,7 @@ def test_the_geometry_is_the_outline_of_the_cell() -> None:
     assert [shapely.from_wkb(row["outline"]).equals(outline) for row in rows] == [True] * 5
 
 
-def test_cells_of_each_class_stand_by_themselves() -> None:
+def test_cells_of_each_class_are_separate() -> None:
     table = sites(*around([FOUR[0], FOUR[0]], [4, 5]), sensitivity="generalised")
     classes = ["generalised"] * 4 + ["restricted"] * 5
     table = table.set_column(2, "sensitivity", pa.array(classes))
@@ -180,7 +180,7 @@ def test_cells_of_each_class_stand_by_themselves() -> None:
 
 
 @pytest.mark.parametrize(("stable_id", "rows"), [(["site_id"], 0), (["site_type"], 0), (["site_id", "site_type"], 6)])
-def test_a_feature_is_what_all_parts_of_its_id_say(stable_id: list[str], rows: int) -> None:
+def test_all_parts_of_an_id_identify_a_feature(stable_id: list[str], rows: int) -> None:
     names, kinds = ["b", "a", "b", "a", "c", "c"], ["x", "x", "y", "y", "x", "y"]
     table = sites(*around(FOUR[:1], [6]), site_id=names, site_type=kinds)
     assert mask(table, RULES, stable_id=stable_id).table.num_rows == rows

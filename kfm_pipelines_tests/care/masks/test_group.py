@@ -1,4 +1,4 @@
-"""Grouping: only counts are published, and nothing that can be worked out from them is about fewer than the minimum."""
+"""Grouping publishes counts only, and nothing that can be derived from them describes too few features."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -49,12 +49,12 @@ def test_the_places_of_these_tests_lie_in_different_cells() -> None:
     [
         ([5, 6, 9, 10], [5, 5, 5, 10]),
         ([2, 3, 7, 12], [None, None, 5, 10]),
-        ([1, 2, 7, 12], [None, None, None, 10]),  # three would be too few, so the smallest joins them
+        ([1, 2, 7, 12], [None, None, None, 10]),  # three would be too few, so the smallest group joins them
         ([4, 6, 7, 12], [None, None, 5, 10]),
         ([4, 5, 0, 0], [None, None, 0, 0]),
     ],
 )
-def test_counts_are_rounded_down_and_what_is_too_small_is_counted_together(
+def test_counts_are_rounded_down_and_small_groups_are_counted_together(
     features: list[int], published: list[int | None]
 ) -> None:
     found = counts(grouped(restricted(*around(FOUR, features)), 3))
@@ -65,7 +65,7 @@ def test_counts_are_rounded_down_and_what_is_too_small_is_counted_together(
     assert found.get(None, 0) == together // K * K
 
 
-def test_too_few_altogether_are_not_even_counted() -> None:
+def test_too_few_features_altogether_are_not_counted() -> None:
     masked = grouped(restricted(*around(FOUR, [1, 1, 1, 1])), 3, 4)
     assert (masked.table.num_rows, masked.crosswalk.num_rows) == (0, 0)
 
@@ -84,16 +84,16 @@ def test_records_of_one_feature_count_once() -> None:
 
 
 @pytest.mark.parametrize(("spots", "published"), [(1, [None, None, 10]), (4, [None, None, 10]), (5, [5, 5, 10])])
-def test_many_features_at_too_few_places_do_not_show_their_cell(spots: int, published: list[int | None]) -> None:
-    """Nor may they be the only ones without: the smallest of the other cells joins them."""
+def test_many_features_at_too_few_places_do_not_reveal_their_cell(spots: int, published: list[int | None]) -> None:
+    """The smallest of the other cells joins them, so that they are not the only ones without a cell."""
     longitudes, latitudes = around(FOUR[:3], [spots, 9, 12])
     extra = 8 - spots
     table = restricted([*longitudes[:1] * extra, *longitudes], [*latitudes[:1] * extra, *latitudes])
-    shown = {cell_at(place): number for place, number in zip(FOUR, published, strict=False) if number}
-    assert counts(grouped(table, 3)) == shown | ({None: 15} if None in published else {})
+    expected = {cell_at(place): number for place, number in zip(FOUR, published, strict=False) if number}
+    assert counts(grouped(table, 3)) == expected | ({None: 15} if None in published else {})
 
 
-def test_features_that_are_all_at_too_few_places_of_one_cell_are_refused() -> None:
+def test_features_at_too_few_places_of_a_single_cell_are_refused() -> None:
     [longitude], [latitude] = around(FOUR[:1], [1])
     with pytest.raises(PolicyRefused, match=r"^all records of class 'restricted' are in one group, at fewer places"):
         grouped(restricted([longitude] * 9, [latitude] * 9), 3, 4)
@@ -106,9 +106,9 @@ def test_groups_by_a_column_keep_its_value() -> None:
     masked = grouped(table, 3, by=["period"])
     first, second = cell_at(FOUR[0]), cell_at(FOUR[1])
     found = {(row["cell"], row["period"], row["records"], row["condition"]) for row in masked.table.to_pylist()}
-    # Two alone would be too few, so one of the groups of five goes as well: that of the cell that comes first.
-    goes = min((first, "archaic"), (second, "woodland"))
-    left = {(first, "archaic"), (second, "woodland")} - {goes}
+    # Two alone would be too few, so a group of five is dropped as well: that of the first cell.
+    dropped = min((first, "archaic"), (second, "woodland"))
+    left = {(first, "archaic"), (second, "woodland")} - {dropped}
     assert found == {(first, "woodland", 5, None), (None, None, 5, None), *((*one, 5, None) for one in left)}
 
 
@@ -117,7 +117,7 @@ def test_a_null_is_a_value_to_group_by() -> None:
     assert [(row["condition"], row["records"]) for row in masked.table.to_pylist()] == [("good", 5), (None, 5)]
 
 
-def test_a_finer_cell_goes_when_what_it_leaves_of_a_coarser_one_is_too_little() -> None:
+def test_a_finer_cell_is_dropped_when_it_leaves_too_few_features_of_a_coarser_one() -> None:
     one, other = [h3.cell_to_latlng(cell)[::-1] for cell in list(h3.cell_to_children(cell_at(FOUR[0]), 5))[:2]]
     assert cell_at(one) == cell_at(other) == cell_at(FOUR[0])
     for resolutions in ((3, 5), (5, 3)):
@@ -130,14 +130,14 @@ def test_a_finer_cell_goes_when_what_it_leaves_of_a_coarser_one_is_too_little() 
     }
 
 
-def test_a_finer_cell_goes_when_what_it_leaves_of_a_coarser_one_is_at_too_few_places() -> None:
+def test_a_finer_cell_is_dropped_when_it_leaves_too_few_places_of_a_coarser_one() -> None:
     one, other = [h3.cell_to_latlng(cell)[::-1] for cell in list(h3.cell_to_children(cell_at(FOUR[0]), 5))[:2]]
     longitudes, latitudes = around([one, other], [6, 1])
     together = restricted([*longitudes, *longitudes[-1:] * 5], [*latitudes, *latitudes[-1:] * 5])
     assert counts(grouped(together, 3, 5)) == {cell_at(FOUR[0]): 10}
 
 
-def test_a_finer_cell_that_crosses_a_border_goes_when_it_has_too_few_on_one_side() -> None:
+def test_a_cell_across_a_border_is_dropped_when_one_side_has_too_few() -> None:
     inside, outside, *_ = crossings(1)
     away = [h3.cell_to_latlng(cell_at(place))[::-1] for place in (inside, outside)]
     crossing = cell_at(inside, 4)
@@ -147,9 +147,9 @@ def test_a_finer_cell_that_crosses_a_border_goes_when_it_has_too_few_on_one_side
     assert counts(enough)[crossing] == 10
 
 
-def test_no_more_finer_groups_go_than_have_to() -> None:
-    """Two parts are each left with two features over. The group that goes for the first part is in the second as well,
-    which needs no other then."""
+def test_no_more_finer_groups_are_dropped_than_necessary() -> None:
+    """Two parts each have two features left over. The group dropped for the first part is in the second as well, which
+    then needs no other."""
     in_part = {0: {0: 6, 1: 20, 3: 2}, 1: {0: 7, 2: 5, 3: 2}}
     pairs = [(part, group) for part, groups in in_part.items() for group, many in groups.items() for _ in range(many)]
     parts, finer = (np.array(one) for one in zip(*pairs, strict=True))
@@ -160,10 +160,10 @@ def test_no_more_finer_groups_go_than_have_to() -> None:
 
 
 def crossings(number: int) -> list[tuple[float, float]]:
-    """Places on both sides of a border of resolution 3, in the same cells of resolution 4, and the middles there."""
+    """Returns places on both sides of resolution 3 borders, in shared cells of resolution 4, and the centres there."""
     sides: dict[str, dict[str, tuple[float, float]]] = {}
     for longitude, latitude in zip(*(one.tolist() for one in scattered(4000)), strict=True):
-        if -101 < longitude < -95.6 and 37.9 < latitude < 39.2:  # so that the middles are in Kansas as well
+        if -101 < longitude < -95.6 and 37.9 < latitude < 39.2:  # keeps the centres in Kansas as well
             place = (longitude, latitude)
             sides.setdefault(cell_at(place, 4), {})[cell_at(place)] = place
     crossed = [sides[fine] for fine in sorted(sides) if len(sides[fine]) > 1][:number]
@@ -178,8 +178,8 @@ _PLACES = crossings(4)
 
 
 def records_of(counts: list[int], features: int, spots: int) -> Records:
-    """So many records near each place and of each period; where there are more of them than features, some are shared,
-    and where there are more than spots, some lie at the same one."""
+    """Returns the given numbers of records near each place and of each period. With fewer features or spots than
+    records, some are shared."""
     where = [(place, period) for place in _PLACES for period in ("archaic", "woodland")]
     spread = [one for one, many in zip(where, counts, strict=True) for _ in range(many)]
     return [
@@ -188,7 +188,7 @@ def records_of(counts: list[int], features: int, spots: int) -> Records:
     ]
 
 
-# Around the minimum, because that is where mistakes are.
+# Near the minimum, where mistakes are likely.
 _COUNTS = st.lists(st.integers(0, K + 3), min_size=2 * len(_PLACES), max_size=2 * len(_PLACES))
 _RECORDS = st.builds(records_of, _COUNTS, st.sampled_from([1000, 23]), st.sampled_from([1000, 7, 3]))
 _BY = st.sampled_from([[], ["period"]])
@@ -221,9 +221,7 @@ def features_of(records: Records, rows: list[int]) -> int:
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(_RECORDS, _BY)
-def test_every_published_count_is_at_least_the_minimum_and_never_more_than_is_there(
-    records: Records, by: list[str]
-) -> None:
+def test_no_count_and_no_combination_of_counts_describes_too_few_features(records: Records, by: list[str]) -> None:
     masked = grouped_if_possible(records, 3, 4, 5, by=by)
     rows_of = rows_by_record(masked)
     for row in masked.table.to_pylist():
@@ -231,29 +229,20 @@ def test_every_published_count_is_at_least_the_minimum_and_never_more_than_is_th
         assert there >= K
         assert row["cell"] is None or spots_of(records, rows_of[row["record"]]) >= K
         assert row["records"] == there // K * K
-
-
-@pytest.mark.slow
-@settings(max_examples=150)
-@given(_RECORDS, _BY)
-def test_whatever_can_be_told_apart_by_joining_all_resolutions_is_at_least_the_minimum(
-    records: Records, by: list[str]
-) -> None:
-    masked = grouped_if_possible(records, 3, 4, 5, by=by)
     atoms: dict[tuple[int, ...], list[int]] = {}
-    for row, into in records_by_row(masked, len(records)).items():
-        atoms.setdefault(into, []).append(row)
+    for number, into in records_by_row(masked, len(records)).items():
+        atoms.setdefault(into, []).append(number)
     if masked.table.num_rows:
         assert all(features_of(records, rows) >= K for rows in atoms.values())
         remainder = {(row["record"],) for row in masked.table.to_pylist() if row["cell"] is None}
         assert all(spots_of(records, rows) >= K for into, rows in atoms.items() if into not in remainder)
-        assert () not in atoms, "at the coarsest resolution everything is counted somewhere"
+        assert () not in atoms, "every record is counted at the coarsest resolution"
 
 
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(_RECORDS, _BY, st.tuples(st.sampled_from(_PLACES), st.just("archaic"), st.just(5000)))
-def test_one_record_more_or_less_changes_no_count_by_anything_but_the_minimum(
+def test_one_record_changes_counts_by_multiples_of_the_minimum_only(
     records: Records, by: list[str], one: tuple[tuple[float, float], str, int]
 ) -> None:
     without, with_it = (published(grouped_if_possible(some, 3, 4, by=by)) for some in (records, [*records, one]))
@@ -265,7 +254,7 @@ def test_one_record_more_or_less_changes_no_count_by_anything_but_the_minimum(
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(_RECORDS, _BY, st.randoms(use_true_random=False))
-def test_the_order_of_the_records_makes_no_difference(records: Records, by: list[str], random: Any) -> None:
+def test_the_order_of_records_does_not_matter(records: Records, by: list[str], random: Any) -> None:
     shuffled = list(records)
     random.shuffle(shuffled)
     one, other = (grouped_if_possible(some, 3, 4, by=by) for some in (records, shuffled))
@@ -291,8 +280,8 @@ def records_by_row(masked: MaskingResult, rows: int) -> dict[int, tuple[int, ...
     return found
 
 
-def test_many_records_leave_some_of_every_resolution() -> None:
-    """What the properties above are about does occur."""
+def test_many_records_release_cells_of_every_resolution() -> None:
+    """The cases that the properties above cover do occur."""
     masked = grouped(restricted(*(one.tolist() for one in scattered(4000))), 3, 4)
     resolutions = Counter(h3.get_resolution(cell) for cell in counts(masked) if cell)
     assert resolutions[3] > 10

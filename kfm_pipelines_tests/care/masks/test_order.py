@@ -1,4 +1,4 @@
-"""Order by value: nulls last, columns from the left, however many different values there are."""
+"""Rows are ordered by value, column by column, with nulls last."""
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,10 @@ def test_rows_are_ordered_by_the_first_column_then_by_the_next(rows: list[tuple[
     assert order == wanted
 
 
-def test_more_values_than_a_number_can_tell_apart_are_ordered_just_the_same() -> None:
+def test_rows_are_ordered_when_the_joint_key_would_overflow() -> None:
     rng = np.random.default_rng(1)
     columns = [rng.integers(0, many, 40_000) for many in (3, 6, 50_000, 50_000, 50_000, 50_000, 6)]
     columns.insert(2, columns[1])
-    for some in (columns, columns[:5]):  # too many on the way, and only at the end
+    for some in (columns, columns[:5]):  # overflow on the way, and only at the end
         order = stable_argsort(joint_key([rank_column(pa.array(column)) for column in some], 40_000))
         assert (order == np.lexsort(some[::-1])).all()

@@ -1,4 +1,4 @@
-"""Rasters: nothing of what lies under a sensitive footprint is left, and the hole is not the footprint."""
+"""Raster masks leave no value under a sensitive footprint and do not reveal its outline."""
 
 import h3
 import numpy as np
@@ -6,7 +6,7 @@ import pyproj
 import pytest
 import shapely
 
-from kfm_pipelines.care.masks import mask_raster
+from kfm_pipelines.care.masks.rasters import mask_raster
 from kfm_pipelines.care.rules import MaskRaster
 from kfm_pipelines.errors import PolicyRefused
 
@@ -29,8 +29,8 @@ def boxes() -> np.ndarray:
 
 
 def metres_away(footprint: shapely.Geometry, resolution: int = 5) -> tuple[np.ndarray, float]:
-    """How far the middle of each raster cell is from the centre of the footprint's H3 cell, and how far the footprint
-    may reach from there."""
+    """Returns distances of raster cells from the centre of the footprint's H3 cell, and how far the footprint may
+    extend from there."""
     middle = footprint.centroid
     cell = h3.latlng_to_cell(middle.y, middle.x, resolution)
     latitude, longitude = h3.cell_to_latlng(cell)
@@ -45,7 +45,7 @@ def hole(footprint: shapely.Geometry) -> np.ndarray:
     return np.asarray(mask_raster(raster(), TRANSFORM, [footprint], HIDE, NODATA) == NODATA)
 
 
-def test_every_raster_cell_within_reach_of_the_footprint_s_h3_cell_has_no_value() -> None:
+def test_every_raster_cell_in_the_circle_around_the_h3_cell_has_no_value() -> None:
     published = mask_raster(raster(), TRANSFORM, [FOOTPRINT], HIDE, NODATA)
     away, reach = metres_away(FOOTPRINT)
     touched = published == NODATA
@@ -57,22 +57,22 @@ def test_every_raster_cell_within_reach_of_the_footprint_s_h3_cell_has_no_value(
 
 
 @pytest.mark.parametrize("rule", [HIDE, BLEND])
-def test_nothing_under_a_footprint_is_left_wherever_it_lies(rule: MaskRaster) -> None:
-    """Most of all where it reaches out of the H3 cell of its middle, over an edge or a corner."""
+def test_no_value_under_a_footprint_remains(rule: MaskRaster) -> None:
+    """Above all where the footprint extends beyond the H3 cell of its centroid."""
     rng = np.random.default_rng(3)
     fine = (0.005, 0.0, -98.5, 0.0, -0.005, 38.5)
     values = rng.uniform(0, 100, (200, 200))
     row, column = np.mgrid[0:200, 0:200]
     west, north = -98.5 + 0.005 * column, 38.5 - 0.005 * row
     over_the_edge = 0
-    for x, y in rng.uniform((-98.1, 37.9), (-97.9, 38.1), (100, 2)):
+    for x, y in rng.uniform((-98.1, 37.9), (-97.9, 38.1), (50, 2)):
         footprint = shapely.box(x - 0.02, y - 0.02, x + 0.02, y + 0.02)
         over_the_edge += len({h3.latlng_to_cell(b, a, 5) for a, b in shapely.get_coordinates(footprint)}) > 1
         under = (west <= x + 0.02) & (west >= x - 0.025) & (north >= y - 0.02) & (north <= y + 0.025)
         published = mask_raster(values, fine, [footprint], rule, NODATA)
         assert under.sum() >= 64
         assert not (published[under] == values[under]).any()
-    assert over_the_edge > 10
+    assert over_the_edge > 5
 
 
 def test_a_footprint_at_the_180th_meridian_is_masked_on_both_sides() -> None:
@@ -82,7 +82,7 @@ def test_a_footprint_at_the_180th_meridian_is_masked_on_both_sides() -> None:
     assert (published == NODATA).sum() < 100
 
 
-def test_the_hole_does_not_show_the_footprint() -> None:
+def test_the_masked_area_does_not_reveal_the_footprint() -> None:
     own_outline = shapely.intersects(boxes(), FOOTPRINT)
     assert hole(FOOTPRINT).sum() > 3 * own_outline.sum()
     elsewhere_in_the_cell = shapely.transform(FOOTPRINT, lambda xy: xy + 0.01).buffer(0.005)
@@ -101,7 +101,7 @@ def test_an_aggregate_is_the_mean_of_the_valid_cells_under_it() -> None:
     assert (published[~touched] == values[~touched]).all()
 
 
-def test_the_mean_of_one_value_would_be_that_value() -> None:
+def test_a_single_value_is_not_published_as_its_mean() -> None:
     values = np.full((100, 100), NODATA)
     row, column = np.argwhere(hole(FOOTPRINT))[5]
     values[row, column] = 42.0
@@ -126,7 +126,7 @@ def test_all_bands_and_whole_numbers_are_masked_alike() -> None:
     assert blended[0][touched][0] == round(bands[0][touched].mean())
 
 
-def test_what_came_in_stays_as_it_is() -> None:
+def test_the_input_is_not_changed() -> None:
     values = raster()
     mask_raster(values, TRANSFORM, [FOOTPRINT], HIDE, NODATA)
     assert (values == raster()).all()
@@ -144,18 +144,18 @@ def test_a_footprint_outside_of_the_raster_changes_nothing() -> None:
         ((0.02, 0.0, -99.0, 0.0, 0.02, 39.0), FOOTPRINT, "the raster must be north-up"),
         ((0.02, 0.001, -99.0, 0.0, -0.02, 39.0), FOOTPRINT, "the raster must be north-up"),
         (TRANSFORM, shapely.Polygon(), "a footprint is empty"),
-        (TRANSFORM, shapely.Point(float("nan"), 38), "a footprint is empty or has a coordinate that is no finite"),
+        (TRANSFORM, shapely.Point(float("nan"), 38), "a footprint is empty or has a coordinate that is not a finite"),
         (TRANSFORM, shapely.LineString([(-179, -60), (0, 0), (179, 60)]), "a footprint is larger than any cell"),
         (TRANSFORM, shapely.Point(-98, 89.9), "a footprint is too close to a pole"),
     ],
 )
-def test_what_cannot_be_masked_is_refused(
+def test_rasters_and_footprints_that_cannot_be_masked_are_refused(
     transform: tuple[float, float, float, float, float, float], footprint: shapely.Geometry, sentence: str
 ) -> None:
     with pytest.raises(PolicyRefused, match=f"^{sentence}"):
         mask_raster(raster(), transform, [footprint], HIDE, NODATA)
 
 
-def test_a_type_without_room_for_nodata_is_refused() -> None:
-    with pytest.raises(PolicyRefused, match="no room for its nodata value"):
+def test_a_type_that_cannot_hold_nodata_is_refused() -> None:
+    with pytest.raises(PolicyRefused, match="cannot hold its nodata value"):
         mask_raster(raster().astype(np.uint8), TRANSFORM, [FOOTPRINT], HIDE, NODATA)

@@ -1,4 +1,4 @@
-"""A release: what is in it, in which order, and that nothing leads back."""
+"""A release: its contents, its order, and its crosswalk."""
 
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,7 @@ def register(count: int = 900) -> pa.Table:
 
 @pytest.mark.parametrize("dataset", [SITES, SHAPES], ids=["coordinates", "geometries"])
 @pytest.mark.parametrize("rows", [0, 900])
-def test_the_table_is_as_its_declaration_says(dataset: Any, rows: int) -> None:
+def test_the_table_matches_its_declaration(dataset: Any, rows: int) -> None:
     table = register(rows)
     if dataset is SHAPES:
         points = shapely.points(table.column("longitude").to_numpy(), table.column("latitude").to_numpy())
@@ -66,12 +66,12 @@ def test_the_table_is_as_its_declaration_says(dataset: Any, rows: int) -> None:
     assert (masked.table.num_rows > 0) == (rows > 0)
 
 
-def test_nothing_that_tells_a_place_is_in_it_besides_what_is_meant_to() -> None:
+def test_other_place_columns_are_dropped() -> None:
     table = mask(register(), RULES).table
     assert not {"easting", "northing", "directions"} & set(table.column_names)
 
 
-def test_what_is_withheld_is_a_wording_in_every_row() -> None:
+def test_withheld_columns_hold_the_wording_in_every_row() -> None:
     table = mask(register(), RULES).table
     for name in policy(RULES).columns.withhold:
         assert set(table.column(name).to_pylist()) == {WORDING}
@@ -93,13 +93,13 @@ def test_too_few_suppressed_features_are_not_published(ids: int, rows: int) -> N
     assert (masked.table.num_rows, masked.crosswalk.num_rows) == (rows, rows)
 
 
-def test_an_omitted_record_is_nowhere() -> None:
+def test_omitted_records_are_not_published() -> None:
     masked = mask(sites(*scattered(50), "withheld"), {"withheld": OMIT})
     assert (masked.table.num_rows, masked.crosswalk.num_rows) == (0, 0)
     assert masked.measures.rows_out == 0
 
 
-def test_what_a_policy_leaves_is_as_it_was() -> None:
+def test_places_that_the_policy_leaves_are_unchanged() -> None:
     longitudes, latitudes = scattered(3)
     table = mask(sites(longitudes, latitudes, "open"), {"open": LEAVE}).table
     assert sorted(table.column("longitude").to_pylist()) == sorted(longitudes.tolist())
@@ -110,7 +110,7 @@ def test_what_a_policy_leaves_is_as_it_was() -> None:
     assert row["outline"] == line.wkb
 
 
-def test_a_policy_for_one_class_has_no_column_for_it() -> None:
+def test_a_policy_for_one_class_needs_no_class_column() -> None:
     rules: dict[str, Any] = {"sensitivity": "withheld", "class_column": None}
     columns = {"keep": ["period", "condition", "sensitivity"], "withhold": policy(RULES).columns.withhold}
     masked = mask(register(), {"withheld": SUPPRESS}, columns=columns, **rules)
@@ -118,7 +118,7 @@ def test_a_policy_for_one_class_has_no_column_for_it() -> None:
     assert set(masked.table.column("sensitivity").to_pylist()) == set(CLASSES)
 
 
-def test_the_geometry_is_the_place_where_there_is_also_a_coordinate() -> None:
+def test_a_geometry_takes_precedence_over_coordinates() -> None:
     both = SITES.model_copy(
         update={
             "table": SITES.table.model_copy(
@@ -140,7 +140,7 @@ def test_the_geometry_is_the_place_where_there_is_also_a_coordinate() -> None:
         assert shapely.from_wkb(row["outline"]).contains(shapely.Point(row["longitude"], row["latitude"]))
 
 
-def test_rows_are_in_the_order_of_what_is_published_and_numbered_so() -> None:
+def test_rows_are_sorted_by_published_values_and_numbered() -> None:
     table = mask(register(), RULES).table
     assert table.column("record").to_pylist() == list(range(1, table.num_rows + 1))
     names = ["sensitivity", "cell", "longitude", "latitude", "uncertainty_m", "records", "period", "condition"]
@@ -154,7 +154,7 @@ def test_rows_are_in_the_order_of_what_is_published_and_numbered_so() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
-def test_the_order_that_records_came_in_makes_no_difference(seed: int) -> None:
+def test_the_order_of_the_input_does_not_matter(seed: int) -> None:
     rules = {**RULES, "generalised": displace(500, 2000)} if seed % 2 else RULES
     table = register(300)
     shuffled = table.take(np.random.default_rng(seed).permutation(300))
@@ -163,8 +163,8 @@ def test_the_order_that_records_came_in_makes_no_difference(seed: int) -> None:
     assert one.measures == other.measures
 
 
-def test_the_position_of_a_record_tells_nothing_of_the_input() -> None:
-    """Sites that are numbered from west to east, all in one class without places, come out in no such order."""
+def test_the_position_of_a_record_reveals_nothing_of_the_input() -> None:
+    """Suppressed sites numbered from west to east are not published in that order."""
     longitudes, latitudes = scattered(400)
     rng = np.random.default_rng(2)
     table = sites(
@@ -190,7 +190,7 @@ def test_the_crosswalk_leads_from_each_record_to_its_rows() -> None:
     assert len(joined) > len(single) + len(grouped), "some are counted at both resolutions"
 
 
-def test_a_table_in_many_chunks_is_the_same_table() -> None:
+def test_the_chunks_of_a_table_do_not_matter() -> None:
     table = register()
     chunked = pa.concat_tables([table.slice(start, 100) for start in range(0, 900, 100)])
     assert mask(chunked, RULES).table.equals(mask(table, RULES).table)

@@ -1,4 +1,4 @@
-"""Lines and polygons: one cell each, large enough that the whole shape is within the published uncertainty."""
+"""Lines and polygons get one cell each, and the whole shape is within the published uncertainty."""
 
 from collections.abc import Iterable
 
@@ -63,13 +63,13 @@ def test_the_whole_shape_is_within_the_uncertainty_around_one_cell(name: str) ->
     assert len(shapely.get_coordinates(outline)) == len(h3.cell_to_boundary(rows[0]["cell"])) + 1
 
 
-# Ground that many cells of resolution 7 lie on, and squares and lines that would fit into one of them.
+# A square and a line in metres, small enough for a cell of resolution 7.
 GEOD = pyproj.Geod(ellps="WGS84")
 MOVING = {"polygon": [(-100, -100), (100, -100), (100, 100), (-100, 100)], "line": [(-250, 0), (0, 40), (250, 0)]}
 
 
 def on_the_ground(kind: str, longitude: float, latitude: float) -> shapely.Geometry:
-    """The same shape in metres, wherever it is."""
+    """Returns the shape at this place."""
     corners = np.array(MOVING[kind], np.float64)
     azimuths, distances = np.degrees(np.arctan2(corners[:, 0], corners[:, 1])), np.hypot(*corners.T)
     east, north, _ = GEOD.fwd(np.full(len(corners), longitude), np.full(len(corners), latitude), azimuths, distances)
@@ -78,16 +78,16 @@ def on_the_ground(kind: str, longitude: float, latitude: float) -> shapely.Geome
 
 
 @pytest.mark.parametrize("kind", MOVING)
-def test_how_coarse_a_cell_is_does_not_tell_where_in_it_the_shape_lies(kind: str) -> None:
+def test_the_resolution_of_a_cell_does_not_reveal_where_in_it_the_shape_lies(kind: str) -> None:
     rng = np.random.default_rng(5)
     moved = [
         on_the_ground(kind, *at)
-        for at in zip(rng.uniform(-98.3, -98.2, 6000), rng.uniform(38.4, 38.5, 6000), strict=True)
+        for at in zip(rng.uniform(-98.3, -98.2, 1500), rng.uniform(38.4, 38.5, 1500), strict=True)
     ]
     rules = {"generalised": {kind: {"method": "generalise", "resolution": 7}}}
     masked = mask(shapes(moved), rules)
     placed = masked.crosswalk.join(masked.table, "record").filter(pc.field("cell").is_valid()).to_pylist()
-    assert len(placed) > 5500
+    assert len(placed) > 1300
     assert {h3.get_resolution(row["cell"]) for row in placed} == {7}
     for row in placed:
         reach = farthest(row["cell"], shapely.get_coordinates(moved[row["row"]]))
@@ -96,15 +96,15 @@ def test_how_coarse_a_cell_is_does_not_tell_where_in_it_the_shape_lies(kind: str
 
 
 @pytest.mark.parametrize("resolution", range(16))
-def test_no_cell_is_smaller_than_a_shape_is_measured_by(resolution: int) -> None:
-    """The smallest cells are next to the pentagons, wherever on Earth they are."""
+def test_no_cell_is_smaller_than_the_smallest_radius(resolution: int) -> None:
+    """The smallest cells are next to the pentagons."""
     near = {cell for pentagon in h3.get_pentagons(resolution) for cell in h3.grid_disk(pentagon, 2)}
     smallest = min(farthest(cell, corners(cell)) for cell in near)
     assert 0.8 * smallest < smallest_radius(resolution) < smallest
 
 
 @pytest.mark.parametrize("side", [0.001, 0.02, 0.1, 0.2, 0.8, 2.0])
-def test_a_cell_is_no_coarser_than_the_size_of_the_shape_needs(side: float) -> None:
+def test_a_cell_is_no_coarser_than_its_shape_requires(side: float) -> None:
     shape = square(side)
     resolution = h3.get_resolution(mask(shapes(beside(shape, 5)), RULES).table.column("cell")[0].as_py())
     size = max(GEOD.inv(MIDDLE[0], MIDDLE[1], x, y)[2] for x, y in shapely.get_coordinates(shape))
@@ -133,7 +133,7 @@ def test_a_shape_larger_than_any_cell_has_no_place() -> None:
     assert table.column("outline").to_pylist() == [None] * 5
 
 
-def test_those_without_any_cell_are_enough_to_hide_among() -> None:
+def test_shapes_without_a_cell_are_never_too_few() -> None:
     lines = [WIDE] * 5 + beside(line(0.01), 5) + [shapely.transform(line(0.01), lambda xy: xy + 1)] * 2
     table = mask_table(shapes(lines), WORLD, policy(RULES), SECRET).table
     assert table.column("cell").null_count == 7
@@ -149,12 +149,12 @@ def test_the_largest_cells_are_used_as_well() -> None:
     assert table.column("cell").to_pylist() == [cell] * 5
 
 
-def test_a_line_and_a_polygon_of_one_class_do_not_make_up_a_cell_together() -> None:
+def test_lines_and_polygons_of_one_class_are_counted_separately() -> None:
     masked = mask(shapes([line(0.01)] * 3 + [square(0.01)] * 3), RULES)
     assert masked.table.num_rows == 0
 
 
-def test_shapes_of_one_cell_that_are_too_few_have_no_place() -> None:
+def test_too_few_shapes_in_a_cell_have_no_place() -> None:
     elsewhere = shapely.transform(square(0.01), lambda xy: xy + 1)
     masked = mask(shapes([square(0.01)] * 4 + [elsewhere] * 4), RULES)
     assert masked.table.column("cell").to_pylist() == [None] * 8

@@ -1,4 +1,4 @@
-"""The verifier as a whole: honest releases pass, what cannot be read never does, and the digest names what was seen."""
+"""The verifier as a whole: honest releases pass, unreadable evidence never does, and the digest covers the release."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ from kfm_pipelines.gates.verdict import Severity
 from kfm_pipelines_tests.fixtures.care.handmade_releases import Release, original_schema, parquet, register, unparquet
 from kfm_pipelines_tests.fixtures.care.honest_releases import (
     NATIONS,
+    displaced_geometry_release,
     displaced_release,
     open_release,
     register_release,
     shapes_release,
-    told_twice_release,
 )
 from kfm_pipelines_tests.fixtures.care.tampering import Change, breaches_of, rules_of
 
-MAKERS = [register_release, displaced_release, told_twice_release, shapes_release]
+MAKERS = [register_release, displaced_release, displaced_geometry_release, shapes_release]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -33,7 +33,7 @@ def test_an_honest_release_breaks_no_rule(make: Callable[[], Release]) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_nothing_at_all_breaks_no_rule(make: Callable[[], Release]) -> None:
+def test_an_empty_release_breaks_no_rule(make: Callable[[], Release]) -> None:
     release = make()
     release.rows, release.records = [], []
     assert breaches_of(release) == ()
@@ -49,7 +49,7 @@ def test_too_few_of_a_class_may_be_left_out_together() -> None:
     assert breaches_of(release) == ()
 
 
-def test_without_any_place_the_item_has_none() -> None:
+def test_a_release_without_places_has_an_item_without_geometry() -> None:
     rules = {name: {"point": {"method": "suppress"}} for name in ("generalised", "restricted", "withheld")}
     release = register_release()
     release.policy = release.policy.model_validate({**release.policy.model_dump(exclude={"classes"}), "classes": rules})
@@ -71,29 +71,26 @@ def test_a_true_box_in_the_files_metadata_is_no_leak() -> None:
 PARTS = ["data", "item", "documents", "original", "crosswalk"]
 GARBAGE: dict[str, Callable[[bytes], bytes]] = {
     "nothing": lambda honest: b"",
-    "no such format": lambda honest: b"\x00PAR1garbage{",
+    "another format": lambda honest: b"\x00PAR1garbage{",
     "a number": lambda honest: b"\xef\xbb\xbf1",
-    "cut off": lambda honest: honest[: len(honest) // 2],
+    "truncated": lambda honest: honest[: len(honest) // 2],
 }
 
 
-@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("spoil", GARBAGE.values(), ids=GARBAGE)
-def test_what_cannot_be_read_is_a_breach(
-    make: Callable[[], Release], part: str, spoil: Callable[[bytes], bytes]
-) -> None:
-    release = make()
+def test_unreadable_evidence_is_a_breach(part: str) -> None:
+    release = register_release()
     evidence = release.evidence()
     honest = b'{"used": "a register"}' if part == "documents" else getattr(evidence, part)
-    spoilt: Any = {"provenance": spoil(honest)} if part == "documents" else spoil(honest)
-    assert rules_of(release, replace(evidence, **{part: spoilt})) == {"evidence-readable"}
+    for name, spoil in GARBAGE.items():
+        spoilt: Any = {"provenance": spoil(honest)} if part == "documents" else spoil(honest)
+        assert rules_of(release, replace(evidence, **{part: spoilt})) == {"evidence-readable"}, name
 
 
 @pytest.mark.parametrize(
     "text", ['{"properties": {}, "properties": {"a": 1}}', '{"properties": {"a": NaN}}', "[" * 100_000]
 )
-def test_a_document_with_two_readings_is_not_read(text: str) -> None:
+def test_an_ambiguous_document_is_not_read(text: str) -> None:
     release = register_release()
     assert rules_of(release, replace(release.evidence(), item=text.encode())) == {"evidence-readable"}
     assert rules_of(release, replace(release.evidence(), documents={"a": text.encode()})) == {"evidence-readable"}
@@ -111,7 +108,7 @@ ORIGINALS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", ORIGINALS.values(), ids=ORIGINALS)
-def test_an_original_that_nothing_can_be_held_against_is_a_breach(change: Change) -> None:
+def test_an_unusable_original_is_a_breach(change: Change) -> None:
     release = register_release()
     change(release)
     assert {breach.rule for breach in breaches_of(release)} == {"evidence-readable"}
@@ -166,16 +163,16 @@ def test_an_open_policy_only_has_to_be_named() -> None:
     assert rules_of(release, open_evidence(**{"kfm:policy": "another@1"})) == {"item-policy"}
 
 
-def test_an_open_policy_also_tells_whose_data_it_is() -> None:
+def test_an_open_release_names_labels_and_nations() -> None:
     release = open_release()
     release.dataset = register(sovereignty=NATIONS)
     release.policy = release.policy.model_copy(update={"labels": ["care:ethics"]})
     assert rules_of(release, open_evidence()) == {"item-labels", "item-sovereignty"}
-    said = {"kfm:labels": ["care:ethics"], "kfm:sovereignty": NATIONS.notice}
-    assert breaches_of(release, open_evidence(**said)) == ()
+    named = {"kfm:labels": ["care:ethics"], "kfm:sovereignty": NATIONS.notice}
+    assert breaches_of(release, open_evidence(**named)) == ()
 
 
-def test_the_digest_changes_with_every_published_byte_and_with_no_other() -> None:
+def test_the_digest_covers_all_published_bytes_and_no_others() -> None:
     evidence = Evidence(b"data", b"item", {"a": b"1", "b": b"2"}, b"original", b"crosswalk", b"")
     others = [
         replace(evidence, data=b"datA"),
@@ -196,17 +193,17 @@ def test_the_digest_follows_from_the_hashes() -> None:
     assert release_digest(data, item, {"b": b, "a": a}) == digest_of(evidence)
 
 
-def test_evidence_shows_none_of_its_bytes_when_printed() -> None:
+def test_the_repr_of_evidence_contains_none_of_its_bytes() -> None:
     assert "canary" not in repr(Evidence(b"canary", b"canary", {"a": b"canary"}, b"canary", b"canary", b"canary"))
 
 
-def test_the_gate_is_green_when_nothing_is_broken() -> None:
+def test_the_gate_passes_an_honest_release() -> None:
     release = register_release()
     verdict = judge_care(release.policy, release.dataset, release.evidence())
     assert (verdict.gate, verdict.passed, verdict.findings) == ("care", True, ())
 
 
-def test_every_breach_turns_the_gate_red() -> None:
+def test_a_breach_fails_the_gate() -> None:
     release = register_release()
     release.properties["kfm:policy"] = "another@1"
     verdict = judge_care(release.policy, release.dataset, release.evidence())
@@ -215,5 +212,5 @@ def test_every_breach_turns_the_gate_red() -> None:
     assert "kfm:policy" in verdict.reason
 
 
-def test_parts_of_a_digest_do_not_run_into_each_other() -> None:
+def test_parts_of_a_digest_are_not_confused() -> None:
     assert release_digest("a", "b", {"c": "de"}) != release_digest("a", "b", {"cd": "e"})

@@ -1,26 +1,21 @@
-"""Columns, by themselves: which there are, of which type, what stands in withheld ones, and the order of the rows."""
+"""Rules on columns: their names and types, the wording of withheld ones, and the order of rows."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.origins import UNKNOWN
 from kfm_pipelines.care.verifier.search.distinct import NO_TEXT, TextColumn
+from kfm_pipelines.care.verifier.types import Flags
 from kfm_pipelines.declarations.arrow import arrow_type
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
 
-    Flags = npt.NDArray[np.bool_]
-
-
-def allowed_columns(case: Case) -> "dict[str, pa.DataType]":
-    """All that the policy lets out, and its types; worked out here from the declaration and nothing else."""
-    import pyarrow as pa
-
+def allowed_columns(case: Case) -> dict[str, pa.DataType]:
+    """Returns the publishable columns and their types, derived from the declaration alone."""
     declared = case.dataset.table
     main = {declared.longitude_column, declared.latitude_column, declared.geometry_column} - {None}
     kept = {case.policy.class_column, *case.policy.columns.keep} - set(declared.place_columns)
@@ -31,7 +26,7 @@ def allowed_columns(case: Case) -> "dict[str, pa.DataType]":
 
 
 def columns_are_allowed(case: Case) -> Iterator[Breach]:
-    """The names of undeclared columns stay unsaid: a name can be a value."""
+    """Does not report the names of undeclared columns: a name can be a value."""
     names = case.published.column_names
     undeclared = [name for name in names if name not in allowed_columns(case)]
     if undeclared or len(set(names)) != len(names):
@@ -49,8 +44,6 @@ def types_are_declared(case: Case) -> Iterator[Breach]:
 
 
 def withheld_columns_use_wording(case: Case) -> Iterator[Breach]:
-    import pyarrow.compute as pc
-
     for name in case.policy.columns.withhold:
         texts = case.texts_of(name)
         right = texts.rows_with(pc.equal(texts.distinct, case.policy.wording).to_numpy(zero_copy_only=False))
@@ -65,8 +58,6 @@ def classes_are_known(case: Case) -> Iterator[Breach]:
 
 
 def records_are_numbered(case: Case) -> Iterator[Breach]:
-    import numpy as np
-
     numbers = case.published.column("record").to_numpy()
     wrong = int((numbers != np.arange(1, len(numbers) + 1)).sum())
     if wrong:
@@ -74,7 +65,7 @@ def records_are_numbered(case: Case) -> Iterator[Breach]:
 
 
 def rows_are_in_order(case: Case) -> Iterator[Breach]:
-    """By published values alone, down to the last column: where two rows look alike, neither order says anything."""
+    """Sorting by all published columns leaves no order that could reveal anything."""
     lead = [case.policy.class_column, "cell", case.longitude, case.latitude]
     names = [name for name in lead if name is not None and name in case.published.column_names]
     names += [name for name in case.published.column_names if name not in (*names, "record")]
@@ -85,10 +76,8 @@ def rows_are_in_order(case: Case) -> Iterator[Breach]:
         )
 
 
-def count_unsorted_rows(columns: "Iterable[pa.Array | pa.ChunkedArray]") -> int:
-    """How often a row is followed by one that sorts before it; when never, sorting would leave all where they are."""
-    import numpy as np
-
+def count_unsorted_rows(columns: Iterable[pa.Array | pa.ChunkedArray]) -> int:
+    """Counts rows followed by one that sorts before them."""
     alike: Flags | None = None
     back = 0
     for column in columns:
@@ -99,12 +88,9 @@ def count_unsorted_rows(columns: "Iterable[pa.Array | pa.ChunkedArray]") -> int:
     return back
 
 
-def _compare_with_next(column: "pa.Array | pa.ChunkedArray") -> "tuple[Flags, Flags]":
-    """Of each row but the last, whether the next one has the same, and whether it has more; null is the most, and what
-    is no number comes before that."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _compare_with_next(column: pa.Array | pa.ChunkedArray) -> tuple[Flags, Flags]:
+    """Flags for each row but the last whether the next one is equal, and whether it is greater. NaN sorts after all
+    numbers and null after NaN."""
     here, there = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
     same, less = pc.equal(here, there).fill_null(False), pc.less(here, there).fill_null(False)
     for is_last in (pc.is_nan, pc.is_null) if pa.types.is_floating(column.type) else (pc.is_null,):
@@ -114,19 +100,13 @@ def _compare_with_next(column: "pa.Array | pa.ChunkedArray") -> "tuple[Flags, Fl
     return same.to_numpy(zero_copy_only=False), less.to_numpy(zero_copy_only=False)
 
 
-def _sortable_column(case: Case, name: str) -> "pa.Array | pa.ChunkedArray":
-    import pyarrow as pa
-
+def _sortable_column(case: Case, name: str) -> pa.Array | pa.ChunkedArray:
     column = case.published.column(name)
     return _text_ranks(case.texts_of(name)) if pa.types.is_dictionary(column.type) else column
 
 
-def _text_ranks(texts: TextColumn) -> "pa.Array":
-    """Numbers that sort as the texts do."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _text_ranks(texts: TextColumn) -> pa.Array:
+    """Returns numbers that sort as the texts do."""
     ranks = np.empty(len(texts.distinct) + 1, np.int32)
     ranks[pc.sort_indices(texts.distinct).to_numpy()] = np.arange(len(texts.distinct))
     return pa.array(ranks[texts.codes], mask=texts.codes == NO_TEXT)

@@ -1,16 +1,14 @@
-"""The crosswalk: every record comes from somewhere, and no row is told twice or left out without a rule for it."""
+"""Rules on the crosswalk: every record has a source, and no row is used twice or left out unless a rule says so."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from kfm_pipelines.care.rules import Generalise, Group, Omit, Suppress
 from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.search.distinct import distinct, is_among
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 def links_point_to_existing_rows(case: Case) -> Iterator[Breach]:
@@ -22,7 +20,6 @@ def links_point_to_existing_rows(case: Case) -> Iterator[Breach]:
 
 
 def links_are_complete(case: Case) -> Iterator[Breach]:
-
     missing = case.published.num_rows - len(distinct(case.link_records))
     if missing:
         yield Breach("crosswalk-complete", "crosswalk", "every record comes from a row", f"{missing} do not")
@@ -36,64 +33,54 @@ def classes_agree(case: Case) -> Iterator[Breach]:
 
 
 def records_have_one_rule(case: Case) -> Iterator[Breach]:
-    """A record made of points and lines would come under two rules, and so under none."""
-    import numpy as np
-
-    shares = [share.records for share in case.scopes]
-    several = int((np.bincount(np.concatenate([*shares, np.empty(0, np.int64)])) > 1).sum())
+    """A record made of points and lines would be under two rules, and so under none."""
+    scopes = [scope.records for scope in case.scopes]
+    several = int((np.bincount(np.concatenate([*scopes, np.empty(0, np.int64)])) > 1).sum())
     if several:
         yield Breach("crosswalk-class", "crosswalk", "a record comes under one rule", f"{several} under more")
 
 
 def rows_are_linked_once(case: Case) -> Iterator[Breach]:
-    """Row by row there is one record each; a group has a row at most once at each resolution."""
-    import numpy as np
-
-    for share in case.scopes:
-        level = np.zeros(len(share.link_rows), np.int64)
-        if isinstance(share.rule, Group):
-            level = _link_resolutions(case, share, share.rule)
-        elif len(share.link_records) != len(share.records):
-            yield Breach("crosswalk-once", share.name, "one row for each record", "records with several")
-        told = share.link_rows * 16 + level  # there are 16 resolutions
-        again = len(told) - len(distinct(told))
+    """A row has one record, or with groups at most one at each resolution."""
+    for scope in case.scopes:
+        level = np.zeros(len(scope.link_rows), np.int64)
+        if isinstance(scope.rule, Group):
+            level = _link_resolutions(case, scope, scope.rule)
+        elif len(scope.link_records) != len(scope.records):
+            yield Breach("crosswalk-once", scope.name, "one row for each record", "records with several")
+        keys = scope.link_rows * 16 + level  # there are 16 resolutions
+        again = len(keys) - len(distinct(keys))
         if again:
-            yield Breach("crosswalk-once", share.name, "every row at most once at a resolution", f"{again} again")
+            yield Breach("crosswalk-once", scope.name, "every row at most once at a resolution", f"{again} again")
 
 
 def rows_are_left_out_by_rule(case: Case) -> Iterator[Breach]:
-    """Too few to be shown are left out together or not at all; what is to be omitted is."""
-
-    for share in case.scopes:
-        linked = is_among(share.rows, distinct(_covered_rows(case, share)))
+    """Too few records to publish are left out all together; omitted classes have no record."""
+    for scope in case.scopes:
+        linked = is_among(scope.rows, distinct(_covered_rows(case, scope)))
         out = int((~linked).sum())
-        if isinstance(share.rule, Omit):
-            if len(share.link_rows):
-                yield Breach("omitted", share.name, "no record", f"{len(share.records)} records")
-        elif out and not (_may_be_left_out(case, share) and not len(share.link_rows)):
-            yield Breach("left-out", share.name, "every row told, or too few to tell", f"{out} rows left out")
+        if isinstance(scope.rule, Omit):
+            if len(scope.link_rows):
+                yield Breach("omitted", scope.name, "no record", f"{len(scope.records)} records")
+        elif out and not (_may_be_left_out(case, scope) and not len(scope.link_rows)):
+            yield Breach("left-out", scope.name, "every row told, or too few to tell", f"{out} rows left out")
 
 
 def _may_be_left_out(case: Case, scope: RuleScope) -> bool:
-
     features = len(distinct(case.origins.features[scope.rows]))
     return isinstance(scope.rule, Generalise | Group | Suppress) and features < case.k
 
 
-def _covered_rows(case: Case, scope: RuleScope) -> "npt.NDArray[np.int64]":
-    """Rows that have a record; in groups, one at the coarsest resolution, which has to hold all of them."""
-    import numpy as np
-
+def _covered_rows(case: Case, scope: RuleScope) -> npt.NDArray[np.int64]:
+    """Returns rows that have a record; with groups, one at the coarsest resolution, which must cover all rows."""
     if not isinstance(scope.rule, Group):
         return scope.link_rows
     coarsest = _link_resolutions(case, scope, scope.rule) == min(scope.rule.resolutions)
     return np.compress(coarsest, scope.link_rows)
 
 
-def _link_resolutions(case: Case, scope: RuleScope, rule: Group) -> "npt.NDArray[np.int64]":
-    """The resolution of each link. What has no cell is the remainder of the coarsest one."""
-    import numpy as np
-
+def _link_resolutions(case: Case, scope: RuleScope, rule: Group) -> npt.NDArray[np.int64]:
+    """Returns the resolution of each link; a record without a cell is the remainder at the coarsest resolution."""
     levels: npt.NDArray[np.int64] = np.append(case.cells.resolutions, min(rule.resolutions))
     return levels[case.cells.positions[scope.link_records]]  # -1 is the last
 

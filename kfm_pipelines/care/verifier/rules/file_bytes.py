@@ -1,32 +1,28 @@
-"""The file as bytes: footer, statistics, metadata and whatever lies between pages carry nothing protected either."""
+"""Rules on the file as bytes: footer, statistics, metadata and gaps between pages hold nothing protected."""
 
 import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach, read_table
 from kfm_pipelines.care.verifier.protected import numbers_in, texts_in
 from kfm_pipelines.care.verifier.rules.leaks import search_for_leaks
 from kfm_pipelines.care.verifier.search.distinct import is_among
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    Floats = npt.NDArray[np.float64]
+from kfm_pipelines.care.verifier.types import Floats
 
 _SCHEMA_KEY = b"ARROW:schema"
-_MIN_TEXT_BYTES = 6  # bytes; shorter texts come up by accident
+_MIN_TEXT_BYTES = 6  # shorter texts occur by accident
 
 
 def statistics_match_published_rows(case: Case) -> Iterator[Breach]:
-    """Smallest and largest values are those of the rows beside them, not of the rows they were made from."""
-    import pyarrow.compute as pc
-
+    """Statistics computed from the original would reveal its smallest and largest values."""
     start, wrong = 0, 0
     for index in range(case.footer.num_row_groups):
         group = case.footer.row_group(index)
@@ -43,10 +39,8 @@ def statistics_match_published_rows(case: Case) -> Iterator[Breach]:
         )
 
 
-def _row_values(case: Case, name: str, rows: slice) -> "pa.Array | pa.ChunkedArray":
-    """Of some rows, the different ones where they are known."""
-    import pyarrow as pa
-
+def _row_values(case: Case, name: str, rows: slice) -> pa.Array | pa.ChunkedArray:
+    """Returns the values of some rows, distinct ones where these are known."""
     column = case.published.column(name)
     if pa.types.is_dictionary(column.type):
         return case.texts_of(name).distinct_in(rows.start, rows.stop)
@@ -73,7 +67,7 @@ def bytes_hold_no_coordinate(case: Case) -> Iterator[Breach]:
 
 
 def footer_holds_no_text(case: Case) -> Iterator[Breach]:
-    """Page indexes, bloom filters and the footer; pages themselves are read as columns."""
+    """Covers page indexes, bloom filters and the footer; pages are checked as columns."""
     blobs = (case.evidence.data[_end_of_pages(case) :], _arrow_schema_bytes(case))
     found = case.protected_phrases.count_in_bytes([blob.lower() for blob in blobs], _MIN_TEXT_BYTES)
     if found:
@@ -81,7 +75,7 @@ def footer_holds_no_text(case: Case) -> Iterator[Breach]:
 
 
 def bytes_are_canonical(case: Case) -> Iterator[Breach]:
-    """What no row has (an unused entry of a dictionary, bytes between pages, a cut between rows) can say anything."""
+    """Bytes that no row needs (unused dictionary entries, gaps between pages, row group borders) can hide anything."""
     if case.evidence.rewritten == case.evidence.data:
         return
     yield Breach("canonical-bytes", "data", "the bytes that writing its table again gives", "other bytes")
@@ -91,14 +85,12 @@ def bytes_are_canonical(case: Case) -> Iterator[Breach]:
         yield Breach("canonical-bytes", "rewritten", "the table of the data", "another table")
 
 
-def count_coordinates(blob: bytes, places: "Iterable[Floats]") -> int:
-    """How often a place occurs in bytes as a Parquet file or WKB holds it, in either byte order. Places are sorted.
+def count_coordinates(blob: bytes, places: Iterable[Floats]) -> int:
+    """Counts occurrences of a place in bytes as Parquet or WKB would hold it, in either byte order. Places are sorted.
 
-    Nearly all bytes are sorted out by their first 16 bits, of which places of one dataset have few. To be the same
-    number is to be the same bytes, because no place is zero or no number.
+    The first 16 bits, of which the places of one dataset have few, rule out nearly all bytes. Equal numbers have equal
+    bytes, because no place is zero or NaN.
     """
-    import numpy as np
-
     marked = [part[(part.view(np.uint64) & np.uint64(0xFFFFFFFF)) != 0] for part in places]  # not mostly zeros
     heads = np.zeros(2**16, np.bool_)
     for part in marked:
@@ -108,10 +100,8 @@ def count_coordinates(blob: bytes, places: "Iterable[Floats]") -> int:
     return sum(int(is_among(words, part).sum()) for words in likely for part in marked)
 
 
-def _eight_byte_words(blob: bytes) -> "Iterator[npt.NDArray[np.uint64]]":
-    """Every eight bytes in a row, at all eight offsets."""
-    import numpy as np
-
+def _eight_byte_words(blob: bytes) -> Iterator[npt.NDArray[np.uint64]]:
+    """Yields the bytes as 64-bit words, at all eight offsets."""
     for offset in range(8):
         length = (len(blob) - offset) // 8
         if length > 0:
@@ -145,7 +135,7 @@ def _parse_json(text: str) -> object:
 
 
 def _arrow_schema_bytes(case: Case) -> bytes:
-    """The Arrow schema, which the footer holds as base64."""
+    """Returns the Arrow schema, which the footer holds as base64."""
     try:
         return base64.b64decode((case.footer.metadata or {}).get(_SCHEMA_KEY, b""))
     except binascii.Error:

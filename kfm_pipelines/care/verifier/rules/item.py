@@ -1,4 +1,4 @@
-"""The STAC Item, and the file's own description of itself: a box from published places, and what readers are told."""
+"""Rules on the STAC Item and the file's geo metadata: governance properties, warning and bounding box."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,11 @@ from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.search.bbox import Box, published_boxes
 from kfm_pipelines.declarations.dataset import Dataset
 
-_DEGREE_TOLERANCE = 1e-6  # what rounding may change; a tenth of a metre
+_DEGREE_TOLERANCE = 1e-6  # a tenth of a metre, for rounding
 
 
 def check_governance_properties(policy: Policy, dataset: Dataset, item: Mapping[str, Any]) -> Iterator[Breach]:
-    """What an Item says under every policy, open ones too."""
+    """Checks properties that every policy requires, open ones included."""
     properties = item["properties"]
     if properties.get("kfm:policy") != policy.name:
         yield Breach("item-policy", "item: kfm:policy", policy.name, "something else")
@@ -47,7 +47,6 @@ def item_bbox_matches_published_places(case: Case) -> Iterator[Breach]:
 
 
 def geo_metadata_bbox_matches_published_places(case: Case) -> Iterator[Breach]:
-    """GeoParquet tells the box of each geometry column."""
     for metadata in (case.footer.metadata, case.published.schema.metadata):
         for box in _geo_boxes((metadata or {}).get(b"geo")):
             if not any(_matches_box(box, expected) for expected in published_boxes(case)):
@@ -56,7 +55,7 @@ def geo_metadata_bbox_matches_published_places(case: Case) -> Iterator[Breach]:
 
 
 def _geo_boxes(value: bytes | None) -> Iterator[object]:
-    """What cannot be read comes out as no box, so that it is none of the expected ones."""
+    """Yields the box of each geometry column, or None, which matches no box, when the metadata is unreadable."""
     if value is None:
         return
     try:
@@ -73,7 +72,7 @@ def _matches_box(box: object, expected: Box) -> bool:
 
 
 def _matches_rectangle(geometry: object, box: Box) -> bool:
-    """All four corners and nothing between them."""
+    """Whether the geometry has all four corners of the box and no other points."""
     if not isinstance(geometry, dict) or geometry.get("type") != "Polygon":
         return False
     west, south, east, north = box

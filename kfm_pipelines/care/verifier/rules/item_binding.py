@@ -1,7 +1,4 @@
-"""The Item is about these very bytes, says how exact they are, and leads nowhere else.
-
-Belongs here: checksums, sizes, counts and addresses. Does not: where the published places are (`catalog`).
-"""
+"""Rules that bind the Item to the published bytes: checksums, sizes, counts, precision and addresses."""
 
 import base64
 import hashlib
@@ -10,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow.compute as pc
+
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.protected import texts_in
 
 PROVENANCE = "provenance.jsonld"
-_SHA256_MULTIHASH_PREFIX = "1220"  # how a multihash says that it is one
-_UNPUBLISHED_PREFIX = "work/"  # where no reader may be led
+_SHA256_MULTIHASH_PREFIX = "1220"  # multihash code and length of SHA-256
+_UNPUBLISHED_PREFIX = "work/"  # not for readers
 _METRES_IN_A_DEGREE = 111_320.0
 _WHOLE_GLOBE_DEGREES = 360.0
 _ROUNDING = 0.0005
@@ -53,9 +52,9 @@ def item_states_place_precision(case: Case) -> Iterator[Breach]:
 
 
 def no_digest_of_original_is_published(case: Case) -> Iterator[Breach]:
-    """Who can guess the rest of the original can try out its secrets against its digest."""
+    """A digest lets anyone who can guess the rest of the original test guesses of its secrets."""
     parts = [(name, part) for name in _DIGEST_ALGORITHMS for part in (case.evidence.original, case.evidence.crosswalk)]
-    with ThreadPoolExecutor() as pool:  # hashing lets go of the interpreter
+    with ThreadPoolExecutor() as pool:  # hashing releases the GIL
         digests = [text for spellings in pool.map(_encoded_digests, parts) for text in spellings]
     for subject, documents in (
         ("item", [case.item]),
@@ -85,9 +84,7 @@ def _describes(asset: Mapping[str, Any], data: bytes, ending: str) -> bool:
 
 
 def _required_size(case: Case) -> float:
-    """Degrees of longitude are shortest where the extent is farthest from the equator."""
-    import pyarrow.compute as pc
-
+    """Uses the shortest degree of longitude, where the extent is farthest from the equator."""
     largest = pc.max(case.published.column("uncertainty_m")).as_py()
     if largest is None:
         return _WHOLE_GLOBE_DEGREES if case.published.num_rows else 0.0

@@ -1,12 +1,14 @@
-"""Leaks: nothing of what is protected occurs anywhere in what would be published, in whatever form.
+"""Rules against leaks: no protected value occurs in published numbers, texts or documents.
 
-Belongs here: the rules about values and texts. Does not: bytes and footers of the file (`file_bytes`).
+Rules on the bytes and the footer of the file are in `file_bytes`.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.case import Case, RuleScope
@@ -15,26 +17,21 @@ from kfm_pipelines.care.verifier.protected import find_decimals, find_grid_numbe
 from kfm_pipelines.care.verifier.search.bbox import published_numbers
 from kfm_pipelines.care.verifier.search.cells import is_cell
 from kfm_pipelines.care.verifier.search.phrases import is_number
+from kfm_pipelines.care.verifier.types import Floats
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Written = tuple[list[str], list[str]]  # degrees and metres of one text
-
+NumberTexts = tuple[list[str], list[str]]  # degrees and metres of one text
 _CELL = re.compile(r"(?<![0-9a-z])8[0-9a-f]{14}(?![0-9a-z])")
-_MIN_GRID_COORDINATE = 10_000  # below, a whole number is a shelf mark and no grid coordinate
+_MIN_GRID_COORDINATE = 10_000  # smaller whole numbers are shelf marks or the like
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?")
 
 
 def numbers_are_not_places(case: Case) -> Iterator[Breach]:
-    """No number is a protected place; with few digits, not the place of its own row."""
+    """Numbers with few digits are compared with the places of their own row only."""
     hidden = _hidden_records(case)
-    rows = [(share, list(_row_places(case, share))) for share in _hidden_scopes(case)]
+    rows = [(scope, list(_row_places(case, scope))) for scope in _hidden_scopes(case)]
     for name in _columns_of_type(case, "double", "int64"):
         found = case.places.count_matches(case.floats(name, hidden))
-        found += sum(_count_own_places(case.floats(name, share.link_records), places) for share, places in rows)
+        found += sum(_count_own_places(case.floats(name, scope.link_records), places) for scope, places in rows)
         if found:
             yield Breach("leak-number", name, "no number that is a protected place", f"{found} of them")
 
@@ -53,8 +50,8 @@ def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
         distinct = texts.distinct.to_pylist()
         held = sum(_reveals_place(case, text) for text in distinct if text)
         numbers = [(find_decimals(text), find_grid_numbers(text)) for text in distinct]
-        rows = ((share, texts.codes[share.link_records]) for share in _hidden_scopes(case))
-        held += sum(_count_own_places_in_texts(case, share, numbers, which) for share, which in rows)
+        rows = ((scope, texts.codes[scope.link_records]) for scope in _hidden_scopes(case))
+        held += sum(_count_own_places_in_texts(case, scope, numbers, codes) for scope, codes in rows)
         if held:
             yield Breach("leak-coordinates", name, "no text with coordinates", f"{held} texts")
 
@@ -69,7 +66,7 @@ def documents_hold_nothing_protected(case: Case) -> Iterator[Breach]:
 
 
 def search_for_leaks(case: Case, subject: str, texts: Iterable[str], numbers: Iterable[float]) -> Iterator[Breach]:
-    """Everything but numbers that the published table itself gives: its outermost coordinates."""
+    """Ignores the outermost coordinates, which the published table itself gives."""
     texts = list(texts)
     held = sum(any(map(_is_identifying, phrases)) for phrases in case.protected_phrases.find_in_each(texts))
     if held:
@@ -86,21 +83,20 @@ def search_for_leaks(case: Case, subject: str, texts: Iterable[str], numbers: It
 
 
 def _count_unpublished_cells(case: Case, text: str) -> int:
-    """H3 cells that are not published as such."""
     return sum(is_cell(found) and found not in case.cells.names for found in _CELL.findall(text.lower()))
 
 
 def _is_identifying(phrase: str) -> bool:
-    """A short number in a document is a year or a count."""
+    """Short numbers in documents are years or counts."""
     return not is_number(phrase) or len(phrase) >= 6
 
 
-def _matches_published(number_text: str, numbers: "npt.NDArray[np.float64]") -> bool:
+def _matches_published(number_text: str, numbers: npt.NDArray[np.float64]) -> bool:
     return bool((abs(numbers - float(number_text)) <= 0.51 * rounding_step(number_text)).any())
 
 
 def _reveals_place(case: Case, text: str) -> bool:
-    """A pair of numbers that can be read as a place of this dataset, or one number that can only be a protected one."""
+    """Finds a pair of numbers in the dataset's extent, or a number that can only be a protected coordinate."""
     found = find_decimals(text)
     if _count_unpublished_cells(case, text) or any(
         case.in_extent(float(one), float(other)) for one, other in pairwise(found)
@@ -109,10 +105,8 @@ def _reveals_place(case: Case, text: str) -> bool:
     return any(not case.places.is_dense_at(number) and case.places.matches_decimal(number) for number in found)
 
 
-def _count_own_places(values: "Floats", row_places: "Sequence[Floats]") -> int:
-    """How many numbers are a place of the very row they come from."""
-    import numpy as np
-
+def _count_own_places(values: Floats, row_places: Sequence[Floats]) -> int:
+    """Counts numbers that are a coordinate of their own row."""
     found = np.zeros(len(values), np.bool_)
     for places in row_places:
         found |= values == places
@@ -122,16 +116,14 @@ def _count_own_places(values: "Floats", row_places: "Sequence[Floats]") -> int:
 
 
 def _count_own_places_in_texts(
-    case: Case, scope: RuleScope, numbers: "Sequence[Written]", which: "npt.NDArray[np.int32]"
+    case: Case, scope: RuleScope, numbers: Sequence[NumberTexts], codes: npt.NDArray[np.int32]
 ) -> int:
-    """How many numbers in texts are a place of the very row they come from: degrees from three decimals, or metres."""
-    import numpy as np
-
+    """Counts numbers in texts that are a coordinate of their own row: degrees with three decimals or metres."""
     some = np.array([bool(degrees or grid) for degrees, grid in numbers] + [False], dtype=np.bool_)
-    told, found = np.flatnonzero(some[which]), 0
-    if not len(told):
+    rows, found = np.flatnonzero(some[codes]), 0
+    if not len(rows):
         return 0
-    for text, *places in zip(which[told], *(places[told] for places in _row_places(case, scope)), strict=True):
+    for text, *places in zip(codes[rows], *(places[rows] for places in _row_places(case, scope)), strict=True):
         degrees, grid = numbers[text]
         far = [place for place in places if abs(place) >= _MIN_GRID_COORDINATE]
         found += sum(_matches_any(number, places) for number in degrees) + sum(
@@ -144,7 +136,7 @@ def _matches_any(number_text: str, places: Iterable[float]) -> bool:
     return any(abs(abs(float(number_text)) - abs(place)) < rounding_step(number_text) for place in places)
 
 
-def _row_places(case: Case, scope: RuleScope) -> "Iterator[Floats]":
+def _row_places(case: Case, scope: RuleScope) -> Iterator[Floats]:
     yield case.origins.longitudes[scope.link_rows]
     yield case.origins.latitudes[scope.link_rows]
     for column in case.dataset.table.columns:
@@ -153,14 +145,11 @@ def _row_places(case: Case, scope: RuleScope) -> "Iterator[Floats]":
 
 
 def _hidden_scopes(case: Case) -> Iterator[RuleScope]:
-    """Shares that hide places, and whose records are single rows or groups of them."""
-    return (share for share in case.scopes if not isinstance(share.rule, Leave))
+    return (scope for scope in case.scopes if not isinstance(scope.rule, Leave))
 
 
-def _hidden_records(case: Case) -> "npt.NDArray[np.int64]":
-    import numpy as np
-
-    return np.concatenate([np.empty(0, np.int64), *(share.records for share in _hidden_scopes(case))])
+def _hidden_records(case: Case) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *(scope.records for scope in _hidden_scopes(case))])
 
 
 def _kept_text_columns(case: Case) -> list[str]:

@@ -1,49 +1,46 @@
-"""What each record shows of its place: exactly what the rule of its class and kind allows, and nothing finer."""
+"""Rules on published places: exactly what the rule of each class and kind allows."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import shapely
 
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Suppress
 from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.types import Flags, Numbers
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64]
-    Flags = npt.NDArray[np.bool_]
-
-_DEGREE_TOLERANCE = 1e-9  # a tenth of a millimetre: how far apart two ways of computing the same place may come out
+_DEGREE_TOLERANCE = 1e-9  # a tenth of a millimetre, for different ways to compute one place
 
 
 def places_follow_the_rule(case: Case) -> Iterator[Breach]:
-    for share in case.scopes:
-        if isinstance(share.rule, Suppress):
-            yield from _check_suppressed(case, share)
-        elif isinstance(share.rule, Generalise | Group):
-            yield from _check_cells(case, share)
-        elif isinstance(share.rule, Displace):
-            yield from _check_displaced(case, share, share.rule)
-        elif isinstance(share.rule, Leave):
-            yield from _check_unchanged(case, share)
+    for scope in case.scopes:
+        if isinstance(scope.rule, Suppress):
+            yield from _check_suppressed(case, scope)
+        elif isinstance(scope.rule, Generalise | Group):
+            yield from _check_cells(case, scope)
+        elif isinstance(scope.rule, Displace):
+            yield from _check_displaced(case, scope, scope.rule)
+        elif isinstance(scope.rule, Leave):
+            yield from _check_unchanged(case, scope)
 
 
 def counts_follow_the_rule(case: Case) -> Iterator[Breach]:
-    """One for each record, or multiples of the minimum for groups."""
-    for share in case.scopes:
-        counts = case.values("records", share.records).fill_null(0).to_numpy(zero_copy_only=False)
-        grouped = isinstance(share.rule, Group)
+    for scope in case.scopes:
+        counts = case.values("records", scope.records).fill_null(0).to_numpy(zero_copy_only=False)
+        grouped = isinstance(scope.rule, Group)
         good = (counts > 0) & (counts % case.k == 0) if grouped else counts == 1
         if not good.all():
             expected = f"multiples of {case.k}" if grouped else "1 for each record"
-            yield Breach("record-counts", share.name, expected, f"{int((~good).sum())} other counts")
+            yield Breach("record-counts", scope.name, expected, f"{int((~good).sum())} other counts")
 
 
 def _check_suppressed(case: Case, scope: RuleScope) -> Iterator[Breach]:
-    shown = int(case.placed[scope.records].sum())
-    if shown:
-        yield Breach("place-suppressed", scope.name, "no place in any column", f"{shown} records with one")
+    placed = int(case.placed[scope.records].sum())
+    if placed:
+        yield Breach("place-suppressed", scope.name, "no place in any column", f"{placed} records with one")
 
 
 def _check_cells(case: Case, scope: RuleScope) -> Iterator[Breach]:
@@ -63,20 +60,16 @@ def _check_cells(case: Case, scope: RuleScope) -> Iterator[Breach]:
     yield from _check_uncertainty(case, scope, records, at)
 
 
-def _allowed_resolutions(scope: RuleScope, resolutions: "Numbers") -> "Flags":
-    import numpy as np
-
+def _allowed_resolutions(scope: RuleScope, resolutions: Numbers) -> Flags:
     if isinstance(scope.rule, Group):
         return np.isin(resolutions, scope.rule.resolutions)
     if not isinstance(scope.rule, Generalise):
-        raise TypeError("only these two have cells")
-    # What does not fit into one cell of the rule's resolution is in a coarser one.
+        raise TypeError("only group and generalise rules have cells")
+    # A shape too large for the rule's resolution is in a coarser cell.
     return resolutions == scope.rule.resolution if scope.kind == "point" else resolutions <= scope.rule.resolution
 
 
-def _check_centres(case: Case, scope: RuleScope, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
-    import numpy as np
-
+def _check_centres(case: Case, scope: RuleScope, records: Numbers, at: Numbers) -> Iterator[Breach]:
     for name, degrees in zip((case.longitude, case.latitude), case.cells.centres, strict=True):
         if name is not None:
             off = int((~(np.abs(case.floats(name, records) - degrees[at]) <= _DEGREE_TOLERANCE)).sum())
@@ -84,11 +77,7 @@ def _check_centres(case: Case, scope: RuleScope, records: "Numbers", at: "Number
                 yield Breach("place-centre", f"{scope.name}: {name}", "the centre of the cell", f"{off} records off it")
 
 
-def _check_outlines(case: Case, scope: RuleScope, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
-    import numpy as np
-    import pyarrow as pa
-    import shapely
-
+def _check_outlines(case: Case, scope: RuleScope, records: Numbers, at: Numbers) -> Iterator[Breach]:
     if case.geometry is None:
         return
     encoded = case.values(case.geometry, records).dictionary_encode()
@@ -102,28 +91,24 @@ def _check_outlines(case: Case, scope: RuleScope, records: "Numbers", at: "Numbe
         shapely.normalize(found[pairs[:, 1]]), shapely.normalize(case.cells.outlines[pairs[:, 0]]), _DEGREE_TOLERANCE
     )
     good = same & clean[pairs[:, 1]] if len(pairs) else np.empty(0, np.bool_)
-    wrong = int((~good).sum()) + int(pa.compute.sum(encoded.indices.is_null()).as_py() or 0)
+    wrong = int((~good).sum()) + int(pc.sum(encoded.indices.is_null()).as_py() or 0)
     if wrong or len(pairs) != len(np.unique(pairs[:, 0])):
         yield Breach("place-outline", f"{scope.name}: {case.geometry}", "the outline of the cell", "another shape")
 
 
 def _is_canonical_wkb(value: bytes, shape: Any) -> bool:
-    """Bytes that a reader of WKB would pass over can say anything."""
-    import shapely
-
+    """Bytes that a WKB reader skips could hide anything."""
     return shape is not None and value == shapely.to_wkb(shape, byte_order=value[0])
 
 
-def _check_uncertainty(case: Case, scope: RuleScope, records: "Numbers", at: "Numbers") -> Iterator[Breach]:
-    """It has to hold the cell, and to follow from it: a number of its own for each record would be a hint."""
-    import numpy as np
-
+def _check_uncertainty(case: Case, scope: RuleScope, records: Numbers, at: Numbers) -> Iterator[Breach]:
+    """The uncertainty covers the cell and depends on it alone: a different one per record would be a hint."""
     found = case.floats("uncertainty_m", records)
     radii = case.cells.radii[at]
-    largest = radii * 1.01 + 2 if scope.kind == "point" else radii * 2.1  # a shape may reach out of its cell
+    largest = radii * 1.01 + 2 if scope.kind == "point" else radii * 2.1  # a shape may extend beyond its cell
     wrong = int((~((found >= radii * 0.999) & (found <= largest))).sum())
     first = np.empty(len(case.cells.codes))
-    first[at[::-1]] = found[::-1]  # where a cell comes again, the last to be set is the first there is
+    first[at[::-1]] = found[::-1]  # reversed, so that the first record of a cell wins
     several = int((found != first[at]).sum())
     if wrong or several:
         expected = "one radius for each cell, that holds it"
@@ -131,8 +116,6 @@ def _check_uncertainty(case: Case, scope: RuleScope, records: "Numbers", at: "Nu
 
 
 def _check_displaced(case: Case, scope: RuleScope, rule: Displace) -> Iterator[Breach]:
-    import numpy as np
-
     wrong = _has_value(case, "cell", scope.records) | ~_geometry_matches_degrees(case, scope.records)
     found = case.values("uncertainty_m", scope.records).to_numpy(zero_copy_only=False)
     wrong |= ~(np.abs(found - rule.max_m) <= 1e-6)
@@ -142,8 +125,6 @@ def _check_displaced(case: Case, scope: RuleScope, rule: Displace) -> Iterator[B
 
 
 def _check_unchanged(case: Case, scope: RuleScope) -> Iterator[Breach]:
-    import numpy as np
-
     records, rows = scope.link_records, scope.link_rows
     wrong = _has_value(case, "cell", records)
     wrong |= ~(case.values("uncertainty_m", records).to_numpy(zero_copy_only=False) == 0.0)
@@ -155,11 +136,7 @@ def _check_unchanged(case: Case, scope: RuleScope) -> Iterator[Breach]:
         yield Breach("place-left", scope.name, "the place as it is", f"{int(wrong.sum())} other records")
 
 
-def _geometry_matches_degrees(case: Case, records: "Numbers") -> "Flags":
-    """Where a point is told as a geometry and as degrees, both say the same."""
-    import numpy as np
-    import shapely
-
+def _geometry_matches_degrees(case: Case, records: Numbers) -> Flags:
     if case.geometry is None:
         return np.ones(len(records), np.bool_)
     values = case.values(case.geometry, records).to_numpy(zero_copy_only=False)
@@ -171,7 +148,7 @@ def _geometry_matches_degrees(case: Case, records: "Numbers") -> "Flags":
     return agree
 
 
-def _has_value(case: Case, name: str, records: "Numbers") -> "Flags":
+def _has_value(case: Case, name: str, records: Numbers) -> Flags:
     present: Flags = case.values(name, records).is_valid().to_numpy(zero_copy_only=False)
     return present
 

@@ -1,32 +1,27 @@
-"""The box around everything that is published: the only coordinates that documents may repeat."""
+"""Bounding boxes of everything published: the only coordinates that documents may repeat."""
 
-from typing import TYPE_CHECKING
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+import shapely
 
 from kfm_pipelines.care.verifier.case import Case
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 Box = tuple[float, float, float, float]
 
 
 def published_boxes(case: Case) -> list[Box]:
-    """Around the published degrees, and around the published shapes where there are any."""
+    """Returns the boxes of the published degrees and of the published shapes, where there are any."""
     return [box for box in (_box_of_degrees(case), _box_of_shapes(case)) if box is not None]
 
 
-def published_numbers(case: Case) -> "npt.NDArray[np.float64]":
-    import numpy as np
-
+def published_numbers(case: Case) -> npt.NDArray[np.float64]:
     extent = case.dataset.extent
     declared = [extent.west, extent.south, extent.east, extent.north] if extent is not None else []
     return np.array([*declared, *(number for box in published_boxes(case) for number in box)], dtype=np.float64)
 
 
 def _box_of_degrees(case: Case) -> Box | None:
-    import pyarrow.compute as pc
-
     if case.longitude is None or case.latitude is None:
         return None
     x, y = (pc.min_max(case.published.column(name)).as_py() for name in (case.longitude, case.latitude))
@@ -36,10 +31,6 @@ def _box_of_degrees(case: Case) -> Box | None:
 
 
 def _box_of_shapes(case: Case) -> Box | None:
-    import numpy as np
-    import pyarrow.compute as pc
-    import shapely
-
     if case.geometry is None:
         return None
     values = pc.unique(case.published.column(case.geometry)).to_numpy(zero_copy_only=False)

@@ -1,62 +1,50 @@
-"""H3 cells as the verifier sees them: valid or not, their centre, outline and radius, and which one holds a point."""
+"""H3 cells for the verifier: validity, centre, outline, radius, and which cell holds a point."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import h3.api.basic_int as h3
+import h3.api.basic_str as h3_text
+import numpy as np
+import numpy.typing as npt
+import shapely
+from pyproj import Geod
 
 from kfm_pipelines.care.verifier.search.distinct import TextColumn
+from kfm_pipelines.care.verifier.types import Degrees, Numbers
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Degrees = npt.NDArray[np.float64]
-    Numbers = npt.NDArray[np.int64]
-
-_BATCH_SIZE = 65_536  # places; what is worked out of them stays in the processor's cache
+_BATCH_SIZE = 65_536  # places whose intermediate arrays fit the processor's cache
 _SAFETY_FACTOR = 0.99
 _FINEST_EXACT_RESOLUTION = 10  # cells of 130 m
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The different cells of a column, and for each of its values which one it is; -1 where it is none."""
+    """The distinct cells of a column, and the position of each value's cell; -1 for an invalid one."""
 
-    names: frozenset[str]  # also of what is no cell
-    codes: "npt.NDArray[np.uint64]"
-    positions: "Numbers"
+    names: frozenset[str]  # including invalid ones
+    codes: npt.NDArray[np.uint64]
+    positions: Numbers
 
     @cached_property
-    def resolutions(self) -> "Numbers":
-        import h3.api.basic_int as h3
-        import numpy as np
-
+    def resolutions(self) -> Numbers:
         return np.array([h3.get_resolution(int(code)) for code in self.codes], dtype=np.int64)
 
     @cached_property
-    def centres(self) -> "tuple[Degrees, Degrees]":
-        """Longitudes and latitudes."""
-        import h3.api.basic_int as h3
-        import numpy as np
-
+    def centres(self) -> tuple[Degrees, Degrees]:
+        """Longitudes and latitudes of the centres."""
         found = np.array([h3.cell_to_latlng(int(code)) for code in self.codes], dtype=np.float64).reshape(-1, 2)
         return found[:, 1], found[:, 0]
 
     @cached_property
-    def outlines(self) -> "npt.NDArray[Any]":
-        import h3.api.basic_int as h3
-        import numpy as np
-        import shapely
-
+    def outlines(self) -> npt.NDArray[Any]:
         rings = [[(x, y) for y, x in h3.cell_to_boundary(int(code))] for code in self.codes]
         return np.array([shapely.Polygon(ring) for ring in rings], dtype=object)
 
     @cached_property
-    def radii(self) -> "Degrees":
+    def radii(self) -> Degrees:
         """Metres from the centre to the farthest corner."""
-        import numpy as np
-        import shapely
-
         corners, of = shapely.get_coordinates(self.outlines, return_index=True)
         longitudes, latitudes = self.centres
         reach = geodesic_distances(longitudes[of], latitudes[of], corners[:, 0], corners[:, 1])
@@ -64,10 +52,8 @@ class Cells:
         np.maximum.at(farthest, of, reach)
         return farthest
 
-    def contain(self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees") -> "npt.NDArray[np.bool_]":
-        """Whether each place lies in the cell at this position. H3 is only asked about those near an edge."""
-        import numpy as np
-
+    def contain(self, positions: Numbers, longitudes: Degrees, latitudes: Degrees) -> npt.NDArray[np.bool_]:
+        """Flags places that lie in the cell at their position. Only those near an edge need H3."""
         held = np.zeros(len(positions), np.bool_)
         for start in range(0, len(positions), _BATCH_SIZE):
             part = slice(start, start + _BATCH_SIZE)
@@ -80,12 +66,8 @@ class Cells:
         held[rest] = cells_at(longitudes[rest], latitudes[rest], self.resolutions[at]) == self.codes[at]
         return held
 
-    def _inside_edges(
-        self, positions: "Numbers", longitudes: "Degrees", latitudes: "Degrees"
-    ) -> "npt.NDArray[np.bool_]":
-        """Whether a place is on the centre's side of all edges, and not too near to one of them."""
-        import numpy as np
-
+    def _inside_edges(self, positions: Numbers, longitudes: Degrees, latitudes: Degrees) -> npt.NDArray[np.bool_]:
+        """Flags places on the centre's side of all edges and not too near to any."""
         normals, of, nearest = self._edges
         within = self._has_exact_edges[positions]
         vectors = _unit_vectors(longitudes, latitudes)
@@ -97,37 +79,29 @@ class Cells:
         return within
 
     @cached_property
-    def _centre_vectors(self) -> "Degrees":
+    def _centre_vectors(self) -> Degrees:
         return _unit_vectors(*self.centres)
 
     @cached_property
-    def _inner_radius_squared(self) -> "Degrees":
-        """The square of a distance from the centre within which everything is in the cell.
+    def _inner_radius_squared(self) -> Degrees:
+        """The squared distance from the centre within which everything is in the cell.
 
-        Edges are parts of great circles, and no point of such a part is nearer to the centre than the circle. What is
-        left out of the nearest one is far more than H3 and this can differ by.
+        Edges are arcs of great circles, so no point of an edge is nearer to the centre than its circle. The safety
+        factor is far more than this and H3 can differ by.
         """
-        import numpy as np
-
-        # The way through the sphere is longer than the sine.
+        # A chord is longer than the sine of its angle.
         return np.where(self._has_exact_edges, (_SAFETY_FACTOR * self._edges[2]) ** 2, 0.0)
 
     @cached_property
-    def _has_exact_edges(self) -> "npt.NDArray[np.bool_]":
-        """Cells whose edges can be relied on: in the finest pentagons H3 itself is a few centimetres off them."""
-        import h3.api.basic_int as h3
-        import numpy as np
-
+    def _has_exact_edges(self) -> npt.NDArray[np.bool_]:
+        """Flags cells whose edges are exact: in the finest pentagons H3 itself is a few centimetres off."""
         pentagons = np.array([h3.is_pentagon(int(code)) for code in self.codes], dtype=np.bool_)
         return ~pentagons & (self.resolutions <= _FINEST_EXACT_RESOLUTION)
 
     @cached_property
-    def _edges(self) -> "tuple[Degrees, Numbers, Degrees]":
-        """Normals of the great circles that edges are parts of, turned to the centre; whose they are; and the sine of
-        the nearest one's distance from each centre."""
-        import numpy as np
-        import shapely
-
+    def _edges(self) -> tuple[Degrees, Numbers, Degrees]:
+        """Normals of the edges' great circles, facing the centre; the cell each belongs to; and the sine of the
+        distance from each centre to its nearest edge."""
         corners, of = shapely.get_coordinates(self.outlines, return_index=True)
         vectors = _unit_vectors(corners[:, 0], corners[:, 1])
         same = of[1:] == of[:-1]
@@ -139,20 +113,14 @@ class Cells:
         return normals, of, nearest
 
 
-def _unit_vectors(longitudes: "Degrees", latitudes: "Degrees") -> "Degrees":
-    """Unit vectors, one below the other."""
-    import numpy as np
-
+def _unit_vectors(longitudes: Degrees, latitudes: Degrees) -> Degrees:
     east, north = np.radians(longitudes), np.radians(latitudes)
     level = np.cos(north)
     return np.column_stack([level * np.cos(east), level * np.sin(east), np.sin(north)])
 
 
 def read_cells(texts: TextColumn) -> Cells:
-    """Each different text is looked at once: a million of them name a few thousand cells."""
-    import h3.api.basic_int as h3
-    import numpy as np
-
+    """Parses each distinct text once: a million values name a few thousand cells."""
     names = texts.distinct.to_pylist()
     known = [is_cell(name) for name in names]
     codes = [h3.str_to_int(name) for name, good in zip(names, known, strict=True) if good]
@@ -160,24 +128,16 @@ def read_cells(texts: TextColumn) -> Cells:
     return Cells(frozenset(names), np.array(codes, dtype=np.uint64), places[texts.codes])
 
 
-def cells_at(longitudes: "Degrees", latitudes: "Degrees", resolutions: "Numbers") -> "npt.NDArray[np.uint64]":
-    """The cell each coordinate lies in: always from the coordinate, because a cell does not hold all its children."""
-    import h3.api.basic_int as h3
-    import numpy as np
-
+def cells_at(longitudes: Degrees, latitudes: Degrees, resolutions: Numbers) -> npt.NDArray[np.uint64]:
+    """Returns the cell of each coordinate. A parent cell would not do, because it does not contain all its children."""
     triples = zip(latitudes.tolist(), longitudes.tolist(), resolutions.tolist(), strict=True)
     return np.array([h3.latlng_to_cell(*triple) for triple in triples], dtype=np.uint64)
 
 
-def geodesic_distances(west: "Degrees", south: "Degrees", east: "Degrees", north: "Degrees") -> "Degrees":
-    """Distance on the ellipsoid from each (west, south) to its (east, north); NaN where there is none."""
-    import numpy as np
-    from pyproj import Geod
-
+def geodesic_distances(west: Degrees, south: Degrees, east: Degrees, north: Degrees) -> Degrees:
+    """Returns distances in metres on the ellipsoid from each (west, south) to its (east, north)."""
     return np.asarray(Geod(ellps="WGS84").inv(west, south, east, north)[2], dtype=np.float64)
 
 
 def is_cell(text: str) -> bool:
-    import h3.api.basic_str as h3
-
-    return bool(h3.is_valid_cell(text)) and h3.int_to_str(h3.str_to_int(text)) == text
+    return bool(h3_text.is_valid_cell(text)) and h3_text.int_to_str(h3_text.str_to_int(text)) == text

@@ -1,7 +1,4 @@
-"""What can be read out of a text: numbers, degrees with minutes, pairs of degrees, geohashes and squares of MGRS.
-
-Belongs here: how people write places. Does not: whose places they are.
-"""
+"""Parses places as people write them: numbers, degrees with minutes, pairs of degrees, geohashes and MGRS."""
 
 import re
 from itertools import pairwise
@@ -28,12 +25,12 @@ _MGRS = re.compile(
 
 
 def numbers(text: str) -> list[float]:
-    """Without their signs: a hyphen can stand for anything."""
+    """Returns numbers without signs, because a hyphen may mean anything."""
     return [float(number) for number in _NUMBER.findall(text)]
 
 
 def degrees(text: str) -> list[float]:
-    """Numbers that can be degrees with the detail of a kilometre, without their signs; minutes and seconds too."""
+    """Returns possible degrees to a kilometre or finer, without signs, including minutes and seconds."""
     return [float(number) for number in _DEGREES.findall(text)] + sexagesimal(text)
 
 
@@ -47,7 +44,7 @@ def sexagesimal(text: str) -> list[float]:
 
 
 def pairs(text: str) -> list[tuple[float, float]]:
-    """Two numbers side by side as degrees are written, with nothing between them that a sentence would have."""
+    """Returns adjacent degrees that only separators and directions stand between."""
     decimal = [(float(one), float(other)) for one, other in _PAIR.findall(text)]
     return decimal + list(pairwise(sexagesimal(text)))
 
@@ -57,6 +54,6 @@ def geohashes(text: str) -> list[str]:
 
 
 def mgrs_squares(text: str) -> list[tuple[int, str]]:
-    """Zone and band of everything written like MGRS with the detail of a kilometre."""
+    """Returns zone and band of every MGRS reference to a kilometre or finer."""
     found = [(zone, band, "".join(digits.split())) for zone, band, digits in _MGRS.findall(text)]
     return [(int(zone), band.upper()) for zone, band, digits in found if len(digits) % 2 == 0]

@@ -1,29 +1,23 @@
-"""Whether two columns of numbers go together more than by accident. Knows numbers only, neither places nor rules."""
+"""Decides whether two columns of numbers agree more than by accident."""
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
 
-    Floats = npt.NDArray[np.float64]
-    Flags = npt.NDArray[np.bool_]
+from kfm_pipelines.care.verifier.types import Flags, Floats
 
 _MIN_HITS = 5
-_MIN_DISTINCT_VALUES = 3  # so many different values: all rows of one spot may share one that happens to be near
-_MAX_PROBABILITY = 1e-9  # hundreds of comparisons are made for each column
+_MIN_DISTINCT_VALUES = 3  # all rows of one spot may share one value that happens to be near
+_MAX_PROBABILITY = 1e-9  # each column is compared hundreds of times
 _MIN_DISTINCT_RANKS = 20
 _MIN_RANK_CORRELATION = 0.95
 
 
-def values_match_places(values: "Floats", places: "Floats", tolerance: float) -> bool:
-    """Whether so many values are as near to the place beside them as they are to no other place.
+def values_match_places(values: Floats, places: Floats, tolerance: float) -> bool:
+    """Whether significantly many values are near the place of their own row.
 
-    Either half of all values, or, since many rows of one spot may share one harmless value, of the different ones.
+    Checks all values and, since many rows of one spot may share one harmless value, the distinct ones.
     """
-    import numpy as np
-
     near = np.abs(values - places) <= tolerance
     if near.sum() < _MIN_HITS:
         return False
@@ -34,18 +28,16 @@ def values_match_places(values: "Floats", places: "Floats", tolerance: float) ->
     return bool(several >= _MIN_HITS) and _is_significant(near[once], values[once], ordered, tolerance)
 
 
-def are_rank_correlated(values: "Floats", places: "Floats") -> bool:
-    """Whether sorting by the one sorts by the other, up or down."""
-    import numpy as np
-
+def are_rank_correlated(values: Floats, places: Floats) -> bool:
+    """Whether sorting by one sorts by the other, in either direction."""
     ranks = [_average_ranks(values), _average_ranks(places)]
     if min(len(np.unique(rank)) for rank in ranks) < _MIN_DISTINCT_RANKS:
         return False
     return bool(abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) > _MIN_RANK_CORRELATION)
 
 
-def _is_significant(near: "Flags", values: "Floats", ordered: "Floats", tolerance: float) -> bool:
-    """Chernoff's bound on so many hits, when a value meets its own place no more often than the others' places."""
+def _is_significant(near: Flags, values: Floats, ordered: Floats, tolerance: float) -> bool:
+    """Applies Chernoff's bound, assuming that values hit their own place no more often than others' places."""
     hits, chance = float(near.mean()), _hit_probability(int(near.sum()), values, ordered, tolerance)
     if hits <= chance:
         return False
@@ -55,10 +47,8 @@ def _is_significant(near: "Flags", values: "Floats", ordered: "Floats", toleranc
     return len(near) * distance > -math.log(_MAX_PROBABILITY)
 
 
-def _hit_probability(own: int, values: "Floats", ordered: "Floats", tolerance: float) -> float:
-    """How often a value is near the place of another row; no less than if places were spread evenly."""
-    import numpy as np
-
+def _hit_probability(own: int, values: Floats, ordered: Floats, tolerance: float) -> float:
+    """Returns how often a value is near the place of another row, but no less than for evenly spread places."""
     met = np.searchsorted(ordered, values + tolerance, "right") - np.searchsorted(ordered, values - tolerance, "left")
     others = max(len(values) * (len(ordered) - 1), 1)
     spread = float(ordered[-1] - ordered[0])
@@ -66,10 +56,8 @@ def _hit_probability(own: int, values: "Floats", ordered: "Floats", tolerance: f
     return min(max(float(met.sum() - own) / others, even), 1.0)
 
 
-def _average_ranks(values: "Floats") -> "Floats":
-    """Equal values share the middle of their ranks."""
-    import numpy as np
-
+def _average_ranks(values: Floats) -> Floats:
+    """Gives equal values the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     middles: Floats = np.cumsum(counts) - (counts - 1) / 2
     return middles[which]

@@ -1,45 +1,37 @@
-"""Different values, and how many of them: by sorting, which for millions of them is faster than hashing."""
+"""Distinct values and their counts, by sorting, which for millions of values is faster than hashing."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-    Numbers = npt.NDArray[np.int64]
-    Flags = npt.NDArray[np.bool_]
+from kfm_pipelines.care.verifier.types import Flags, Numbers
 
 
-def distinct(values: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
-    """Sorted."""
-    import numpy as np
-
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns the distinct values, sorted."""
     ordered = np.sort(values)
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
 
 
-def without(values: "npt.NDArray[Any]", others: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
-    """Those that are not among the others; both are sorted."""
+def without(values: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns the values that are not among the others; both are sorted."""
     return values[~is_among(values, others)]
 
 
-def is_among(values: "npt.NDArray[Any]", ordered: "npt.NDArray[Any]") -> "npt.NDArray[np.bool_]":
-    import numpy as np
-
+def is_among(values: npt.NDArray[Any], ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
     return found
 
 
-def count_distinct(groups: "Numbers", features: "Numbers", number: int) -> "Numbers":
-    """How many features each of `number` groups has; the arrays say which feature is in which group."""
-    import numpy as np
-
+def count_distinct(groups: Numbers, features: Numbers, number: int) -> Numbers:
+    """Returns the number of distinct features in each of `number` groups."""
     width = int(features.max(initial=0)) + 1
     pairs = distinct(groups.astype(np.int64) * width + features)  # one number sorts faster than two
     return np.bincount(pairs // width, minlength=number)
@@ -50,31 +42,21 @@ NO_TEXT = -1
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    distinct: "pa.Array"
-    codes: "npt.NDArray[np.int32]"  # NONE where there is no text
+    distinct: pa.Array
+    codes: npt.NDArray[np.int32]  # NO_TEXT for null
 
-    def rows_with(self, flags: "Flags") -> "Flags":
-        """The rows that have one of these texts."""
-        import numpy as np
-
+    def rows_with(self, flags: Flags) -> Flags:
         found: Flags = np.append(flags, False)[self.codes]
         return found
 
-    def distinct_in(self, start: int, stop: int) -> "pa.Array":
-        """The different texts of some rows."""
-        import numpy as np
-        import pyarrow as pa
-
+    def distinct_in(self, start: int, stop: int) -> pa.Array:
         there = np.zeros(len(self.distinct) + 1, np.bool_)
         there[self.codes[start:stop]] = True
         return self.distinct.filter(pa.array(there[:NO_TEXT]))
 
 
-def read_texts(column: "pa.ChunkedArray") -> TextColumn:
-    """A file's own list of different texts may have one twice, or one that no row has: neither is so here."""
-    import numpy as np
-    import pyarrow as pa
-
+def read_texts(column: pa.ChunkedArray) -> TextColumn:
+    """Cleans up a file's own dictionary, which may hold duplicates and texts that no row has."""
     flat = pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.array([], pa.string())
     encoded = flat.dictionary_encode()
     if not pa.types.is_dictionary(flat.type):

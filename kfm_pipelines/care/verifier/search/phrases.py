@@ -1,14 +1,16 @@
-"""Finding any of very many phrases in texts: millions of phrases stay in Arrow, only words of the texts leave it.
+"""Searches texts for any of millions of phrases, which stay in Arrow arrays.
 
-Punctuation and the case of letters do not hide a phrase. A phrase of one plain word is only found as it is written:
-`private` in a sentence is no sign of an owner called Private.
+Punctuation and letter case do not hide a phrase. A phrase of one plain word matches in its own case only: `private`
+in a sentence does not mean an owner called Private.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kfm_pipelines.care.verifier.search.word_index import (
     codes_of_words,
@@ -17,29 +19,24 @@ from kfm_pipelines.care.verifier.search.word_index import (
     prefix_filter,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _WORD = re.compile(r"[^\W_]+")
 _MIN_PHRASE_LENGTH = 4
-_BATCH_SIZE = 100_000  # texts or phrases, for the memory that each takes
-_CHUNK_SIZE = 32_768  # what is worked out of so many phrases stays in the processor's cache
+_BATCH_SIZE = 100_000  # texts or phrases; bounds the memory
+_CHUNK_SIZE = 32_768  # phrases whose intermediate arrays fit the processor's cache
 
 
 class Phrases:
-    """Texts of which nothing is worked out before it is known that it may matter."""
+    """Phrases to search for. A phrase is normalised only when it may match."""
 
-    def __init__(self, values: "Iterable[str] | pa.ChunkedArray") -> None:
-        import pyarrow as pa
-
+    def __init__(self, values: Iterable[str] | pa.ChunkedArray) -> None:
         column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, pa.string())])
         starts = range(0, len(column), _CHUNK_SIZE)
         self._chunks = [_flatten(column.slice(start, _CHUNK_SIZE)) for start in starts]
-        self._last_letter_codes = [last_letter_codes(piece) for piece in self._chunks]
+        self._last_letter_codes = [last_letter_codes(chunk) for chunk in self._chunks]
         self._public_phrases: frozenset[str] = frozenset()
 
     def without(self, texts: Iterable[str]) -> "Phrases":
-        """The phrases that none of these texts has."""
+        """Returns the phrases that occur in none of these texts."""
         rest = copy(self)
         rest._public_phrases = self._public_phrases.union(*self.find_in_each(list(texts)))
         return rest
@@ -48,7 +45,7 @@ class Phrases:
         return self.find_in_each([text])[0]
 
     def find_in_each(self, texts: Sequence[str]) -> list[set[str]]:
-        """For each text the phrases it has, in the words that are looked for."""
+        """Returns the normalised phrases found in each text."""
         return [
             found
             for start in range(0, len(texts), _BATCH_SIZE)
@@ -56,20 +53,15 @@ class Phrases:
         ]
 
     def count_in_bytes(self, blobs: Sequence[bytes], shortest: int) -> int:
-        """How many phrases are in bytes of small letters just as they are written, if they are not too short."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+        """Counts phrases of at least `shortest` bytes that occur verbatim in lower-case bytes."""
         begun, found = prefix_filter(blobs, shortest), 0
-        for table in _word_tables([piece.filter(pa.array(begun(piece))) for piece in self._chunks]):
+        for table in _word_tables([chunk.filter(pa.array(begun(chunk))) for chunk in self._chunks]):
             secret = pc.invert(_is_in(table.column("words"), self._public_phrases))
             texts = pc.unique(pc.utf8_lower(table.column("written").filter(secret)).cast(pa.binary())).to_pylist()
             found += sum(len(text) >= shortest and text in blob for text in texts for blob in blobs)
         return found
 
     def _find_in_batch(self, texts: Sequence[str]) -> Iterator[set[str]]:
-        import pyarrow.compute as pc
-
         there = _all_words(texts)
         phrases = self._phrases_with_words(there)
         begun = set(_distinct_in(pc.unique(pc.replace_substring_regex(phrases, " .*", "")), there))
@@ -79,18 +71,16 @@ class Phrases:
         for text in texts:
             yield known.intersection(_candidates(text, begun, lengths)) if known else set()
 
-    def _phrases_with_words(self, words: set[str]) -> "pa.ChunkedArray":
-        """The phrases that begin and end with one of these words, and perhaps a few more."""
-        import pyarrow as pa
-
+    def _phrases_with_words(self, words: set[str]) -> pa.ChunkedArray:
+        """Returns phrases that begin and end with one of these words, and possibly a few more."""
         ends = codes_of_words(word[::-1] for word in words)
         few = [
-            piece.filter(pa.array(ends[code]))
-            for piece, code in zip(self._chunks, self._last_letter_codes, strict=True)
+            chunk.filter(pa.array(ends[code]))
+            for chunk, code in zip(self._chunks, self._last_letter_codes, strict=True)
         ]
         del ends
         begins = codes_of_words(words)
-        tables = _word_tables([piece.filter(pa.array(begins[first_letter_codes(piece)])) for piece in few])
+        tables = _word_tables([chunk.filter(pa.array(begins[first_letter_codes(chunk)])) for chunk in few])
         return pa.chunked_array([chunk for table in tables for chunk in table.column("words").chunks], pa.string())
 
 
@@ -110,20 +100,14 @@ def is_number(phrase: str) -> bool:
     return phrase.isdigit()
 
 
-def _word_tables(fragments: "Sequence[pa.Array]") -> "Iterator[pa.Table]":
-    import pyarrow as pa
-
+def _word_tables(fragments: Sequence[pa.Array]) -> Iterator[pa.Table]:
     column = pa.chunked_array(fragments, pa.string())
     for start in range(0, len(column), _BATCH_SIZE):
         yield _normalise_words(_flatten(column.slice(start, _BATCH_SIZE)))
 
 
-def _normalise_words(values: "pa.Array") -> "pa.Table":
-    """Phrases as they were `written`, and beside them the `words` that are looked for. Plain letters in one go; what
-    folds in other ways, as Python folds it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _normalise_words(values: pa.Array) -> pa.Table:
+    """Returns phrases as `written` and the `words` to search for. ASCII is folded in Arrow, all else in Python."""
     values = values.filter(pc.greater_equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), _MIN_PHRASE_LENGTH))
     plain = pc.string_is_ascii(values)
     easy, other = values.filter(plain), values.filter(pc.invert(plain))
@@ -149,22 +133,15 @@ def _all_words(texts: Sequence[str]) -> set[str]:
     return written | {word.casefold() for word in written}
 
 
-def _flatten(column: "pa.ChunkedArray") -> "pa.Array":
-    import pyarrow as pa
-
+def _flatten(column: pa.ChunkedArray) -> pa.Array:
     flat = column.combine_chunks()
     return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
 
 
-def _is_in(values: "pa.Array | pa.ChunkedArray", phrases: AbstractSet[str]) -> "pa.ChunkedArray":
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _is_in(values: pa.Array | pa.ChunkedArray, phrases: AbstractSet[str]) -> pa.ChunkedArray:
     return pc.is_in(values, value_set=pa.array(sorted(phrases), pa.string()))
 
 
-def _distinct_in(values: "pa.Array | pa.ChunkedArray", phrases: AbstractSet[str]) -> list[str]:
-    import pyarrow.compute as pc
-
+def _distinct_in(values: pa.Array | pa.ChunkedArray, phrases: AbstractSet[str]) -> list[str]:
     found: list[str] = pc.unique(values.filter(_is_in(values, phrases))).to_pylist() if phrases else []
     return found

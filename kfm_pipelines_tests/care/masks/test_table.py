@@ -1,4 +1,4 @@
-"""What cannot be masked is refused with one clear sentence, in which there is nothing of the data."""
+"""A table that cannot be masked is refused with one clear sentence that contains none of the data."""
 
 import traceback
 from typing import Any
@@ -28,7 +28,7 @@ NAN, INFINITE = float("nan"), float("inf")
 
 
 def one_wrong(**columns: Any) -> pa.Table:
-    """Eight good sites and then two, the last of which has these values."""
+    """Returns ten sites, the last of which has these values."""
     good = sites([-98.123456] * 10, [38.654321] * 10)
     values = {name: [*good.column(name).to_pylist()[:-1], value] for name, value in columns.items()}
     return sites(values.pop("longitude", [-98.123456] * 10), values.pop("latitude", [38.654321] * 10), **values)
@@ -46,12 +46,12 @@ def one_wrong(**columns: Any) -> pa.Table:
             {"sensitivity": "withheld"},
             "1 record has a class in 'sensitivity' that policy heritage-sites@1 has no rules for",
         ),
-        ({"site_id": None}, "1 record has no value in 'site_id', which says what feature a record is of"),
-        ({"longitude": None}, "1 record has a coordinate that is missing or no finite number"),
-        ({"latitude": None}, "1 record has a coordinate that is missing or no finite number"),
-        ({"longitude": NAN}, "1 record has a coordinate that is missing or no finite number"),
-        ({"latitude": INFINITE}, "1 record has a coordinate that is missing or no finite number"),
-        ({"latitude": -INFINITE}, "1 record has a coordinate that is missing or no finite number"),
+        ({"site_id": None}, "1 record has no value in 'site_id', which identifies the feature"),
+        ({"longitude": None}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"latitude": None}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"longitude": NAN}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"latitude": INFINITE}, "1 record has a coordinate that is missing or not a finite number"),
+        ({"latitude": -INFINITE}, "1 record has a coordinate that is missing or not a finite number"),
         ({"longitude": -88.123456}, "1 record has a place outside the extent of the dataset"),
         ({"latitude": 0.0, "longitude": 0.0}, "1 record has a place outside the extent of the dataset"),
         ({"latitude": 4234567.891, "longitude": 123456.789}, "1 record has a place outside the extent of the dataset"),
@@ -62,7 +62,7 @@ def one_wrong(**columns: Any) -> pa.Table:
         ),
     ],
 )
-def test_one_record_that_makes_no_sense_refuses_all(wrong: dict[str, Any], sentence: str) -> None:
+def test_one_invalid_record_refuses_the_release(wrong: dict[str, Any], sentence: str) -> None:
     refused(one_wrong(**wrong), sentence)
 
 
@@ -70,18 +70,18 @@ def test_one_record_that_makes_no_sense_refuses_all(wrong: dict[str, Any], sente
     ("longitude", "latitude", "outward"),
     [(-102.1, 38.0, (-1, 0)), (-94.55, 38.0, (1, 0)), (-98.0, 36.95, (0, -1)), (-98.0, 40.05, (0, 1))],
 )
-def test_the_extent_ends_at_its_edge(longitude: float, latitude: float, outward: tuple[int, int]) -> None:
+def test_the_extent_includes_its_edge(longitude: float, latitude: float, outward: tuple[int, int]) -> None:
     assert mask(sites([longitude] * 5, [latitude] * 5), RULES).table.num_rows == 5
     beyond = sites([longitude + 1e-9 * outward[0]] * 5, [latitude + 1e-9 * outward[1]] * 5)
     refused(beyond, "5 records have a place outside the extent of the dataset")
 
 
-def test_swapping_is_hinted_at_only_when_it_explains_everything() -> None:
+def test_a_swap_is_suggested_only_when_it_explains_every_record() -> None:
     refused(sites([38.0, -88.0], [-98.0, 38.0]), "2 records have a place outside the extent of the dataset")
 
 
-def test_records_are_counted_and_not_named() -> None:
-    refused(sites([NAN] * 3, [38.0] * 3), "3 records have a coordinate that is missing or no finite number")
+def test_invalid_records_are_counted() -> None:
+    refused(sites([NAN] * 3, [38.0] * 3), "3 records have a coordinate that is missing or not a finite number")
 
 
 POINT = shapely.Point(-98.123456, 38.654321)
@@ -97,11 +97,11 @@ LINE = shapely.LineString([(-98.123456, 38.654321), (-98.0, 38.0)])
         (POINT.wkb[:-1], "1 record has something in 'outline' that is not WKB"),
         (shapely.Point(), "1 record has an empty geometry"),
         (shapely.Polygon(), "1 record has an empty geometry"),
-        (shapely.MultiPoint([POINT, POINT]), "1 record has a geometry that is no point, line or polygon"),
-        (shapely.GeometryCollection([POINT]), "1 record has a geometry that is no point, line or polygon"),
+        (shapely.MultiPoint([POINT, POINT]), "1 record has a geometry that is not a point, line or polygon"),
+        (shapely.GeometryCollection([POINT]), "1 record has a geometry that is not a point, line or polygon"),
         (
             shapely.to_wkb(shapely.set_srid(POINT, 26914), include_srid=True),
-            "1 record has a geometry in another reference system than WGS 84",
+            "1 record has a geometry in a reference system other than WGS 84",
         ),
         (
             LINE,
@@ -113,7 +113,7 @@ LINE = shapely.LineString([(-98.123456, 38.654321), (-98.0, 38.0)])
         ),
         (
             shapely.LineString([(-98.123456, 38.654321), (NAN, 38)]),
-            "1 record has a coordinate that is missing or no finite number",
+            "1 record has a coordinate that is missing or not a finite number",
         ),
         (
             shapely.LineString([(-98.123456, 38.654321), (-88, 38)]),
@@ -126,7 +126,7 @@ LINE = shapely.LineString([(-98.123456, 38.654321), (-98.0, 38.0)])
         ),
     ],
 )
-def test_one_geometry_that_makes_no_sense_refuses_all(geometry: Any, sentence: str) -> None:
+def test_one_invalid_geometry_refuses_the_release(geometry: Any, sentence: str) -> None:
     refused(shapes([*[POINT] * 9, geometry]), sentence)
 
 
@@ -136,7 +136,7 @@ def test_one_geometry_that_makes_no_sense_refuses_all(geometry: Any, sentence: s
         (sites([-98.0], [38.0]).drop(["period"]), "the declared column 'period' is missing"),
         (
             sites([-98.0], [38.0]).append_column("canary", pa.array([1])),
-            "the table has 1 more columns than are declared, and no policy speaks of them",
+            "the table has 1 undeclared column, which no policy covers",
         ),
         (
             sites([-98.0], [38.0]).set_column(4, "longitude", pa.array(["-98.123456"])),
@@ -148,11 +148,11 @@ def test_one_geometry_that_makes_no_sense_refuses_all(geometry: Any, sentence: s
         ),
     ],
 )
-def test_a_table_that_is_not_as_declared_is_refused(table: pa.Table, sentence: str) -> None:
+def test_a_table_that_differs_from_its_declaration_is_refused(table: pa.Table, sentence: str) -> None:
     refused(table, sentence)
 
 
-def test_an_open_policy_masks_nothing() -> None:
+def test_an_open_policy_is_refused() -> None:
     with pytest.raises(PolicyRefused, match=r"^policy not-sensitive@\d is open, so there is nothing to mask$"):
         mask_table(sites([-98.0], [38.0]), SITES, load_policy(shipped_path("resources"), "not-sensitive"), SECRET)
 
@@ -163,8 +163,7 @@ def test_a_policy_for_other_columns_is_refused() -> None:
         mask_table(sites([-98.0], [38.0]), SITES, other, SECRET)
 
 
-def test_whatever_goes_wrong_inside_is_a_refusal_that_leads_to_no_data() -> None:
-    """Middles of geometries are made to raise an error that quotes one."""
+def test_an_internal_error_becomes_a_refusal_without_data() -> None:
     table = sites([-98.123456] * 10, [38.654321] * 10)
     broken = policy({"generalised": generalise(5)})
     object.__setattr__(broken.classes["generalised"].point, "resolution", "INVENTED-000001")
@@ -184,8 +183,8 @@ def refused(table: pa.Table, sentence: str) -> None:
         assert value not in str(refusal.value)
 
 
-def test_good_ones_are_not_refused() -> None:
-    """Everything above is refused for what is wrong with it, and for nothing else."""
+def test_valid_records_are_not_refused() -> None:
+    """The refusals above have no other cause."""
     assert mask(one_wrong(), RULES).table.num_rows == 10
     assert mask(shapes([POINT] * 10), RULES).table.num_rows == 10
     assert np.all([column.name != "canary" for column in (*SITES.table.columns, *SHAPES.table.columns)])
