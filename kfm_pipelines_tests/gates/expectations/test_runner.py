@@ -168,7 +168,7 @@ VALUES = ("secret", "1234", "9876", "31.4")
 
 @pytest.fixture(scope="module")
 def hidden() -> SuiteResult:
-    return judge_suite(ASKED, subject(SECRET, may_show=False))
+    return judge_suite(ASKED, subject(SECRET, may_sample=False))
 
 
 def test_everything_asked_is_found(hidden: SuiteResult) -> None:
@@ -185,7 +185,7 @@ def test_no_value_comes_back_where_none_may_be_shown(hidden: SuiteResult) -> Non
 def test_GX_s_own_result_has_values_only_when_asked(hidden: SuiteResult) -> None:  # noqa: N802 - its name
     said = as_json(hidden.gx)
     assert not any(value in said for value in (*VALUES, "fingerprint"))
-    shown = judge_suite(ASKED, subject(SECRET, may_show=False), values=True)
+    shown = judge_suite(ASKED, subject(SECRET, may_sample=False), values=True)
     assert "1234" in as_json(shown.gx)
     assert shown == hidden
 
@@ -213,7 +213,7 @@ def test_what_GX_cannot_judge_is_an_error_whatever_was_declared(hidden: SuiteRes
 
 
 def test_a_place_is_shown_to_nobody() -> None:
-    samples = {one.rule: one.sample for one in judge_suite(ASKED, subject(SECRET, may_show=True)).findings}
+    samples = {one.rule: one.sample for one in judge_suite(ASKED, subject(SECRET, may_sample=True)).findings}
     assert samples["gx:low"].startswith("site_no=secret-a, observed_at=")
     assert "discharge_cfs=1234.5" in samples["gx:low"]
     assert "site_no=secret-a" in samples["gx:north"]
@@ -221,7 +221,7 @@ def test_a_place_is_shown_to_nobody() -> None:
 
 
 def test_the_report_is_the_same_every_time(hidden: SuiteResult) -> None:
-    again = judge_suite(ASKED, subject(SECRET, may_show=False))
+    again = judge_suite(ASKED, subject(SECRET, may_sample=False))
     assert json.dumps(again.report) == json.dumps(hidden.report)
 
 

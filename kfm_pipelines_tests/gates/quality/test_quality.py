@@ -187,7 +187,7 @@ def test_a_change_of_rows_is_told_in_percent() -> None:
 
 
 def test_drift_shows_a_few_digits_of_both() -> None:
-    finding = only(subject(quality={"stable": True}, same_objects_gave="b" * 64))
+    finding = only(subject(quality={"stable": True}, same_inputs_hash="b" * 64))
     assert finding.measured == "aaaaaaaaaaaa instead of bbbbbbbbbbbb"
 
 
@@ -241,7 +241,7 @@ def everything_wrong(**changes: Any) -> TableSubject:
 
 
 def test_no_value_is_shown_where_none_may_be() -> None:
-    findings = judge_quality(everything_wrong(may_show=False)).findings
+    findings = judge_quality(everything_wrong(may_sample=False)).findings
     assert {one.rule for one in findings} == {"primary-key-unique", "range", "statistic", "null-share", "in-extent"}
     assert {one.sample for one in findings} == {""}
     said = " ".join(map(str, findings))
@@ -258,7 +258,7 @@ def test_where_values_may_be_shown_a_place_still_may_not() -> None:
 def test_a_place_made_coarse_may_lie_outside_by_as_much_as_it_is_uncertain() -> None:
     heritage = declared()["heritage/sites"]
     published = published_table(heritage, load_policy(shipped_path("resources"), heritage.policy))
-    judged = released("heritage/sites", may_show=False)
+    judged = released("heritage/sites", may_sample=False)
     centre = with_value(with_value(judged.table, "longitude", -98.0), "latitude", 40.35)  # 33 km north of the extent
     near, far = (with_value(centre, "uncertainty_m", metres) for metres in (35_000.0, 30_000.0))
     dataset = heritage.model_copy(update={"extent": Extent(west=-102.1, south=36.95, east=-94.55, north=40.05)})
