@@ -1,6 +1,5 @@
-"""DCAT 3 by the DCAT-US 3 profile, as JSON-LD: the catalog with a series for each dataset, and what is in each page.
-
-Addresses are relative to the document, so a store can be moved or copied. Nothing here knows the time of day.
+"""DCAT-US 3 as JSON-LD: the catalog with a series for each dataset, and the files of each page. Addresses are relative
+to the document, so that a store can be moved or copied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,6 @@ from kfm_pipelines.catalog.documents import document_bytes
 from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE
 from kfm_pipelines.declarations.bbox import BBox, union
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.declarations.identity import Provider
 
 CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
@@ -37,7 +35,7 @@ Node = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A dataset with what is published of it."""
+    """A dataset and the extent of what is published."""
 
     dataset: Dataset
     policy: str
@@ -45,7 +43,7 @@ class Series:
     starts: datetime
     ends: datetime
     bbox: BBox | None
-    snapshot: str | None = None  # address of the list of its items as one GeoParquet file, from the catalog on
+    snapshot: str | None = None  # address of the stac-geoparquet table, relative to the catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class PublishedFile:
     bbox: BBox | None
     content_hash: str
     bytes: int
-    content: str  # path of the bytes in the store
+    content: str  # path in the store
 
 
 def catalog_dcat(published: Iterable[Series]) -> bytes:
@@ -70,7 +68,7 @@ def catalog_dcat(published: Iterable[Series]) -> bytes:
         "dcterms:title": ROOT_TITLE,
         "dcterms:description": "Everything KFM Pipelines has published.",
         "dcterms:identifier": "kansas-frontier-matrix",
-        "dcterms:publisher": _organisation(ROOT_TITLE, None),
+        "dcterms:publisher": _organisation(ROOT_TITLE),
         "dcterms:language": "en",
         "dcterms:conformsTo": _standard(_DCAT_US),
         "dcat:dataset": [_series(one) for one in published],
@@ -79,7 +77,7 @@ def catalog_dcat(published: Iterable[Series]) -> bytes:
 
 
 def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> bytes:
-    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`: the files of one stretch of time, such as 2025/12/04."""
+    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`, with the files of a page such as 2025/12/04."""
     up = "../" * (page.count("/") + 4)  # by-time, the pipeline and the catalog are above the page
     dataset = series.dataset
     ordered = sorted(files, key=lambda one: one.key)
@@ -120,31 +118,30 @@ def _series(series: Series) -> Node:
 
 
 def _common_fields(dataset: Dataset, policy: str, *, masked: bool) -> Node:
-    """What holds for the whole series and for each part of it."""
+    """Fields that a series and its pages have in common."""
     producers = [one for one in dataset.providers if "producer" in one.roles]
     publisher = next((one for one in dataset.providers if {"host", "processor"} & set(one.roles)), None)
-    said: Node = {
+    fields: Node = {
         "dcterms:description": dataset.description,
-        "dcterms:publisher": _provider(publisher) if publisher else _organisation(ROOT_TITLE, None),
-        "dcterms:creator": [_provider(one) for one in producers],
+        "dcterms:publisher": _organisation(publisher.name, publisher.url) if publisher else _organisation(ROOT_TITLE),
+        "dcterms:creator": [_organisation(one.name, one.url) for one in producers],
         "dcat:contactPoint": _contact(dataset),
         "dcterms:license": {"@id": dataset.licence.url},
-        "dcterms:accessRights": {
-            "@type": "dcterms:RightsStatement",
-            "rdfs:label": _access_rights(policy, masked=masked),
-        },
+        "dcterms:accessRights": _rights_statement(_access_rights(policy, masked=masked)),
         "dcat:keyword": sorted(set(dataset.tags.values())),
         "dcterms:conformsTo": [_standard(_STAC)],
     }
     if "domain" in dataset.tags:
         theme = dataset.tags["domain"]
-        said["dcat:theme"] = {"@id": f"kfm:theme:{theme}", "@type": "skos:Concept", "skos:prefLabel": theme}
+        fields["dcat:theme"] = {"@id": f"kfm:theme:{theme}", "@type": "skos:Concept", "skos:prefLabel": theme}
     if dataset.sovereignty:
-        said["dcterms:rights"] = {
-            "@type": "dcterms:RightsStatement",
-            "rdfs:label": f"{dataset.sovereignty.nations}. {dataset.sovereignty.notice}",
-        }
-    return said
+        notice = f"{dataset.sovereignty.nations}. {dataset.sovereignty.notice}"
+        fields["dcterms:rights"] = _rights_statement(notice)
+    return fields
+
+
+def _rights_statement(label: str) -> Node:
+    return {"@type": "dcterms:RightsStatement", "rdfs:label": label}
 
 
 def _access_rights(policy: str, *, masked: bool) -> str:
@@ -203,7 +200,7 @@ def _distribution(dataset: Dataset, title: str, media_type: str) -> Node:
 
 
 def _contact(dataset: Dataset) -> Node:
-    """The first owner that is an address; DCAT-US wants one."""
+    """Names the first team and the first email address among the owners, as DCAT-US requires."""
     team = next((owner.removeprefix("team:") for owner in dataset.owners if owner.startswith("team:")), None)
     address = next((owner for owner in dataset.owners if "@" in owner), None)
     return {
@@ -213,11 +210,7 @@ def _contact(dataset: Dataset) -> Node:
     }
 
 
-def _provider(provider: Provider) -> Node:
-    return _organisation(provider.name, provider.url)
-
-
-def _organisation(name: str, url: str | None) -> Node:
+def _organisation(name: str, url: str | None = None) -> Node:
     homepage = {"foaf:homepage": {"@id": url}} if url else {}
     return {"@type": ["foaf:Agent", "foaf:Organization"], "foaf:name": name, **homepage}
 
@@ -241,7 +234,7 @@ def _location(box: BBox) -> Node:
 
 
 def _cadence(dataset: Dataset) -> str:
-    """A weekly map is valid for a day: how often it comes is told by its tag, if that tells it."""
+    """The tag wins over the window: a weekly map may be valid for one day."""
     return _CADENCES.get(dataset.tags.get("cadence", ""), _WINDOWS[dataset.key.window])
 
 

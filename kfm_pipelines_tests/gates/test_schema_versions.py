@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.errors import SchemaRefused
-from kfm_pipelines.gates.schema_versions import Schema, SchemaVersion, approve, get_or_create_version, versions_of
+from kfm_pipelines.gates.schema_approval import (
+    Schema,
+    SchemaVersion,
+    get_or_create_version,
+    record_approval,
+    versions_of,
+)
 from kfm_pipelines.state.database import Database, TransitionIllegal
 
 FLOW: dict[str, Any] = {"flow": {"type": "float64", "nullable": True, "unit": "ft3/s"}}
@@ -27,7 +33,7 @@ def test_a_dataset_begins_with_what_it_is_declared_with(database: Database) -> N
 
 def test_an_approval_is_for_keys_of_one_transform_version(database: Database) -> None:
     get_or_create_version(database, declared())
-    second = approve(database, declared(METRIC, version="v2"), "ada", "metric from now on")
+    second = record_approval(database, declared(METRIC, version="v2"), "ada", "metric from now on")
     assert (second.version, second.approved_by, second.reason) == (2, "ada", "metric from now on")
     assert get_or_create_version(database, declared(version="v1")).columns == FLOW
     assert get_or_create_version(database, declared(version="v2")).columns == METRIC
@@ -40,7 +46,7 @@ def test_of_two_at_once_one_is_told(database: Database) -> None:
 
     def try_it(who: str) -> SchemaVersion | str:
         try:
-            return approve(database, declared(METRIC), who, "at once")
+            return record_approval(database, declared(METRIC), who, "at once")
         except SchemaRefused as error:
             return str(error)
 

@@ -14,7 +14,7 @@ import pytest
 from pystac.validation import validate_dict
 from pystac.validation.local_validator import get_local_schema_cache
 
-from kfm_pipelines.catalog.stac.profile import check_document
+from kfm_pipelines.catalog.documents import check_document
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator, schemas

@@ -1,7 +1,5 @@
-"""OpenLineage: what a run does, for the tools that collect this from everywhere: START, then COMPLETE, FAIL or ABORT.
-
-The events tell of runs, so unlike the documents of a release they know the time. Of objects that are masked they say
-where they are, never what is in them.
+"""OpenLineage events of runs: START, then COMPLETE, FAIL or ABORT. Unlike documents of a release they contain times. Of
+masked objects they state the address, never the content.
 """
 
 from collections.abc import Mapping
@@ -31,10 +29,10 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True)
 class RunOutput:
-    """What a run published of one key."""
+    """What a run published for one key."""
 
     key: str
-    location: str  # the name people know, in full
+    location: str  # full address of the copy under its plain name
     revision: int
     content_hash: str
     rows: int
@@ -47,7 +45,7 @@ class RunOutput:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run as far as it has come."""
+    """A run so far."""
 
     run_id: str
     state: State
@@ -131,7 +129,7 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
             "lifecycleStateChange": lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
                 lifecycle.CREATE if one.revision == 1 else lifecycle.OVERWRITE, producer=PRODUCER
             ),
-            # The specification wants metrics of columns to be there; of what is in a column nothing is told.
+            # The specification requires column metrics; ours are empty, because they would reveal values.
             "dataQualityMetrics": data_quality_metrics_dataset.DataQualityMetricsDatasetFacet(
                 columnMetrics={}, rowCount=one.rows, bytes=one.bytes, fileCount=1, producer=PRODUCER
             ),
@@ -146,7 +144,7 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
 
 
 def _assertions(gates: Mapping[str, bool]) -> Any:
-    """The specification has it on what a run reads; our gates judge what is published, before anybody can read it."""
+    """Reports the gates on the output; the specification has assertions on inputs, but our gates judge outputs."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
 
     judged = [quality.Assertion("gate", passed, severity="error", name=gate) for gate, passed in gates.items()]
@@ -154,8 +152,8 @@ def _assertions(gates: Mapping[str, bool]) -> Any:
 
 
 def _column_lineage(dataset: Dataset, one: RunOutput) -> Any:
-    """Which columns of the objects a published column comes from. A column that only the policy adds, such as the
-    number of a row, comes from none; and what a transform makes of what, only its code knows."""
+    """Maps published columns to columns of the inputs. Columns added by the policy have no source, and those of a
+    transform are not known."""
     from openlineage.client.facet_v2 import column_lineage_dataset as lineage
 
     declared = [] if dataset.transform else dataset.table.columns
@@ -173,13 +171,13 @@ def _column_lineage(dataset: Dataset, one: RunOutput) -> Any:
 
 
 def _source_columns(table: Table, column: Column) -> list[str]:
-    """The columns as they are called in the objects: no object has a derived one."""
+    """Returns the names of the columns in the objects; a derived column comes from longitude and latitude."""
     names = (table.longitude_column, table.latitude_column) if column.derived else (column.name,)
     return [found.source or found.name for found in map(table.column, filter(None, names))]
 
 
 def _dataset_name(uri: str) -> tuple[str, str]:
-    """A file's namespace and name as OpenLineage names them: `s3://bucket` and the key, or `file` and the path."""
+    """Returns namespace and name by OpenLineage's convention: `s3://bucket` and the key, or `file` and the path."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return "file", parts.path

@@ -11,7 +11,7 @@ import pytest
 import rustac
 from click.testing import CliRunner
 
-from kfm_pipelines.catalog.collections import snapshot_marks
+from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.cli.main import kfm
@@ -83,12 +83,12 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
     # An older one does not replace a newer one.
     before = path.read_bytes()
     with site.services.database.transaction() as connection:
-        snapshot_marks.record_mark(connection, snapshot_marks.ITEMS, {"usgs/streamflow": 3})
-    with pytest.raises(ServiceUnavailable, match="changed each time before it was written"):
+        tables.record_mark(connection, tables.ITEMS_SNAPSHOT, {"usgs/streamflow": 3})
+    with pytest.raises(ServiceUnavailable, match="changed during each of 3 attempts"):
         take_snapshot(site.services, site.dataset, anyway=True)
     assert path.read_bytes() == before
     with site.services.database.transaction() as connection:
-        snapshot_marks.record_mark(connection, snapshot_marks.ITEMS, {"usgs/streamflow": 2})
+        tables.record_mark(connection, tables.ITEMS_SNAPSHOT, {"usgs/streamflow": 2})
 
     # What somebody else wrote does not get under our seal.
     item = site.data / f"catalog/usgs-streamflow/items/{site.key(1)}.json"

@@ -10,7 +10,7 @@ import pytest
 
 from kfm_pipelines.catalog.collections.pages import mark_page_stale
 from kfm_pipelines.catalog.collections.refresh import refresh_collection, refresh_stale_collections
-from kfm_pipelines.catalog.stac.pages import page_of
+from kfm_pipelines.catalog.stac.item import page_of
 from kfm_pipelines.state.revisions import mark_collection_changed
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.sites.site import START, Site

@@ -219,7 +219,7 @@ def _waits_for_nobody(site: Site, caplog: pytest.LogCaptureFixture) -> None:
         _tell(site, (site.root / "dagster/dagster.yaml/below-a-file.jsonl").as_uri(), "none")
     told = [record.getMessage() for record in caplog.records if record.name == "kfm_pipelines.catalog.lineage.send"]
     assert len(told) == 3
-    assert all(line.startswith("no COMPLETE event of run none could be sent: ") for line in told)
+    assert all(line.startswith("could not send the COMPLETE event of run none: ") for line in told)
 
 
 def _tell(site: Site, url: str, run_id: str) -> None:

@@ -13,12 +13,23 @@ from pystac.errors import STACValidationError
 from pystac.validation import validate_dict
 from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
+from kfm_pipelines.catalog.documents import PROFILE
 from kfm_pipelines.catalog.facts import MANIFEST, CareFacts, DocumentFacts, ExemptionFacts, ReleaseFacts, StorageFacts
-from kfm_pipelines.catalog.stac.collection import Member, collection_document, extent_of, root_document
-from kfm_pipelines.catalog.stac.history import history_document, revision_document, superseded_document
-from kfm_pipelines.catalog.stac.item import ANONYMIZED_EXTENSION
-from kfm_pipelines.catalog.stac.pages import page_document, page_of, pages_above
-from kfm_pipelines.catalog.stac.profile import PROFILE
+from kfm_pipelines.catalog.stac.collection import (
+    Member,
+    collection_document,
+    extent_of,
+    page_document,
+    pages_above,
+    root_document,
+)
+from kfm_pipelines.catalog.stac.item import (
+    ANONYMIZED_EXTENSION,
+    history_document,
+    page_of,
+    revision_document,
+    superseded_document,
+)
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator
@@ -354,7 +365,7 @@ def test_another_provenance_is_another_item() -> None:
             ),
             "usgs-streamflow is not valid at license",
         ),
-        (lambda: root_document([changed(title=None)]), "kansas-frontier-matrix is not valid at links/3"),
+        (lambda: root_document([changed(title=5)]), "kansas-frontier-matrix is not valid at links/3"),
     ],
 )
 def test_an_invalid_document_is_refused_with_its_place(write: Callable[[], bytes], sentence: str) -> None:

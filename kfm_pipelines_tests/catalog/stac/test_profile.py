@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
+from kfm_pipelines.catalog.documents import check_document, profile_bytes
 from kfm_pipelines.catalog.stac.collection import collection_document
-from kfm_pipelines.catalog.stac.profile import check_document, profile_bytes
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines_tests.catalog.stac.test_item import EXEMPTED, HERITAGE, IN_A_BUCKET, MASKED, WITHOUT_PLACES, revised
 from kfm_pipelines_tests.fixtures.catalog.release import COLLECTION, FACTS, item_of

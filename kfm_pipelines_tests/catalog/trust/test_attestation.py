@@ -19,12 +19,11 @@ from kfm_pipelines.catalog.trust.attestation import (
     Subjects,
     open_attestation,
     refuse_unless_statement,
+    run_manifest,
     sign_attestation,
     subjects_of,
 )
-from kfm_pipelines.catalog.trust.keys import Signer, read_public_keys
-from kfm_pipelines.catalog.trust.manifest import run_manifest
-from kfm_pipelines.catalog.trust.seal import FIELD, open_sealed, seal_document
+from kfm_pipelines.catalog.trust.signer import FIELD, Signer, open_sealed, read_public_keys, seal_document
 from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
 from kfm_pipelines.operations.verify.records import check_manifest_agreement
 from kfm_pipelines.settings import shipped_path

@@ -11,13 +11,15 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from kfm_pipelines.catalog.trust.environment import environment_facts, sbom, unlisted_software
-from kfm_pipelines.catalog.trust.sbom import (
+from kfm_pipelines.catalog.trust.environment import (
     InstalledDistribution,
+    environment_facts,
     find_unlisted,
     list_installed,
     listed_versions,
+    sbom,
     sbom_document,
+    unlisted_software,
 )
 
 OWN = Path("/checkout")

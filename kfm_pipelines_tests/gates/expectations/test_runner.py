@@ -16,8 +16,7 @@ import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations import Suite, SuiteResult, judge_suite, load_suite
-from kfm_pipelines.gates.subject import TableSubject
-from kfm_pipelines.gates.verdict import Severity
+from kfm_pipelines.gates.verdict import Severity, TableSubject
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.gates.subjects import released, subject, with_value
 from kfm_pipelines_tests.fixtures.real_files import TRIBAL_AREAS, need_tribal_areas

@@ -21,12 +21,12 @@ ROWS = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 
 
 LOAD = """
 import sys
-from kfm_pipelines.datasets import load_datasets
-from kfm_pipelines.gates import expectations, quality
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.declarations.dataset import load_datasets
+from kfm_pipelines.gates import expectations
+from kfm_pipelines.settings import shipped_path
 
-for dataset in load_datasets(shipped("resources")).values():
-    assert expectations.suites_of(shipped("resources"), dataset, dataset.table) or dataset.dataset == "heritage/sites"
+for dataset in load_datasets(shipped_path("resources")).values():
+    assert expectations.suites_of(shipped_path("resources"), dataset, dataset.table) or dataset.dataset == "heritage/sites"
 print(sorted({"great_expectations", "pandas", "pyarrow", "numpy", "shapely"} & set(sys.modules)))
 """
 
@@ -98,7 +98,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "what the schema gate says": (
         changed(type="expect_column_to_exist", kwargs={"column": "discharge_cfs"}),
-        "expect_column_to_exist: expect_column_to_exist is what the schema gate says; declare the columns instead",
+        "expect_column_to_exist: expect_column_to_exist is the task of the schema gate; declare the columns instead",
     ),
     "an unknown column": (
         with_arguments(column="flow"),

@@ -13,9 +13,8 @@ import shapely
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Extent, Table
-from kfm_pipelines.gates.quality import QUALITY_RULES, judge_quality
-from kfm_pipelines.gates.subject import TableSubject
-from kfm_pipelines.gates.verdict import Finding, Severity
+from kfm_pipelines.gates.quality.table import QUALITY_RULES, judge_quality
+from kfm_pipelines.gates.verdict import Finding, Severity, TableSubject
 from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.events.notices import declared
