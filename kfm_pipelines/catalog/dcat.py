@@ -2,11 +2,12 @@
 to the document, so that a store can be moved or copied.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kfm_pipelines.catalog.collections.pages import PageItem
 from kfm_pipelines.catalog.documents import document_bytes
 from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE
 from kfm_pipelines.declarations.bbox import BBox, union
@@ -35,8 +36,6 @@ Node = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A dataset and the extent of what is published."""
-
     dataset: Dataset
     policy: str
     masked: bool
@@ -44,19 +43,6 @@ class Series:
     ends: datetime
     bbox: BBox | None
     snapshot: str | None = None  # address of the stac-geoparquet table, relative to the catalog
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedFile:
-    """The current revision of one key."""
-
-    key: str
-    window_start: datetime
-    window_end: datetime
-    bbox: BBox | None
-    content_hash: str
-    bytes: int
-    content: str  # path in the store
 
 
 def catalog_dcat(published: Iterable[Series]) -> bytes:
@@ -76,11 +62,12 @@ def catalog_dcat(published: Iterable[Series]) -> bytes:
     return document_bytes(catalog)
 
 
-def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> bytes:
-    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`, with the files of a page such as 2025/12/04."""
+def page_dcat(series: Series, page: str, items: Sequence[PageItem], path_of: Callable[[str], str]) -> bytes:
+    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`, with the files of a page such as 2025/12/04. `path_of`
+    returns the path of a content hash in the store."""
     up = "../" * (page.count("/") + 4)  # by-time, the pipeline and the catalog are above the page
     dataset = series.dataset
-    ordered = sorted(files, key=lambda one: one.key)
+    ordered = sorted(items, key=lambda one: one.key)
     slice_ = {
         **_common_fields(dataset, series.policy, masked=series.masked),
         "@context": CONTEXT,
@@ -90,7 +77,7 @@ def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> byte
         "dcterms:identifier": f"{dataset.dataset}/{page}",
         "dcterms:temporal": _period(min(one.window_start for one in ordered), max(one.window_end for one in ordered)),
         "dcat:inSeries": {"@id": _dataset_id(dataset)},
-        "dcat:distribution": [_file_distribution(dataset, one, up) for one in ordered],
+        "dcat:distribution": [_file_distribution(dataset, one, path_of(one.content_hash), up) for one in ordered],
     }
     box = union(one.bbox for one in ordered)
     if box:
@@ -118,16 +105,16 @@ def _series(series: Series) -> Node:
 
 
 def _common_fields(dataset: Dataset, policy: str, *, masked: bool) -> Node:
-    """Fields that a series and its pages have in common."""
     producers = [one for one in dataset.providers if "producer" in one.roles]
     publisher = next((one for one in dataset.providers if {"host", "processor"} & set(one.roles)), None)
+    warning = f"; places are masked under policy {policy}, and are not where things are"
     fields: Node = {
         "dcterms:description": dataset.description,
         "dcterms:publisher": _organisation(publisher.name, publisher.url) if publisher else _organisation(ROOT_TITLE),
         "dcterms:creator": [_organisation(one.name, one.url) for one in producers],
         "dcat:contactPoint": _contact(dataset),
         "dcterms:license": {"@id": dataset.licence.url},
-        "dcterms:accessRights": _rights_statement(_access_rights(policy, masked=masked)),
+        "dcterms:accessRights": _rights_statement(f"public{warning if masked else ''}"),
         "dcat:keyword": sorted(set(dataset.tags.values())),
         "dcterms:conformsTo": [_standard(_STAC)],
     }
@@ -142,12 +129,6 @@ def _common_fields(dataset: Dataset, policy: str, *, masked: bool) -> Node:
 
 def _rights_statement(label: str) -> Node:
     return {"@type": "dcterms:RightsStatement", "rdfs:label": label}
-
-
-def _access_rights(policy: str, *, masked: bool) -> str:
-    if not masked:
-        return "public"
-    return f"public; places are masked under policy {policy}, and are not where things are"
 
 
 def _distributions(series: Series) -> list[Node]:
@@ -173,14 +154,14 @@ def _distributions(series: Series) -> list[Node]:
     return [collection, folder, snapshot]
 
 
-def _file_distribution(dataset: Dataset, one: PublishedFile, up: str) -> Node:
+def _file_distribution(dataset: Dataset, one: PageItem, path: str, up: str) -> Node:
     return {
         **_distribution(dataset, f"{dataset.title}, {one.key.split(':')[3]}", PARQUET),
         "@id": f"kfm:distribution:{one.key}",
         "dcterms:identifier": one.key,
         "dcterms:temporal": _period(one.window_start, one.window_end),
         "dcat:accessURL": {"@id": f"{up}catalog/{dataset.pipeline}/items/{one.key}.json"},
-        "dcat:downloadURL": {"@id": f"{up}{one.content}"},
+        "dcat:downloadURL": {"@id": f"{up}{path}"},
         "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(one.bytes)},
         "spdx:checksum": {
             "@type": "spdx:Checksum",

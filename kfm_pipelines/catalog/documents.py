@@ -56,7 +56,6 @@ def asset_of(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def profile_bytes() -> bytes:
-    """Returns the profile as published in the catalog."""
     return (shipped_path("resources") / "contracts" / PROFILE_FILE).read_bytes()
 
 

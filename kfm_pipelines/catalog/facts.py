@@ -16,8 +16,6 @@ ANYWHERE_DEGREES = 360.0
 
 @dataclass(frozen=True, slots=True)
 class ExemptionFacts:
-    """Who released the data unmasked, and until when."""
-
     id: str
     holder: str
     until: str
@@ -125,8 +123,6 @@ class ReleaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class DocumentFacts:
-    """A file that a document links."""
-
     href: str
     digest: str
     size: int

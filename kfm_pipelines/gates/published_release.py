@@ -33,7 +33,6 @@ class PublishedSubject:
 
     @property
     def parsed_item(self) -> Mapping[str, Any]:
-        """Returns the Item; empty when it cannot be read."""
         return read_item(self.item)
 
     @property
@@ -42,7 +41,7 @@ class PublishedSubject:
 
     @property
     def matches_record(self) -> bool:
-        """Whether Item and bytes are the ones that the gates judged."""
+        """Returns whether Item and bytes are the ones that the gates judged."""
         return self.content_hash == self.recorded.content_hash and _digest(self.item) == self.recorded.item_hash
 
 

@@ -1,7 +1,5 @@
-"""Reads the coordinate reference systems that a Parquet file names, of which only WGS 84 is accepted.
-
-A file names them in GeoParquet metadata, in the metadata of a column or in its type. For a file that names none, the
-declaration of its columns decides.
+"""Reads the coordinate reference systems that a Parquet file names: in GeoParquet metadata, in the metadata of a column
+or in its type. Only WGS 84 is accepted; for a file that names none, the declaration of its columns decides.
 """
 
 import io

@@ -169,7 +169,6 @@ def _properties(subject: ReleaseSubject) -> dict[str, Any]:
 
 
 def _graph(subject: ReleaseSubject) -> dict[str, dict[str, Any]]:
-    """Returns the nodes of the provenance document by id; none when it cannot be read."""
     try:
         graph = json.loads(subject.staged.get(PROVENANCE, b"{}")).get("@graph", [])
     except (ValueError, RecursionError, AttributeError):

@@ -180,7 +180,6 @@ def _check_reference_system(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _present_columns(subject: TableSubject) -> "Iterator[tuple[pa.Field, pa.Field]]":
-    """Yields each declared column that is present, with the field found in the table."""
     for field in declared_schema(subject.published):
         if field.name in subject.table.column_names:
             yield field, subject.table.schema.field(field.name)

@@ -1,8 +1,7 @@
 """Approved schemas: the columns, types and units promised to readers of a dataset, which only a person may change.
 
-A dataset begins with the schema it is first declared with. An approval holds for the keys of one transform version, so
-that a new version can have other columns while keys of the old one are still being made. A version without an approval
-of its own has the schema approved last.
+An approval holds for one transform version, so that a new one can have other columns while keys of the old one are
+still being made. A version without its own approval has the schema approved last.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -32,8 +31,6 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion(Schema):
-    """An approved schema."""
-
     version: int = 0
     approved_by: str = ""
     reason: str = ""
@@ -42,8 +39,6 @@ class SchemaVersion(Schema):
 
 @dataclass(frozen=True, slots=True)
 class SchemaProposal:
-    """The declared schema and the one approved last."""
-
     declared: Schema
     approved: SchemaVersion
 
@@ -60,7 +55,6 @@ def proposal_of(services: Services, dataset: Dataset) -> SchemaProposal:
 
 
 def approved_schema(services: Services, dataset: Dataset) -> ApprovedSchema:
-    """Returns what the schema gate compares a table with."""
     proposal = proposal_of(services, dataset)
     return ApprovedSchema(proposal.approved.version, proposal.approved.columns, proposal.declared.columns)
 

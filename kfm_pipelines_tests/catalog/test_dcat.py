@@ -12,7 +12,8 @@ from pyld import jsonld
 from pyshacl import validate
 from rdflib import Graph
 
-from kfm_pipelines.catalog.dcat import CONTEXT, PublishedFile, Series, catalog_dcat, page_dcat
+from kfm_pipelines.catalog.collections.pages import PageItem
+from kfm_pipelines.catalog.dcat import CONTEXT, Series, catalog_dcat, page_dcat
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.catalog.prov.test_document import no_network, terms_of
 from kfm_pipelines_tests.catalog.stac.test_item import HERITAGE, WITHOUT_PLACES
@@ -27,21 +28,27 @@ SEVERAL = [
     Series(HERITAGE, "heritage-sites@1", True, START, START + DAY, None),
 ]
 FILES = [
-    PublishedFile(
+    PageItem(
         f"usgs-streamflow:kansas_statewide:none:2025-12-04T{hour:02}Z:v1-0-0",
         START + timedelta(hours=hour),
         START + timedelta(hours=hour + 1),
         KANSAS if hour else None,
-        str(hour) * 64,
-        5000 + hour,
-        f"objects/sha256/{hour}{hour}/{str(hour) * 64}.parquet",
+        rows=68,
+        bytes=5000 + hour,
+        content_hash=str(hour) * 64,
     )
     for hour in (1, 0)
 ]
+
+
+def path_of(content_hash: str) -> str:
+    return f"objects/sha256/{content_hash[:2]}/{content_hash}.parquet"
+
+
 DOCUMENTS: dict[str, bytes] = {
     "catalog": catalog_dcat(SEVERAL),
-    "page": page_dcat(SERIES, "2025/12/04", FILES),
-    "page of a month": page_dcat(SEVERAL[2], "2025", FILES),
+    "page": page_dcat(SERIES, "2025/12/04", FILES, path_of),
+    "page of a month": page_dcat(SEVERAL[2], "2025", FILES, path_of),
 }
 # One field each that a document cannot do without: by the type of the node that has it.
 MANDATORY: dict[str, tuple[str, ...]] = {

@@ -21,8 +21,6 @@ from kfm_pipelines.stores import Layout
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Outcome for one collection."""
-
     dataset: str
     items: int
     bytes: int
@@ -41,7 +39,6 @@ def take_snapshot(services: Services, dataset: Dataset, *, anyway: bool = False)
 
 
 def _try_to_take_snapshot(services: Services, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
-    """Returns None when the snapshot was outdated before it could be written."""
     layout = Layout(dataset.pipeline)
     with services.database.transaction() as connection:
         changes = tables.changes_of(connection, dataset.dataset)

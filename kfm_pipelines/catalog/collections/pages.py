@@ -32,8 +32,6 @@ class PageItem:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Totals of one page or several."""
-
     items: int = 0
     rows: int = 0
     bytes: int = 0

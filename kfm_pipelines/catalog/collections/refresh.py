@@ -1,18 +1,18 @@
-"""Keeps collections up to date, page by page: writes only the documents that changed.
+"""Keeps collections up to date, page by page, and from the bottom up, so that no link leads nowhere.
 
-A publication counts the change of its page and collection in its own transaction, and the writer records up to which
-change it has written. So whatever a crash left behind is known, and the next run or tick writes it. Documents are
-written from the bottom up, so that no link leads nowhere.
+Publications count changes and writers record up to which change they have written, so the next run or tick completes
+whatever a crash left behind.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import PurePosixPath
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.catalog.collections import pages, tables
-from kfm_pipelines.catalog.collections.pages import PageItem, StalePage, Summary
-from kfm_pipelines.catalog.dcat import PublishedFile, Series, catalog_dcat, page_dcat
+from kfm_pipelines.catalog.collections.pages import StalePage, Summary
+from kfm_pipelines.catalog.dcat import Series, catalog_dcat, page_dcat
 from kfm_pipelines.catalog.documents import PROFILE_FILE, profile_bytes
 from kfm_pipelines.catalog.stac import collection as stac
 from kfm_pipelines.catalog.trust.signer import write_sealed
@@ -63,8 +63,7 @@ def refresh_stale_collections(services: Services) -> list[str]:
 def _write_pages(
     services: Services, connection: Connection, dataset: Dataset, stale: list[StalePage]
 ) -> dict[str, Summary]:
-    """Writes the stale pages, those above a new page, and those missing in the store. Returns summaries of the stale
-    ones."""
+    """Writes stale pages, those above a new one, and missing ones. Returns summaries of the stale pages."""
     layout, names = Layout(dataset.pipeline), {page.page for page in stale}
     above = {name for page in stale if page.is_new for name in stac.pages_above(page.page)}
     above |= {name for one in names for name in stac.pages_above(one) if not services.store.exists(layout.page(name))}
@@ -75,26 +74,9 @@ def _write_pages(
         document = stac.page_document(dataset.pipeline, page, below, [item.key for item in items])
         summaries[page] = pages.summarise_items(items)
         if (series := _series(services, dataset, summaries[page])) is not None:  # None for a page of pages
-            _write_page_dcat(services, series, page, items)
+            write_sealed(services, layout.page_dcat(page), page_dcat(series, page, items, layout.content))
         write_sealed(services, layout.page(page), document)
     return {page: summaries[page] for page in names}
-
-
-def _write_page_dcat(services: Services, series: Series, page: str, items: Sequence[PageItem]) -> None:
-    layout = Layout(series.dataset.pipeline)
-    files = [
-        PublishedFile(
-            key=one.key,
-            window_start=one.window_start,
-            window_end=one.window_end,
-            bbox=one.bbox,
-            content_hash=one.content_hash,
-            bytes=one.bytes,
-            content=layout.content(one.content_hash),
-        )
-        for one in items
-    ]
-    write_sealed(services, layout.page_dcat(page), page_dcat(series, page, files))
 
 
 def _write_collection(
@@ -105,13 +87,7 @@ def _write_collection(
         return False
     policy = policy_of(services, dataset)
     facts = stac.CollectionFacts(
-        items=total.items,
-        rows=total.rows,
-        bytes=total.bytes,
-        starts=total.starts,
-        ends=total.ends,
-        bbox=total.bbox,
-        versions=total.versions,
+        **asdict(total),
         years=tuple(pages.pages_below(connection, dataset.dataset, "", summaries)),
         table=published_table(dataset, policy),
         policy=policy.name,
@@ -124,7 +100,6 @@ def _write_collection(
 
 
 def _write_root(services: Services, connection: Connection, dataset: Dataset, total: Summary) -> None:
-    """Writes the entry to every dataset that has a collection, this one included."""
     tables.lock_root(connection)
     written = tables.written_collections(connection, dataset.dataset)
     described = [services.datasets[name] for name in written if name in services.datasets]

@@ -1,7 +1,5 @@
-"""SQL of collections, of snapshots made from all their releases, and of contents that were withdrawn.
-
-A publication counts a change of its collection. A writer records up to which change it has written the collection, its
-table of Items (ITEMS_SNAPSHOT) or the provenance graph of all collections (GRAPH_SNAPSHOT).
+"""SQL of collections, of snapshots made from all their releases, and of contents that were withdrawn. Publications
+count changes of a collection; writers record up to which change they have written it or a snapshot.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +9,8 @@ from typing import Any, TypeVar
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.state.database import Connection
 
-ITEMS_SNAPSHOT = "items"
-GRAPH_SNAPSHOT = "provenance"
+ITEMS_SNAPSHOT = "items"  # all Items of a collection in one table
+GRAPH_SNAPSHOT = "provenance"  # the provenance of all collections in one graph
 ATTEMPTS = 3
 Written = TypeVar("Written")
 
@@ -57,7 +55,6 @@ def record_collection(connection: Connection, dataset: str, change: int) -> None
 
 
 def written_collections(connection: Connection, dataset: str) -> list[str]:
-    """Returns the datasets that have a collection, this one included."""
     rows = connection.execute(
         'SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(d)s ORDER BY dataset COLLATE "C"',
         {"d": dataset},
@@ -71,12 +68,10 @@ def lock_snapshot(connection: Connection, dataset: str) -> None:
 
 
 def lock_graph(connection: Connection) -> None:
-    """Lets nobody else write or withdraw the graph until the transaction ends."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm provenance graph'))")
 
 
 def changes_of(connection: Connection, dataset: str) -> int:
-    """Counts the publications of the collection."""
     [row] = connection.execute(
         "SELECT coalesce(sum(changed), 0)::bigint AS changes FROM kfm.collection_pages WHERE dataset = %(dataset)s",
         {"dataset": dataset},
@@ -169,10 +164,7 @@ def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:
 def find_withdrawn_artifacts(connection: Connection, key: str, contents: Sequence[str]) -> WithdrawnArtifacts:
     parameters = {"key": key, "contents": list(contents)}
     revisions = connection.execute(
-        """
-        SELECT revision, content_hash = ANY(%(contents)s) AS gone FROM kfm.revisions WHERE key = %(key)s
-        ORDER BY revision
-        """,
+        "SELECT revision, content_hash = ANY(%(contents)s) AS gone FROM kfm.revisions WHERE key = %(key)s ORDER BY 1",
         parameters,
     ).fetchall()
     txns = connection.execute(

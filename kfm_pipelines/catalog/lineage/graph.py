@@ -8,18 +8,8 @@ from typing import Any
 from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.tables import is_outdated, retry_until_written
 from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, asset_of, sha256
-from kfm_pipelines.catalog.prov.graph import (
-    SHARING_QUERY,
-    SOURCES_QUERY,
-    STAGES_QUERY,
-    compress_lines,
-    decompress_lines,
-    find_lines_sharing,
-    load_quads,
-    prepare_query,
-    quads,
-    run_query,
-)
+from kfm_pipelines.catalog.prov import graph as prov
+from kfm_pipelines.catalog.prov.graph import compress_lines, load_quads, quads, run_query
 from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ObjectMissing
@@ -31,8 +21,7 @@ from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 @dataclass
 class GraphWriteResult:
-    """Outcome of writing the graph. Releases whose Item or provenance is missing or changed are left out; scans report
-    those."""
+    """Leaves out releases whose Item or provenance is missing or changed, which scans report."""
 
     written: bool = False
     published: bool = True  # whether anything was ever published
@@ -58,7 +47,6 @@ class KeyLineage:
 
 
 def write_graph(services: Services) -> GraphWriteResult:
-    """Writes the graph unless nothing was published since the last one."""
     return retry_until_written("the graph of provenance", lambda: _try_to_write_graph(services))
 
 
@@ -90,26 +78,26 @@ def read_key_lineage(services: Services, key: str, dataset: Dataset) -> KeyLinea
     """Raises ObjectMissing when nothing is published for the key."""
     document, digest, _ = _read_provenance(services, dataset, key)
     own = load_quads(quads(document, digest))
-    sources = run_query(own, SOURCES_QUERY)
+    sources = run_query(own, prov.SOURCES_QUERY)
     others: list[dict[str, Any]] = []
     if services.store.exists(PROVENANCE_GRAPH):
-        lines = find_lines_sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
-        others = [one for one in run_query(load_quads(lines), SHARING_QUERY) if one["key"] != key] if lines else []
-    return KeyLineage(sources, run_query(own, STAGES_QUERY), others)
+        lines = prov.find_lines_sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
+        others = [one for one in run_query(load_quads(lines), prov.SHARING_QUERY) if one["key"] != key] if lines else []
+    return KeyLineage(sources, run_query(own, prov.STAGES_QUERY), others)
 
 
 def query_graph(services: Services, query: str) -> list[dict[str, Any]]:
     """Raises QueryRefused before it loads the graph, which takes a while."""
-    prepare_query(query)
+    prov.prepare_query(query)
     if not services.store.exists(PROVENANCE_GRAPH):
         raise ObjectMissing("there is no graph yet; write it with `kfm lineage graph`, or wait for the nightly job")
-    return run_query(load_quads(decompress_lines(services.store.read(PROVENANCE_GRAPH))), query)
+    return run_query(load_quads(prov.decompress_lines(services.store.read(PROVENANCE_GRAPH))), query)
 
 
 def _quad_lines(
     services: Services, keys: Sequence[tuple[Dataset, str]], result: GraphWriteResult, read: dict[str, str]
 ) -> Iterator[str]:
-    """Yields the lines of all releases; records in `read` the content hash of each key."""
+    """Records in `read` the content hash of each key."""
     for dataset, key in keys:
         try:
             document, digest, read[key] = _read_provenance(services, dataset, key)

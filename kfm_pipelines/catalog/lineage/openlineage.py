@@ -21,17 +21,12 @@ PRODUCER = "urn:kfm:kfm-pipelines"
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """An object that a run read."""
-
     uri: str
     version: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutput:
-    """What a run published for one key."""
-
-    key: str
     location: str  # full address of the copy under its plain name
     revision: int
     content_hash: str
@@ -45,8 +40,6 @@ class RunOutput:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run so far."""
-
     run_id: str
     state: State
     at: datetime
@@ -109,25 +102,23 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
         schema_dataset,
     )
 
-    lifecycle = lifecycle_state_change_dataset.LifecycleStateChange
+    change = lifecycle_state_change_dataset.LifecycleStateChange
+    changed = change.CREATE if one.revision == 1 else change.OVERWRITE
+    version = f"{one.revision}-{one.content_hash[:16]}"
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(
+            name=column.name, type=column.type, description=column.description, ordinal_position=place
+        )
+        for place, column in enumerate(one.table.columns, 1)
+    ]
     return OutputDataset(
         *_dataset_name(one.location),
         facets={
-            "schema": schema_dataset.SchemaDatasetFacet(
-                [
-                    schema_dataset.SchemaDatasetFacetFields(
-                        name=column.name, type=column.type, description=column.description, ordinal_position=place
-                    )
-                    for place, column in enumerate(one.table.columns, 1)
-                ],
-                producer=PRODUCER,
-            ),
+            "schema": schema_dataset.SchemaDatasetFacet(fields, producer=PRODUCER),
             "columnLineage": _column_lineage(dataset, one),
-            "version": dataset_version_dataset.DatasetVersionDatasetFacet(
-                f"{one.revision}-{one.content_hash[:16]}", producer=PRODUCER
-            ),
+            "version": dataset_version_dataset.DatasetVersionDatasetFacet(version, producer=PRODUCER),
             "lifecycleStateChange": lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
-                lifecycle.CREATE if one.revision == 1 else lifecycle.OVERWRITE, producer=PRODUCER
+                changed, producer=PRODUCER
             ),
             # The specification requires column metrics; ours are empty, because they would reveal values.
             "dataQualityMetrics": data_quality_metrics_dataset.DataQualityMetricsDatasetFacet(
@@ -162,11 +153,10 @@ def _column_lineage(dataset: Dataset, one: RunOutput) -> Any:
     for column in declared:
         made = one.masked or column.derived is not None
         how = lineage.Transformation("DIRECT", "TRANSFORMATION" if made else "IDENTITY", masking=one.masked)
-        read = [
-            (*_dataset_name(read.uri), name) for read in one.inputs for name in _source_columns(dataset.table, column)
-        ]
+        names = _source_columns(dataset.table, column)
+        read = [lineage.InputField(*_dataset_name(each.uri), name, [how]) for each in one.inputs for name in names]
         if read and column.name in published:
-            fields[column.name] = lineage.Fields([lineage.InputField(*whence, [how]) for whence in read])
+            fields[column.name] = lineage.Fields(read)
     return lineage.ColumnLineageDatasetFacet(fields, producer=PRODUCER)
 
 

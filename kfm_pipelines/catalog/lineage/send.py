@@ -70,7 +70,6 @@ def _output(services: Services, dataset: Dataset, of: Mapping[Step, Entry], gate
     release, policy = of[Step.PUBLISH].detail, policy_of(services, dataset)
     masks = not policy.is_open and _detail(of, Step.MASK).get("exemption") is None
     return RunOutput(
-        key=release["key"],
         location=f"{services.store.url}/{Layout(dataset.pipeline).processed_data(release['key'])}",
         revision=release["revision"],
         content_hash=release["content_hash"],

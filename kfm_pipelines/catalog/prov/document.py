@@ -64,13 +64,15 @@ class _ProvenanceBuilder:
 
     def add_agents(self) -> None:
         authority = self._facts.care.authority
-        self._agent(SOFTWARE, {"@type": "prov:SoftwareAgent", "rdfs:label": "KFM Pipelines"})
-        self._agent(_authority_id(authority), {"@type": "prov:Organization", "rdfs:label": authority})
+        self._describe(SOFTWARE, "Agent", {"@type": "prov:SoftwareAgent", "rdfs:label": "KFM Pipelines"})
+        organisations = {_authority_id(authority): {"rdfs:label": authority}}
         for provider in self._dataset.providers:
             source = {"dcterms:source": provider.url} if provider.url else {}
-            self._agent(_provider_id(provider), {"@type": "prov:Organization", "rdfs:label": provider.name, **source})
+            organisations[_provider_id(provider)] = {"rdfs:label": provider.name, **source}
             if "processor" in provider.roles:
                 self._relate(SOFTWARE, "actedOnBehalfOf", _provider_id(provider))
+        for name, attributes in organisations.items():
+            self._describe(name, "Agent", {"@type": "prov:Organization", **attributes})
 
     def add_inputs(self) -> None:
         """Adds each object as it was, which is one state of its address, and the message that announced it."""
@@ -139,7 +141,6 @@ class _ProvenanceBuilder:
         self._relate(release, "hadMember", data)
 
     def add_stages(self) -> None:
-        """Adds each stage with what it used, what it generated, and the stage before."""
         facts, data = self._facts, data_id(self._facts.content_hash)
         table, verdicts, staged = self._id("table"), self._id("verdicts"), self._id("staged")
         stages = {
@@ -173,9 +174,6 @@ class _ProvenanceBuilder:
             self._relate(association, "hadPlan", plan)
         if stage == "mask" and care.exemption:
             self._relate(activity, "wasAssociatedWith", _authority_id(care.authority))
-
-    def _agent(self, name: str, attributes: dict[str, Any]) -> None:
-        self._describe(name, "Agent", attributes)
 
     def _entity(self, name: str, attributes: dict[str, Any]) -> None:
         self._describe(name, "Entity", attributes)

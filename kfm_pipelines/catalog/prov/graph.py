@@ -45,7 +45,6 @@ SELECT DISTINCT ?address ?key ?data WHERE { GRAPH ?document {
 
 
 def quads(document: bytes, digest: str) -> list[str]:
-    """Returns the sorted lines of one document."""
     graph = f"<{PREFIXES['kfm']}{data_id(digest).removeprefix('kfm:')}>"
     return sorted({f"{' '.join(triple)} {graph} ." for triple in triples(document)})
 
@@ -108,8 +107,7 @@ def prepare_query(query: str) -> "Query":
 
 
 def run_query(dataset: "RdfDataset", query: str) -> list[dict[str, Any]]:
-    """Returns the rows of a SELECT, one row with `answer` for an ASK, or triples for a CONSTRUCT. Raises QueryRefused
-    when the query fails."""
+    """Returns rows of a SELECT, `answer` of an ASK, or triples of a CONSTRUCT. Raises QueryRefused if it fails."""
     question = prepare_query(query)
     try:
         return _rows(dataset.query(question))
@@ -118,7 +116,6 @@ def run_query(dataset: "RdfDataset", query: str) -> list[dict[str, Any]]:
 
 
 def _part_names(parsed: Any) -> Iterator[str]:
-    """Yields the name of every part of a parsed query."""
     from rdflib.plugins.sparql.parserutils import CompValue
 
     if isinstance(parsed, CompValue):

@@ -1,7 +1,5 @@
-"""STAC 1.1: the Collection of a dataset, its pages, and the root Catalog.
-
-A Collection sums up its pages and what was declared; it does not say when it was written. Pages are catalogs that link
-the Items of one stretch of time, so that no document grows without limit. A page depends only on the names it links.
+"""STAC 1.1: the Collection of a dataset, its pages, and the root Catalog. Pages are catalogs that link the Items of one
+stretch of time, so that no document grows without limit. No document says when it was written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,14 +27,17 @@ from kfm_pipelines.declarations.dataset import Dataset
 if TYPE_CHECKING:
     import pystac
 
-SNAPSHOT = "./items.parquet"
+SNAPSHOT_ASSET = {
+    "href": "./items.parquet",
+    "title": "All Items in one table (stac-geoparquet), as of the last night",
+    "type": PARQUET,
+    "roles": ["collection-mirror"],
+}
 DCAT_LINK = link("alternate", "./dcat.jsonld", "As DCAT-US 3", media_type="application/ld+json")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One Item as its collection sees it."""
-
     key: str
     window_start: datetime
     window_end: datetime
@@ -45,8 +46,6 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CollectionFacts:
-    """Everything a Collection states about its Items."""
-
     items: int
     rows: int
     bytes: int
@@ -73,6 +72,7 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
         extent=_extent(dataset, facts.starts, facts.ends, facts.bbox),
         keywords=sorted(set(dataset.tags.values())),
     )
+    provenance_roles = ["metadata", "provenance"]
     status = "red" if facts.keys_with_errors else "green"
     document = collection.to_dict(include_self_link=False, transform_hrefs=False)
     document |= {
@@ -80,14 +80,17 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
         "providers": providers_of(dataset),
         "version": dataset.key.transform_version,
         "table:columns": table_columns(facts.table),
-        "item_assets": _item_assets(dataset),
+        "item_assets": {
+            "data": {"title": dataset.title, "type": PARQUET, "roles": ["data"]},
+            "provenance": {"title": PROVENANCE_TITLE, "type": "application/ld+json", "roles": provenance_roles},
+        },
         "summaries": {"kfm:transform_version": sorted(facts.versions), "kfm:gates": list(facts.gates)},
         "kfm:dataset": dataset.dataset,
         "kfm:totals": {"items": facts.items, "rows": facts.rows, "bytes": facts.bytes},
         "kfm:lineage": _lineage(dataset, facts),
         "kfm:qa": {"status": status, "keys_with_errors": facts.keys_with_errors},
         **({"kfm:sovereignty": dataset.sovereignty.model_dump()} if dataset.sovereignty else {}),
-        **({"assets": {"items": _snapshot_asset()}} if facts.has_snapshot else {}),
+        **({"assets": {"items": SNAPSHOT_ASSET}} if facts.has_snapshot else {}),
         "links": [
             link("root", "../catalog.json", ROOT_TITLE),
             link("parent", "../catalog.json", ROOT_TITLE),
@@ -133,7 +136,6 @@ def root_document(datasets: Iterable[Dataset]) -> bytes:
 
 
 def extent_of(dataset: Dataset, members: Sequence[Member]) -> dict[str, Any]:
-    """Returns the extent that a Collection of these members states."""
     starts, ends = min(m.window_start for m in members), max(m.window_end for m in members)
     return _extent(dataset, starts, ends, union(one.bbox for one in members)).to_dict()
 
@@ -161,16 +163,3 @@ def _lineage(dataset: Dataset, facts: CollectionFacts) -> dict[str, Any]:
         "transform_version": dataset.key.transform_version,
         "policy": facts.policy,
     }
-
-
-def _item_assets(dataset: Dataset) -> dict[str, Any]:
-    roles = ["metadata", "provenance"]
-    return {
-        "data": {"title": dataset.title, "type": PARQUET, "roles": ["data"]},
-        "provenance": {"title": PROVENANCE_TITLE, "type": "application/ld+json", "roles": roles},
-    }
-
-
-def _snapshot_asset() -> dict[str, Any]:
-    title = "All Items in one table (stac-geoparquet), as of the last night"
-    return {"href": SNAPSHOT, "title": title, "type": PARQUET, "roles": ["collection-mirror"]}

@@ -1,7 +1,4 @@
-"""Writes all Items of a collection as one stac-geoparquet 1.0 table, which DuckDB, geopandas and STAC tools read.
-
-Written by hand, because many Items here have no place and the library refuses those.
-"""
+"""Writes all Items of a collection as one stac-geoparquet 1.0 table; the library refuses Items without a place."""
 
 import io
 import json
@@ -31,7 +28,6 @@ def items_table(items: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _row(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of an Item with its properties as columns of their own."""
     fields = {name: value for name, value in item.items() if name not in ("properties", "bbox", "geometry")}
     bbox = item.get("bbox")
     return {

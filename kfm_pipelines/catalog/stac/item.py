@@ -1,7 +1,4 @@
-"""STAC 1.1: the Item of a key, and its history with an Item for each revision.
-
-An Item says what the data is and not when it was made, so the same data has the same Item.
-"""
+"""STAC 1.1: the Item of a key, which is the same for the same data, and its history with an Item for each revision."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta

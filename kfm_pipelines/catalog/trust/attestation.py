@@ -75,7 +75,6 @@ def open_attestation(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> t
 
 
 def subjects_of(statement: Mapping[str, Any]) -> dict[str, str]:
-    """Returns digests by path."""
     return {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
 
 

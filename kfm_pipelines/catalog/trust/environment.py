@@ -35,8 +35,6 @@ _MAX_LICENCE_LENGTH = 120  # some distributions put the whole text there
 
 @dataclass(frozen=True, slots=True)
 class InstalledDistribution:
-    """One distribution as its metadata describes it."""
-
     name: str  # normalised: `Foo.Bar_baz` is foo-bar-baz
     version: str
     expression: str | None  # SPDX
@@ -104,7 +102,6 @@ def sbom_document(components: Iterable[InstalledDistribution]) -> bytes:
 
 @cache
 def listed_versions(sbom: bytes) -> Mapping[str, str]:
-    """Returns the versions in an SBOM by name."""
     return {one["name"]: one["version"] for one in json.loads(sbom)["components"]}
 
 
@@ -182,15 +179,14 @@ def _component(one: InstalledDistribution) -> "Component":
     from packageurl import PackageURL
 
     purl = PackageURL("pypi", None, one.name, one.version)
+    named = [DisjunctiveLicense(name=name) for name in one.licences]
     return Component(
         type=ComponentType.LIBRARY,
         name=one.name,
         version=one.version,
         purl=purl,
         bom_ref=purl.to_string(),
-        licenses=[LicenseExpression(one.expression)]
-        if one.expression
-        else [DisjunctiveLicense(name=name) for name in one.licences],
+        licenses=[LicenseExpression(one.expression)] if one.expression else named,
     )
 
 
@@ -206,7 +202,6 @@ def _first_line(text: str | None) -> str | None:
 
 
 def _checkout() -> tuple[str | None, bool | None]:
-    """Returns the commit of the checkout, and whether files were changed since."""
     git = shutil.which("git")
     if git is None or not (PACKAGE.parent / ".git").exists():
         return None, None

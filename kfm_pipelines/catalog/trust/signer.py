@@ -1,8 +1,5 @@
-"""Ed25519 keys, and the seals they put on catalog documents.
-
-Data, provenance, manifest and Item are subjects of an attestation. All other catalog documents are rewritten over time,
-so each carries its own signature: `kfm:seal` covers the path and the rest of the document. Files that are not JSON have
-a sealed sidecar with their digest.
+"""Ed25519 keys, and the seals they put on catalog documents that are rewritten over time, which no attestation covers:
+`kfm:seal` signs the path and the rest of the document. Files that are not JSON have a sealed sidecar with their digest.
 """
 
 import base64
@@ -125,7 +122,6 @@ def read_public_keys(pem: bytes, name: str) -> list[PublicKey]:
 
 
 def seal_document(path: str, document: bytes, signer: Signer) -> bytes:
-    """Returns the document with a seal for this path of the store."""
     content = {name: value for name, value in json.loads(document).items() if name != FIELD}
     signature = base64.b64encode(signer.sign(_bytes_to_sign(path, content))).decode()
     return document_bytes({**content, FIELD: f"{_KIND}:{signer.public.key_id}:{signature}"})
@@ -150,7 +146,6 @@ def open_sealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[
 
 
 def write_sealed(services: Services, path: str, document: bytes) -> None:
-    """Seals a JSON document and writes it if it changed."""
     _write_if_changed(services, path, seal_document(path, document, signer_of(services)))
 
 

@@ -4,15 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.gates.expectations.runner import (
-    COUNTS,
-    add_ratio_columns,
-    position_of,
-    redact_exception,
-    redact_result,
-    run_suite,
-    strip_values,
-)
+from kfm_pipelines.gates.expectations import runner
 from kfm_pipelines.gates.expectations.suite import Expectation, Suite
 from kfm_pipelines.gates.verdict import Finding, Severity, TableSubject, format_sample
 
@@ -50,10 +42,10 @@ def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) ->
     outcomes = {name: ExpectationOutcome(None, {}, reason=reason) for name, reason in skipped.items() if reason}
     if judged := [one for one in suite.expectations if not skipped[one.name]]:
         asked = suite.model_copy(update={"expectations": judged})
-        gx = run_suite(asked, subject.table, values=values)
+        gx = runner.run_suite(asked, subject.table, values=values)
         outcomes |= _outcomes(asked, gx)
         if not values:
-            strip_values(gx)
+            runner.strip_values(gx)
     findings = [
         finding
         for expectation in suite.expectations
@@ -64,7 +56,6 @@ def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) ->
 
 
 def _skip_reason(expectation: Expectation, suite: Suite, subject: TableSubject) -> str:
-    """Returns why an expectation is not judged, or nothing."""
     published = {column.name for column in subject.published.columns}
     if not suite.source_columns(expectation) <= published:
         return NOT_PUBLISHED
@@ -72,16 +63,17 @@ def _skip_reason(expectation: Expectation, suite: Suite, subject: TableSubject) 
 
 
 def _outcomes(suite: Suite, gx: "ExpectationSuiteValidationResult") -> dict[str, ExpectationOutcome]:
-    results = {position_of(one): one for one in gx.results}
+    results = {runner.position_of(one): one for one in gx.results}
     return {expectation.name: _outcome(results.get(place)) for place, expectation in enumerate(suite.expectations)}
 
 
 def _outcome(result: Any) -> ExpectationOutcome:
     if result is None:
         return ExpectationOutcome(False, {}, raised="no result")
-    redacted = redact_result(result)
-    counts = {name: redacted[name] for name in (*COUNTS, "observed_value") if name in redacted}
-    return ExpectationOutcome(bool(result.success), counts, raised=redact_exception(result)["exception_message"])
+    redacted = runner.redact_result(result)
+    counts = {name: redacted[name] for name in (*runner.COUNTS, "observed_value") if name in redacted}
+    raised = runner.redact_exception(result)["exception_message"]
+    return ExpectationOutcome(bool(result.success), counts, raised=raised)
 
 
 def _finding(
@@ -116,7 +108,7 @@ def _sample_failing_rows(suite: Suite, expectation: Expectation, subject: TableS
     unlike = _FAILING_ROWS.get(expectation.type)
     if unlike is None or not subject.may_sample:
         return ""
-    values = add_ratio_columns(suite, subject.table).column(expectation.kwargs["column"])
+    values = runner.add_ratio_columns(suite, subject.table).column(expectation.kwargs["column"])
     try:
         wrong = unlike(values, expectation.kwargs)
     except (ArrowException, TypeError):  # GX compares more types than Arrow

@@ -51,14 +51,12 @@ def run_suite(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) ->
 
 
 def strip_values(result: "ExpectationSuiteValidationResult") -> None:
-    """Removes everything that reveals values of the data."""
     for one in result.results:
         one.result = redact_result(one)
         one.exception_info = redact_exception(one)
 
 
 def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
-    """Returns only the columns that the suite uses."""
     import pandas as pd
 
     if isinstance(data, pd.DataFrame):
@@ -101,7 +99,6 @@ def _exception_name(traceback: str) -> str:
 
 
 def position_of(one: "ExpectationValidationResult") -> int | None:
-    """Returns the position in the suite of the expectation that a result is about."""
     config = one.expectation_config
     place: int | None = config.meta.get(POSITION) if config and config.meta else None
     return place

@@ -19,8 +19,6 @@ SEVERITIES: Mapping[str, Severity] = {"critical": Severity.ERROR, "warning": Sev
 
 
 class ExpectationMeta(DeclarationModel):
-    """For people: a short name, and why it is expected."""
-
     rule: KeyPart | None = None
     why: NonEmptyText | None = None
 
@@ -108,7 +106,6 @@ def load_suite(resources: Path, name: str, table: Table) -> Suite:
 
 
 def suites_of(resources: Path, dataset: Dataset, table: Table) -> dict[str, Suite]:
-    """Returns the suites of a dataset by name."""
     named = (dataset.quality.suite, dataset.quality.deep_suite)
     return {name: load_suite(resources, name, table) for name in named if name is not None}
 

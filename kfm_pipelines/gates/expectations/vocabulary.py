@@ -8,38 +8,18 @@ from pathlib import Path
 from typing import Any
 
 # The schema gate checks columns and types; GX sees only the columns that a suite uses.
-SCHEMA_GATE_EXPECTATIONS = frozenset(
-    {
-        "expect_column_to_exist",
-        "expect_column_type_to_be",
-        "expect_column_values_to_be_in_type_list",
-        "expect_column_values_to_be_of_type",
-        "expect_table_column_count_to_be_between",
-        "expect_table_column_count_to_equal",
-        "expect_table_columns_to_match_ordered_list",
-        "expect_table_columns_to_match_set",
-    }
-)
+SCHEMA_GATE_EXPECTATIONS = frozenset({
+    "expect_column_to_exist", "expect_column_type_to_be",
+    "expect_column_values_to_be_in_type_list", "expect_column_values_to_be_of_type",
+    "expect_table_column_count_to_be_between", "expect_table_column_count_to_equal",
+    "expect_table_columns_to_match_ordered_list", "expect_table_columns_to_match_set",
+})  # fmt: skip
 # A suite must not control how it is run: it could put values into the result. Row conditions are code that pandas
 # would evaluate on unchecked columns.
-FORBIDDEN_ARGUMENTS = frozenset(
-    {
-        "batch_id",
-        "catch_exceptions",
-        "condition_parser",
-        "description",
-        "id",
-        "library_metadata",
-        "meta",
-        "metadata",
-        "notes",
-        "rendered_content",
-        "result_format",
-        "row_condition",
-        "severity",
-        "windows",
-    }
-)
+FORBIDDEN_ARGUMENTS = frozenset({
+    "batch_id", "catch_exceptions", "condition_parser", "description", "id", "library_metadata", "meta", "metadata",
+    "notes", "rendered_content", "result_format", "row_condition", "severity", "windows",
+})  # fmt: skip
 
 
 def validate_expectation(kind: str, arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -75,14 +75,6 @@ def _format_measured(subject: TableSubject, found: float, bounds: Statistic) -> 
     return measured, "" if hidden else f"{bounds.measure}={found:.6g}"
 
 
-STATISTIC = Rule(
-    "statistic",
-    _check_statistics,
-    "Compare this window with earlier ones at the source: a unit or an instrument may have changed; declare other "
-    "bounds if the change is real.",
-)
-
-
 def _check_null_share(subject: TableSubject) -> Iterator[Finding]:
     rows = subject.table.num_rows
     for allowed in subject.dataset.quality.nulls:
@@ -113,14 +105,6 @@ def _strictest_severity(allowed: NullLimits) -> Severity:
 def _format_expected(allowed: NullLimits, severity: Severity) -> str:
     limit = allowed.error_above if severity is Severity.ERROR else allowed.warn_above
     return f"at most {limit:.1%} missing"
-
-
-NULL_SHARE = Rule(
-    "null-share",
-    _check_null_share,
-    "Ask the source why so much is missing; send the object again when it is there, or declare a higher share if it is "
-    "usual.",
-)
 
 
 def _check_range(subject: TableSubject) -> Iterator[Finding]:
@@ -160,9 +144,9 @@ def _to_int64(bound: int) -> "pa.Scalar":
     return pa.scalar(max(-(2**63), min(bound, 2**63 - 1)), pa.int64())
 
 
-RANGE = Rule(
-    "range",
-    _check_range,
-    "Look at these values at the source: correct them there and send the object again, or declare wider bounds if they "
-    "are right.",
-)
+_COMPARE = "Compare with earlier windows: a unit or an instrument may have changed; declare other bounds if it has."
+_MISSING = "Ask the source why so much is missing; send the object again, or declare a higher share if it is usual."
+_CORRECT = "Correct these values at the source and send the object again, or declare wider bounds if they are right."
+STATISTIC = Rule("statistic", _check_statistics, _COMPARE)
+NULL_SHARE = Rule("null-share", _check_null_share, _MISSING)
+RANGE = Rule("range", _check_range, _CORRECT)

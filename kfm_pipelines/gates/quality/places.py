@@ -64,13 +64,6 @@ def _tolerance_degrees(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
     return pc.divide(pc.fill_null(subject.table.column(UNCERTAINTY), 0.0), METRES_PER_DEGREE)
 
 
-IN_EXTENT = Rule(
-    "in-extent",
-    _check_in_extent,
-    "Look whether these places are right (a sign lost, another reference system); declare a larger extent if so.",
-)
-
-
 def _check_geometry(subject: TableSubject) -> Iterator[Finding]:
     import pyarrow as pa
 
@@ -124,8 +117,7 @@ def _is_out_of_range(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     return astray
 
 
-GEOMETRY_VALID = Rule(
-    "geometry-valid",
-    _check_geometry,
-    "Repair the geometries where they come from (shapely's make_valid shows what is meant) and send the object again.",
-)
+_REPAIR = "Repair the geometries at the source (shapely's make_valid shows how) and send the object again."
+_CHECK_PLACES = "Check these places (a lost sign, another reference system); declare a larger extent if they are right."
+GEOMETRY_VALID = Rule("geometry-valid", _check_geometry, _REPAIR)
+IN_EXTENT = Rule("in-extent", _check_in_extent, _CHECK_PLACES)

@@ -112,32 +112,16 @@ def _rows_with_repeated_key(keys: "pa.Table", counted: "pa.Table") -> "pa.Chunke
     return same
 
 
-NOT_EMPTY = Rule(
-    "not-empty",
-    _check_not_empty,
-    "Look whether the source really had nothing for this window; if so, nothing has to be done.",
-)
-PRIMARY_KEY_UNIQUE = Rule(
-    "primary-key-unique",
-    _check_primary_key_unique,
-    "Find out which of the rows is right and send the object again with one of each, or declare a longer primary key.",
-)
-ROW_COUNT_PREVIOUS = Rule(
-    "row-count-previous",
-    _check_previous_rows,
-    "Look whether an object of this window came twice, was cut short or is missing; a larger change can be declared.",
-)
-ROW_COUNT_NEIGHBOURS = Rule(
-    "row-count-neighbours",
-    _check_neighbour_rows,
-    "Look whether an object of this window is missing or holds more than its window; a larger change can be declared.",
-)
-CHECKSUM_DRIFT = Rule(
-    "checksum-drift",
-    _check_checksum_drift,
-    "Find out what changed besides the objects, a library for example: if the new bytes are right, give the transform "
-    "another version.",
-)
+_EMPTY = "Check that the source really had nothing for this window; if so, nothing needs to be done."
+_DUPLICATES = "Send the object again with only the right one of these rows, or declare a longer primary key."
+_PREVIOUS = "Check whether an object came twice, was cut short or is missing, or declare a larger tolerance."
+_NEIGHBOURS = "Check whether an object is missing or exceeds its window, or declare a larger tolerance."
+_DRIFT = "Find out what else changed, such as a library; if the new bytes are right, raise the transform version."
+NOT_EMPTY = Rule("not-empty", _check_not_empty, _EMPTY)
+PRIMARY_KEY_UNIQUE = Rule("primary-key-unique", _check_primary_key_unique, _DUPLICATES)
+ROW_COUNT_PREVIOUS = Rule("row-count-previous", _check_previous_rows, _PREVIOUS)
+ROW_COUNT_NEIGHBOURS = Rule("row-count-neighbours", _check_neighbour_rows, _NEIGHBOURS)
+CHECKSUM_DRIFT = Rule("checksum-drift", _check_checksum_drift, _DRIFT)
 QUALITY_RULES: tuple[Rule[TableSubject], ...] = (
     NOT_EMPTY, PRIMARY_KEY_UNIQUE, RANGE, STATISTIC, NULL_SHARE, GEOMETRY_VALID, IN_EXTENT,
     ROW_COUNT_PREVIOUS, ROW_COUNT_NEIGHBOURS, CHECKSUM_DRIFT,

@@ -36,7 +36,6 @@ from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 READ = RunInput("s3://kfm-ingest/usgs/streamflow/one two.parquet", "v1")
 OUTPUT = RunOutput(
-    key="k",
     location="file:///srv/kfm/processed/usgs-streamflow/k.parquet",
     revision=2,
     content_hash="a" * 64,
