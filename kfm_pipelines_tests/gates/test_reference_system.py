@@ -154,7 +154,7 @@ def test_unreadable_metadata_is_refused_without_quoting_it(geo: bytes) -> None:
     assert message == "s3://kfm-ingest/0 has metadata about its coordinates that cannot be read"
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.recursive(st.none() | st.text() | st.integers() | st.floats(), lambda inner: st.dictionaries(st.text(), inner))
 )

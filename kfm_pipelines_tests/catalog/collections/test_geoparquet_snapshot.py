@@ -1,4 +1,4 @@
-"""All Items of a collection as one table: ordinary tools read it, and it is linked only when it is there."""
+"""All Items of a collection as one table: ordinary tools read it, and it is is_linked only when it is there."""
 
 import dataclasses
 import json
@@ -53,7 +53,7 @@ def test_a_table_may_have_items_without_a_place(tmp_path: Path, facts: tuple[Any
 
 
 def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
-    def linked() -> bool:
+    def is_linked() -> bool:
         return "assets" in json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())
 
     path = site.data / "catalog/usgs-streamflow/items.parquet"
@@ -61,10 +61,10 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
     assert site.tree("catalog") == {}
     site.put(0)
     site.work()
-    assert not linked()
+    assert not is_linked()
 
     taken = take_snapshot(site.services, site.dataset)
-    assert (taken.items, taken.bytes, linked()) == (1, path.stat().st_size, True)
+    assert (taken.items, taken.bytes, is_linked()) == (1, path.stat().st_size, True)
     before = path.read_bytes()
     assert take_snapshot(site.services, site.dataset).note == "nothing has changed since the last one"
     path.unlink()
@@ -75,8 +75,8 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
     assert take_snapshot(site.services, site.dataset).items == 2
     assert geopandas.read_parquet(path)["id"].tolist() == [site.key(0), site.key(1)]
 
-    said = CliRunner().invoke(kfm, ["catalog", "snapshot", "usgs/streamflow", "--anyway", "--json"])
-    assert json.loads(said.output)["snapshots"] == [
+    result = CliRunner().invoke(kfm, ["catalog", "snapshot", "usgs/streamflow", "--anyway", "--json"])
+    assert json.loads(result.output)["snapshots"] == [
         {"dataset": "usgs/streamflow", "items": 2, "bytes": path.stat().st_size, "note": ""}
     ]
 

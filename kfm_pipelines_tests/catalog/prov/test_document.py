@@ -1,4 +1,4 @@
-"""Provenance: from the bytes back to the message, every stage of its own, and nothing in it that PROV forbids."""
+"""Provenance documents: complete from data to message, reproducible, and valid PROV-O."""
 
 import dataclasses
 import json
@@ -38,12 +38,12 @@ def stage(facts: ReleaseFacts, kind: str) -> Node:
     return found
 
 
-def caring(care: CareFacts) -> Node:
+def care_stage(care: CareFacts) -> Node:
     kind = "Masking" if care.masked else "Exemption" if care.exemption else "LeftOpen"
     return stage(dataclasses.replace(FACTS, care=care), f"care:{kind}")
 
 
-def test_the_bytes_lead_back_through_every_stage_to_object_and_message() -> None:
+def test_the_data_leads_back_through_every_stage_to_object_and_message() -> None:
     nodes = graph(RELEASE)
     release = stage(RELEASE, "kfm:Release")
     chain = [nodes[release["prov:wasGeneratedBy"]["@id"]]]
@@ -86,40 +86,40 @@ def test_the_software_follows_the_policy_and_the_providers_stand_behind_their_ob
 
 
 @each_release
-def test_the_authority_did_nothing_but_what_it_signed(facts: ReleaseFacts) -> None:
+def test_the_authority_acted_only_where_it_signed(facts: ReleaseFacts) -> None:
     """Data about nations is not made by them, nor is it they who decided, because their authority is respected."""
     nodes = graph(facts)
     [authority] = [name for name in nodes if name.startswith("kfm:authority:")]
     assert nodes[authority]["rdfs:label"] == facts.care.authority
-    told = {
+    found = {
         (predicate, node["@type"][-1])
         for node in nodes.values()
         for predicate, values in node.items()
         if {"@id": authority} in (values if isinstance(values, list) else [values])
     }
     signed = {("prov:wasAssociatedWith", "care:Exemption")} if facts.care.exemption else set()
-    assert told == {("care:authority", "kfm:Data"), ("care:authority", "prov:Plan")} | signed
+    assert found == {("care:authority", "kfm:Data"), ("care:authority", "prov:Plan")} | signed
     assert stage(facts, "kfm:Data")["prov:wasAttributedTo"] == {"@id": "kfm:agent:kfm-pipelines"}
 
 
 def test_masking_is_an_activity_of_its_own() -> None:
-    found = caring(MASKED)
+    found = care_stage(MASKED)
     assert found["@type"] == ["prov:Activity", "care:Masking"]
     assert (found["care:keyId"], found["care:method"]) == ("heritage-2026", list(MASKED.methods))
 
 
-def test_an_exemption_is_one_as_well_with_who_signed_it() -> None:
-    found = caring(EXEMPTED)
+def test_an_exemption_names_who_signed_it() -> None:
+    found = care_stage(EXEMPTED)
     assert (found["care:exemptedBy"], found["care:exemptedUntil"]) == ("A reviewer", "2026-12-31")
     assert found["care:signature"] == "c2lnbmVk"
     assert "care:keyId" not in found
 
 
-def test_to_mask_nothing_is_a_decision_too() -> None:
-    assert caring(OPEN)["@type"] == ["prov:Activity", "care:LeftOpen"]
+def test_releasing_unmasked_data_is_an_activity() -> None:
+    assert care_stage(OPEN)["@type"] == ["prov:Activity", "care:LeftOpen"]
 
 
-def test_of_what_is_masked_nothing_can_be_guessed_at() -> None:
+def test_masked_inputs_reveal_nothing_to_test_guesses_with() -> None:
     masked = RELEASES["masked"]
     entity = stage(masked, "kfm:Object")
     assert not {"kfm:etag", "kfm:size", "kfm:sha256"} & set(entity)
@@ -151,7 +151,7 @@ def test_the_prov_library_reads_the_document_and_writes_the_same_graph(facts: Re
     assert set(theirs) | inferred == set(ours)
 
 
-def test_words_of_others_mean_what_they_mean_elsewhere() -> None:
+def test_prefixes_are_the_official_ones() -> None:
     theirs = {"prov": PROV, "rdfs": RDFS, "dcterms": DCTERMS}
     assert {prefix: PREFIXES[prefix] for prefix in theirs} == {prefix: str(word) for prefix, word in theirs.items()}
 
@@ -165,7 +165,7 @@ def test_json_ld_expands_without_a_network_and_drops_no_term(facts: ReleaseFacts
 
 
 @each_release
-def test_what_we_write_keeps_the_constraints_of_prov(facts: ReleaseFacts) -> None:
+def test_our_documents_keep_the_constraints_of_prov(facts: ReleaseFacts) -> None:
     assert violations(release_provenance(HERITAGE, facts)) == []
 
 
@@ -227,7 +227,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Node]], None], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_prov_forbids_is_found_and_the_nodes_are_named(case: str) -> None:
+def test_a_violation_is_found_and_names_the_nodes(case: str) -> None:
     change, words = BROKEN[case]
     nodes = graph(FACTS)
     change(nodes)
@@ -242,7 +242,7 @@ def test_an_agent_may_be_an_entity_too() -> None:
     assert violations(json.dumps({"@context": PREFIXES, "@graph": list(nodes.values())}).encode()) == []
 
 
-def test_what_is_no_provenance_of_ours_is_not_valid_either() -> None:
+def test_a_document_that_is_not_ours_is_invalid() -> None:
     document = json.loads(release_provenance(HERITAGE, FACTS))
     other_words = json.dumps({**document, "@context": {**PREFIXES, "prov": "urn:other:"}}).encode()
     twice = json.dumps({**document, "@graph": [*document["@graph"], document["@graph"][0]]}).encode()

@@ -1,4 +1,4 @@
-"""The key that signs: made once for its owner alone, or given; what cannot sign is one sentence."""
+"""Signing keys: created once and readable only by their owner, or configured; and the seals they make."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +21,7 @@ def settings(home: Path, **environ: str) -> Settings:
     return load_settings({"KFM_POSTGRES_URL": "postgresql://db/kfm", "KFM_HOME": str(home), **environ})
 
 
-def test_many_at_once_get_the_same_key_of_this_home(tmp_path: Path) -> None:
+def test_processes_starting_at_once_share_one_key(tmp_path: Path) -> None:
     at_once = Barrier(8)
 
     def load(_: int) -> str:
@@ -35,7 +35,7 @@ def test_many_at_once_get_the_same_key_of_this_home(tmp_path: Path) -> None:
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_a_given_key_is_used_and_never_made(tmp_path: Path) -> None:
+def test_a_configured_key_is_used_and_never_created(tmp_path: Path) -> None:
     given = tmp_path / "given.pem"
     named = settings(tmp_path, KFM_SIGNING_KEY=str(given))
     with pytest.raises(SettingsInvalid, match=r"KFM_SIGNING_KEY: given\.pem cannot be read"):
@@ -46,22 +46,22 @@ def test_a_given_key_is_used_and_never_made(tmp_path: Path) -> None:
     assert load_reader_settings({"KFM_SIGNING_KEY": str(given)}).signing_key == given
 
 
-def test_what_cannot_sign_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unusable_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     named = settings(tmp_path, KFM_SIGNING_KEY=str(path))
     curve = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    for data, mode, said in (
+    for data, mode, message in (
         (b"nothing", 0o600, "holds no private key"),
         (curve, 0o600, "another kind of key than Ed25519"),
         (curve, 0o644, "can be read by others"),
     ):
         path.write_bytes(data)
         path.chmod(mode)
-        with pytest.raises(SettingsInvalid, match=rf"^KFM_SIGNING_KEY: key\.pem .*{said}"):
+        with pytest.raises(SettingsInvalid, match=rf"^KFM_SIGNING_KEY: key\.pem .*{message}"):
             load_signer(named)
 
 
-def test_the_doctor_looks_at_the_key_and_makes_none(tmp_path: Path) -> None:
+def test_the_doctor_checks_the_key_and_creates_none(tmp_path: Path) -> None:
     def found(**environ: str) -> DoctorFinding:
         [finding] = check_signing_key(Services(settings(tmp_path, **environ)))
         return finding

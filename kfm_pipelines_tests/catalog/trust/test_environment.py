@@ -40,7 +40,7 @@ def module(name: str, file: str | None) -> ModuleType:
     return made
 
 
-def test_what_runs_here_is_listed_and_valid() -> None:
+def test_the_sbom_of_this_process_is_complete_and_valid() -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(sbom().decode()) is None
     listed = listed_versions(sbom())
     assert listed == {one.name: one.version for one in list_installed(distributions())}
@@ -49,7 +49,7 @@ def test_what_runs_here_is_listed_and_valid() -> None:
     assert unlisted_software() == []
 
 
-def test_the_same_installation_has_the_same_list() -> None:
+def test_the_same_installation_has_the_same_sbom() -> None:
     found = list(distributions())
     random.Random(3).shuffle(found)
     assert sbom_document(list_installed(found)) == sbom()
@@ -61,7 +61,7 @@ def test_the_same_installation_has_the_same_list() -> None:
     )
 
 
-def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
+def test_a_licence_is_listed_where_metadata_states_it(tmp_path: Path) -> None:
     found = list_installed(
         [
             distribution(tmp_path, "Foo.Bar_baz", License_Expression="MIT OR Apache-2.0", License="ignored"),
@@ -90,7 +90,7 @@ def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "owners", "said"),
+    ("name", "file", "owners", "expected"),
     [
         ("listed", "/lib/listed.py", {"listed": ["Listed"]}, []),
         ("ours", "/checkout/ours/__init__.py", {}, []),
@@ -102,13 +102,13 @@ def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
         ("sys", None, {}, []),
     ],
 )
-def test_a_module_from_nowhere_is_named(
-    tmp_path: Path, name: str, file: str | None, owners: dict[str, list[str]], said: list[str]
+def test_a_module_that_is_not_listed_is_named(
+    tmp_path: Path, name: str, file: str | None, owners: dict[str, list[str]], expected: list[str]
 ) -> None:
     here = [distribution(tmp_path, "listed")]
     document = sbom_document(list_installed(here))
     modules = {f"{name}.part": module(f"{name}.part", file), name: module(name, file)}
-    assert find_unlisted(document, here, modules, owners, standard=frozenset({"sys"}), own=OWN) == said
+    assert find_unlisted(document, here, modules, owners, standard=frozenset({"sys"}), own=OWN) == expected
 
 
 def test_another_version_than_the_listed_one_is_named(tmp_path: Path) -> None:
