@@ -15,9 +15,8 @@ from rdflib import Graph
 from kfm_pipelines.catalog.collections.pages import PageItem
 from kfm_pipelines.catalog.dcat import CONTEXT, Series, catalog_dcat, page_dcat
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines_tests.catalog.prov.test_document import no_network, terms_of
-from kfm_pipelines_tests.catalog.stac.test_item import HERITAGE, WITHOUT_PLACES
-from kfm_pipelines_tests.fixtures.catalog.release import KANSAS, STREAMFLOW
+from kfm_pipelines_tests.fixtures.catalog.json_ld import no_network, terms_of
+from kfm_pipelines_tests.fixtures.catalog.release import HERITAGE, KANSAS, STREAMFLOW, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.sites.site import START
 
 DAY = timedelta(days=1)

@@ -13,8 +13,17 @@ from jsonschema import Draft7Validator
 from kfm_pipelines.catalog.documents import Kind, check_document, profile_bytes
 from kfm_pipelines.catalog.stac.collection import collection_document
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines_tests.catalog.stac.test_item import EXEMPTED, HERITAGE, IN_A_BUCKET, MASKED, WITHOUT_PLACES, revised
-from kfm_pipelines_tests.fixtures.catalog.release import COLLECTION, FACTS, item_of
+from kfm_pipelines_tests.fixtures.catalog.release import (
+    COLLECTION,
+    EXEMPTED,
+    FACTS,
+    HERITAGE,
+    IN_A_BUCKET,
+    MASKED,
+    WITHOUT_PLACES,
+    item_of,
+    revised,
+)
 
 Document = dict[str, Any]
 

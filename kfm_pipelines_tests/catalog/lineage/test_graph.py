@@ -26,8 +26,7 @@ from kfm_pipelines.catalog.prov.graph import (
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import QueryRefused
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
-from kfm_pipelines_tests.catalog.stac.test_item import EXEMPTED, HERITAGE
-from kfm_pipelines_tests.fixtures.catalog.release import FACTS, INPUT, STREAMFLOW
+from kfm_pipelines_tests.fixtures.catalog.release import EXEMPTED, FACTS, HERITAGE, INPUT, STREAMFLOW
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 NEXT_KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T01Z:v1-0-0"

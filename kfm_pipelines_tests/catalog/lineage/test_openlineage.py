@@ -27,9 +27,8 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.assets.hooks import emit_run_abort_if_stopped
-from kfm_pipelines_tests.catalog.stac.test_item import HERITAGE, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.catalog.openlineage_schema import RUN_EVENT
-from kfm_pipelines_tests.fixtures.catalog.release import STREAMFLOW
+from kfm_pipelines_tests.fixtures.catalog.release import HERITAGE, STREAMFLOW, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 

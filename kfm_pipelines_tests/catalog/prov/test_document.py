@@ -2,35 +2,18 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 from prov.model import ProvDocument
 from pyld import jsonld
 from rdflib import DCTERMS, PROV, RDFS, Graph, URIRef
 
 from kfm_pipelines.catalog.facts import CareFacts, ReleaseFacts
-from kfm_pipelines.catalog.prov.constraints import triples, violations
+from kfm_pipelines.catalog.prov.constraints import triples
 from kfm_pipelines.catalog.prov.document import PREFIXES, iri, release_provenance
-from kfm_pipelines_tests.catalog.stac.test_item import EXEMPTED, HERITAGE, MASKED, WITHOUT_PLACES
-from kfm_pipelines_tests.fixtures.catalog.release import FACTS, INPUT, OPEN
-
-OTHER_INPUT = dataclasses.replace(INPUT, uri="s3://kfm-ingest/a b%20<ü>.parquet", version="3/L4+x==", event="6" * 64)
-RELEASE = dataclasses.replace(FACTS, inputs=(INPUT, OTHER_INPUT))
-SEALED = dataclasses.replace(INPUT, etag=None, size=None, digest={"hmacSha256": "7" * 64})
-RELEASES: dict[str, ReleaseFacts] = {
-    "open": RELEASE,
-    "masked": dataclasses.replace(RELEASE, inputs=(SEALED,), care=MASKED),
-    "exempted": dataclasses.replace(RELEASE, care=EXEMPTED),
-    "quoted": dataclasses.replace(RELEASE, care=dataclasses.replace(OPEN, reason='a "reason"\\n\nand another\r')),
-}
-each_release = pytest.mark.parametrize("facts", [pytest.param(facts, id=name) for name, facts in RELEASES.items()])
-Node = dict[str, Any]
-
-
-def graph(facts: ReleaseFacts) -> dict[str, Node]:
-    return {node["@id"]: node for node in json.loads(release_provenance(HERITAGE, facts))["@graph"]}
+from kfm_pipelines_tests.fixtures.catalog.json_ld import no_network, terms_of
+from kfm_pipelines_tests.fixtures.catalog.provenance import OTHER_INPUT, RELEASE, RELEASES, Node, each_release, graph
+from kfm_pipelines_tests.fixtures.catalog.release import EXEMPTED, FACTS, HERITAGE, INPUT, MASKED, OPEN, WITHOUT_PLACES
 
 
 def stage(facts: ReleaseFacts, kind: str) -> Node:
@@ -162,106 +145,3 @@ def test_json_ld_expands_without_a_network_and_drops_no_term(facts: ReleaseFacts
     assert terms_of(jsonld.expand(document, {"documentLoader": no_network})) == {
         PREFIXES[prefix] + local for prefix, local in (term.split(":", 1) for term in terms_of(document["@graph"]))
     }
-
-
-@each_release
-def test_our_documents_keep_the_constraints_of_prov(facts: ReleaseFacts) -> None:
-    assert violations(release_provenance(HERITAGE, facts)) == []
-
-
-def _cycle(nodes: dict[str, Node]) -> None:
-    """The object that went in came of what came out."""
-    [source] = [node for node in nodes.values() if "kfm:Object" in node["@type"]]
-    source["prov:wasDerivedFrom"] = {"@id": f"kfm:sha256:{'a' * 64}"}
-
-
-def _informed_by_its_successor(nodes: dict[str, Node]) -> None:
-    [compute] = [node for node in nodes.values() if "kfm:Compute" in node["@type"]]
-    [publish] = [name for name, node in nodes.items() if "kfm:Publish" in node["@type"]]
-    compute["prov:wasInformedBy"] = {"@id": publish}
-
-
-def _of_itself(nodes: dict[str, Node]) -> None:
-    data = nodes[f"kfm:sha256:{'a' * 64}"]
-    data["prov:wasDerivedFrom"] = {"@id": data["@id"]}
-
-
-def _both(nodes: dict[str, Node]) -> None:
-    nodes[f"kfm:sha256:{'a' * 64}"]["@type"].append("prov:Activity")
-
-
-def _generates(nodes: dict[str, Node]) -> None:
-    """An entity on the side of an activity."""
-    [verdicts] = [node for node in nodes.values() if "kfm:Verdicts" in node["@type"]]
-    verdicts["prov:wasGeneratedBy"] = {"@id": f"kfm:sha256:{'a' * 64}"}
-
-
-def _twice(nodes: dict[str, Node]) -> None:
-    data = nodes[f"kfm:sha256:{'a' * 64}"]
-    data["prov:wasGeneratedBy"] = [data["prov:wasGeneratedBy"]] * 2
-
-
-def _undeclared(nodes: dict[str, Node]) -> None:
-    del nodes["kfm:agent:kfm-pipelines"]
-
-
-def _two_plans(nodes: dict[str, Node]) -> None:
-    [by] = [node for name, node in nodes.items() if name.endswith(":mask:by-software")]
-    by["prov:hadPlan"] = [by["prov:hadPlan"], {"@id": f"kfm:sha256:{'a' * 64}"}]
-
-
-DATA_URN = f"urn:kfm:sha256:{'a' * 64}"
-BROKEN: dict[str, tuple[Callable[[dict[str, Node]], None], list[str]]] = {
-    "cycle of derivation": (
-        _cycle,
-        ["depend on itself", DATA_URN, "s3://kfm-ingest/usgs/streamflow/one.parquet#etag="],
-    ),
-    "cycle of stages": (_informed_by_its_successor, ["depend on itself", ":compute", ":publish"]),
-    "derived from itself": (_of_itself, ["depend on itself", DATA_URN]),
-    "entity and activity": (_both, [f"{DATA_URN} cannot be both entity and activity"]),
-    "impossible by its relation": (_generates, [f"{DATA_URN} cannot be both entity and activity"]),
-    "generated twice": (_twice, [f"{DATA_URN} has 2 times wasGeneratedBy"]),
-    "undeclared agent": (_undeclared, ["urn:kfm:agent:kfm-pipelines is referred to and nowhere declared"]),
-    "two plans of one association": (_two_plans, ["2 times hadPlan"]),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_violation_is_found_and_names_the_nodes(case: str) -> None:
-    change, words = BROKEN[case]
-    nodes = graph(FACTS)
-    change(nodes)
-    found = violations(json.dumps({"@context": PREFIXES, "@graph": list(nodes.values())}).encode())
-    assert len(found) == 1
-    assert all(word in found[0] for word in words), found
-
-
-def test_an_agent_may_be_an_entity_too() -> None:
-    nodes = graph(FACTS)
-    nodes["kfm:agent:kfm-pipelines"]["@type"].append("prov:Entity")
-    assert violations(json.dumps({"@context": PREFIXES, "@graph": list(nodes.values())}).encode()) == []
-
-
-def test_a_document_that_is_not_ours_is_invalid() -> None:
-    document = json.loads(release_provenance(HERITAGE, FACTS))
-    other_words = json.dumps({**document, "@context": {**PREFIXES, "prov": "urn:other:"}}).encode()
-    twice = json.dumps({**document, "@graph": [*document["@graph"], document["@graph"][0]]}).encode()
-    assert "context" in violations(other_words)[0]
-    assert any("declared twice" in one for one in violations(twice))
-    for broken in (b"", b"[]", b"not JSON", b'{"@graph": [{}]}', b'{"@graph": [{"@id": "a", "x": [{}]}]}'):
-        assert violations(broken) == ["it cannot be read as PROV-O in JSON-LD"]
-
-
-def terms_of(document: object) -> set[str]:
-    """Every property that is used anywhere."""
-    if isinstance(document, list):
-        return {term for one in document for term in terms_of(one)}
-    if not isinstance(document, dict):
-        return set()
-    return {key for key in document if not key.startswith("@")} | {
-        term for value in document.values() for term in terms_of(value)
-    }
-
-
-def no_network(url: str, options: object) -> Any:
-    raise AssertionError(f"{url} was asked for")

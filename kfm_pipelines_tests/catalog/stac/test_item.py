@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pystac
@@ -14,20 +13,15 @@ from pystac.validation import validate_dict
 from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
 from kfm_pipelines.catalog.documents import PROFILE
-from kfm_pipelines.catalog.facts import MANIFEST, CareFacts, DocumentFacts, ExemptionFacts, ReleaseFacts, StorageFacts
+from kfm_pipelines.catalog.facts import ReleaseFacts
 from kfm_pipelines.catalog.stac.collection import (
-    Member,
     collection_document,
-    extent_of,
     page_document,
-    pages_above,
     root_document,
 )
 from kfm_pipelines.catalog.stac.item import (
     ANONYMIZED_EXTENSION,
     history_document,
-    page_of,
-    revision_document,
     superseded_document,
 )
 from kfm_pipelines.declarations.dataset import Dataset
@@ -36,45 +30,24 @@ from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_valid
 from kfm_pipelines_tests.fixtures.catalog.release import (
     COLLECTION,
     DATA_HREF,
+    EMPTY,
+    EXEMPTED,
     FACTS,
-    INPUT,
+    HERITAGE,
+    IN_A_BUCKET,
     KANSAS,
+    MASKED,
+    NOWHERE,
     OPEN,
     PROVENANCE,
     STREAMFLOW,
+    WITH_A_LATE_ONE,
+    WITHOUT_PLACES,
     item_of,
+    revised,
 )
-from kfm_pipelines_tests.fixtures.events.notices import declared
-from kfm_pipelines_tests.fixtures.sites.site import START
 
 DATASET = STREAMFLOW
-WITHOUT_PLACES = declared()["drought/tribal-areas"]
-EMPTY = dataclasses.replace(FACTS, bbox=None, rows=0)
-HERITAGE = declared()["heritage/sites"]
-MASKED = CareFacts(
-    "heritage-sites@1",
-    "d" * 64,
-    "Looting follows published locations.",
-    "Heritage review board",
-    ("care:ethics", "tk:culturally-sensitive"),
-    ("generalised point: generalise", "withheld point: suppress"),
-    "heritage-2026",
-    10_474.0,
-    40.05,
-    None,
-)
-EXEMPTED = dataclasses.replace(
-    MASKED, exemption=ExemptionFacts("exempt-1", "A reviewer", "2026-12-31", "for the court", "c2lnbmVk")
-)
-NOWHERE = dataclasses.replace(COLLECTION, bbox=None)
-IN_A_BUCKET = dataclasses.replace(FACTS, storage=StorageFacts("kfm-published", "us-east-2"))
-WITH_A_LATE_ONE = dataclasses.replace(
-    FACTS, inputs=(*FACTS.inputs, dataclasses.replace(INPUT, uri=f"{INPUT.uri}.2", late=True))
-)
-MEMBERS = [
-    Member(f"key-{hour}", START + timedelta(hours=hour), START + timedelta(hours=hour + 1), box)
-    for hour, box in enumerate([KANSAS, None, (-103.0, 38.0, -100.0, 41.0)])
-]
 DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "item": lambda: item_of(DATASET, FACTS),
     "item of an empty table": lambda: item_of(DATASET, EMPTY),
@@ -102,11 +75,6 @@ DOCUMENTS: dict[str, Callable[[], bytes]] = {
     "root": lambda: root_document([DATASET]),
     "empty root": lambda: root_document([]),
 }
-
-
-def revised(item: bytes) -> bytes:
-    manifest = DocumentFacts(f"../../../../objects/sha256/ee/{'e' * 64}.json", "e" * 64, 700)
-    return revision_document(json.loads(item), 2, START, {MANIFEST: manifest}, 1)
 
 
 def changed(**fields: Any) -> Dataset:
@@ -217,58 +185,6 @@ def test_an_empty_table_has_no_geometry_and_no_box() -> None:
     assert "bbox" not in item
 
 
-def test_a_collection_sums_up_what_it_holds_and_leads_to_its_years() -> None:
-    collection = json.loads(collection_document(DATASET, COLLECTION))
-    assert collection["extent"]["spatial"]["bbox"] == [list(KANSAS)]
-    assert collection["extent"]["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
-    assert collection["kfm:totals"] == {"items": 3, "rows": 204, "bytes": 15_000}
-    assert collection["summaries"]["kfm:transform_version"] == ["v1-0-0"]
-    assert collection["kfm:lineage"]["policy"] == "not-sensitive@2"
-    assert [link["href"] for link in collection["links"] if link["rel"] == "child"] == ["./by-time/2025/catalog.json"]
-    assert "assets" not in collection
-
-
-def test_an_extent_spans_all_members() -> None:
-    extent = extent_of(DATASET, MEMBERS)
-    assert extent["spatial"]["bbox"] == [[-103.0, 36.99, -94.59, 41.0]]
-    assert extent["temporal"]["interval"] == [["2025-12-04T00:00:00Z", "2025-12-04T03:00:00Z"]]
-    assert extent_of(DATASET, MEMBERS[::-1]) == extent
-
-
-def test_the_status_of_a_collection_is_that_of_the_last_scan() -> None:
-    def status(keys: int) -> object:
-        facts = dataclasses.replace(COLLECTION, keys_with_errors=keys)
-        return json.loads(collection_document(DATASET, facts))["kfm:qa"]["status"]
-
-    assert (status(0), status(2)) == ("green", "red")
-
-
-@pytest.mark.parametrize(
-    ("window", "page", "above"),
-    [
-        ("2025-12-04T00Z", "2025/12/04", ["2025/12", "2025"]),
-        ("2025-12-04", "2025/12", ["2025"]),
-        ("2025-12", "2025", []),
-    ],
-)
-def test_a_window_belongs_to_the_page_of_its_day_month_or_year(window: str, page: str, above: list[str]) -> None:
-    assert page_of(f"source:aoi:none:{window}:v1") == page
-    assert pages_above(page) == above
-
-
-def test_a_page_links_what_is_below_and_what_is_above_it() -> None:
-    document = json.loads(page_document("usgs-streamflow", "2025/12", ["2025/12/05", "2025/12/04"], ["b", "a"]))
-    assert [(link["rel"], link["href"]) for link in document["links"]] == [
-        ("root", "../../../../catalog.json"),
-        ("parent", "../catalog.json"),
-        ("child", "./04/catalog.json"),
-        ("child", "./05/catalog.json"),
-        ("alternate", "./dcat.jsonld"),
-        ("item", "../../../items/a.json"),
-        ("item", "../../../items/b.json"),
-    ]
-
-
 def test_a_revision_links_its_neighbours() -> None:
     first = json.loads(revised(item_of(DATASET, FACTS)))
     then = json.loads(superseded_document(first, 4))
@@ -305,19 +221,6 @@ def test_an_item_names_its_store_without_the_machine() -> None:
         "bucket": "kfm-published",
         "region": "us-east-2",
     }
-
-
-def test_a_collection_without_places_has_the_declared_extent() -> None:
-    def box(dataset: Dataset) -> object:
-        return json.loads(collection_document(dataset, NOWHERE))["extent"]["spatial"]["bbox"]
-
-    assert box(WITHOUT_PLACES) == [[-180.0, 18.9, -66.9, 71.5]]
-    assert box(changed(extent=None)) == [[-180.0, -90.0, 180.0, 90.0]]
-
-
-def test_the_root_leads_to_every_collection() -> None:
-    links = json.loads(root_document([DATASET]))["links"]
-    assert [link["href"] for link in links if link["rel"] == "child"] == ["./usgs-streamflow/collection.json"]
 
 
 @pytest.mark.parametrize(

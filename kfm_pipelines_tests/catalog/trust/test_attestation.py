@@ -7,9 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jsonschema import Draft202012Validator
 
 from kfm_pipelines.catalog.documents import document_bytes
@@ -23,17 +20,13 @@ from kfm_pipelines.catalog.trust.attestation import (
     sign_attestation,
     subjects_of,
 )
-from kfm_pipelines.catalog.trust.signer import FIELD, Signer, open_sealed, read_public_keys, seal_document
 from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
 from kfm_pipelines.operations.verify.records import check_manifest_agreement
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, FACTS, SIGNER, STREAMFLOW, item_of
+from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, FACTS, FORGER, KEYS, SIGNER, STREAMFLOW, item_of
 
-KEYS = {SIGNER.public.key_id: SIGNER.public}
-FORGER = Signer(Ed25519PrivateKey.from_private_bytes(b"another key of the tests, longer"))
 SUBJECTS = Subjects(("data", "a" * 64), ("item", "b" * 64), ("provenance", "c" * 64), ("manifest", "d" * 64))
 ENVELOPE = sign_attestation(STREAMFLOW, FACTS, SUBJECTS, SIGNER)
-SEALED = seal_document("catalog/catalog.json", b'{"id": "x", "links": []}', SIGNER)
 
 
 def test_an_attestation_lists_inputs_source_and_software() -> None:
@@ -130,44 +123,6 @@ def test_an_invalid_statement_is_refused(change: dict[str, Any]) -> None:
     refuse_unless_statement(statement)
     with pytest.raises(IntegrityBroken):
         refuse_unless_statement(statement | change)
-
-
-def test_a_sealed_document_is_itself_and_its_seal() -> None:
-    document, key = open_sealed("catalog/catalog.json", SEALED, KEYS)
-    assert key == SIGNER.public
-    assert {name: value for name, value in document.items() if name != FIELD} == {"id": "x", "links": []}
-    assert seal_document("catalog/catalog.json", SEALED, SIGNER) == SEALED
-
-
-@pytest.mark.parametrize(
-    ("path", "data", "message"),
-    [
-        ("catalog/other.json", SEALED, "is not what was sealed"),
-        ("catalog/catalog.json", SEALED.replace(b'"x"', b'"y"'), "is not what was sealed"),
-        ("catalog/catalog.json", SEALED.replace(b"  ", b" "), "not written as it was sealed"),
-        ("catalog/catalog.json", seal_document("catalog/catalog.json", SEALED, FORGER), "which is not known here"),
-        ("catalog/catalog.json", b'{"id": "x"}', "not JSON with a seal"),
-        ("catalog/catalog.json", b"[1]", "not JSON with a seal"),
-    ],
-)
-def test_a_document_that_was_changed_or_moved_has_no_seal(path: str, data: bytes, message: str) -> None:
-    with pytest.raises((IntegrityBroken, SignatureRefused), match=message):
-        open_sealed(path, data, KEYS)
-
-
-def test_public_keys_are_read_from_one_file_or_refused() -> None:
-    pem = SIGNER.public.pem + FORGER.public.pem
-    assert [key.key_id for key in read_public_keys(pem, "it")] == [SIGNER.public.key_id, FORGER.public.key_id]
-    curve = generate_private_key(SECP256R1()).public_key()
-    other = curve.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    for data, message in (
-        (b"", "holds no public key"),
-        (other, "another kind of key than Ed25519"),
-        (SIGNER.public.pem.replace(b"M", b"!"), "cannot be read"),
-    ):
-        with pytest.raises(SignatureRefused, match=message):
-            read_public_keys(data, "it")
-    assert "private" not in repr(SIGNER).lower()
 
 
 def test_a_manifest_keeps_to_its_schema() -> None:
