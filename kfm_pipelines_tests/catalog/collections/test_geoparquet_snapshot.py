@@ -16,6 +16,7 @@ from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import IntegrityBroken, ServiceUnavailable
+from kfm_pipelines_tests.fixtures.catalog.published_hours import publish_hours
 from kfm_pipelines_tests.fixtures.catalog.release import FACTS, KANSAS, STREAMFLOW, item_of
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -59,8 +60,7 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
     path = site.data / "catalog/usgs-streamflow/items.parquet"
     assert take_snapshot(site.services, site.dataset).note == "nothing is published"
     assert site.tree("catalog") == {}
-    site.put(0)
-    site.work()
+    publish_hours(site, 0)
     assert not is_linked()
 
     taken = take_snapshot(site.services, site.dataset)
@@ -70,8 +70,7 @@ def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
     path.unlink()
     assert take_snapshot(site.services, site.dataset).items == 1
     assert path.read_bytes() == before
-    site.put(1)
-    site.work()
+    publish_hours(site, 1)
     assert take_snapshot(site.services, site.dataset).items == 2
     assert geopandas.read_parquet(path)["id"].tolist() == [site.key(0), site.key(1)]
 

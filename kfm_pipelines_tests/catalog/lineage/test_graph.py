@@ -26,6 +26,7 @@ from kfm_pipelines.catalog.prov.graph import (
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import QueryRefused
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
+from kfm_pipelines_tests.fixtures.catalog.published_hours import publish_hours
 from kfm_pipelines_tests.fixtures.catalog.release import EXEMPTED, FACTS, HERITAGE, INPUT, STREAMFLOW
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -125,8 +126,7 @@ def test_stages_are_listed_in_order() -> None:
 @pytest.mark.slow
 def test_the_graph_of_everything_published(site: Site, environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     _refuses_queries_before_anything_is_published()
-    put = [site.put(hour) for hour in range(2)]
-    site.work()
+    put = publish_hours(site, 0, 1)
 
     assert (write_graph(site.services).releases, write_graph(site.services).written) == (2, False)
     path = site.data / PROVENANCE_GRAPH
@@ -186,8 +186,7 @@ def _answers_queries(site: Site, object_key: str, etag: str) -> None:
 
 def _writes_the_graph_again_after_a_publication(site: Site, first: bytes) -> None:
     """Also counts a release whose provenance is missing as left out."""
-    site.put(2)
-    site.work()
+    publish_hours(site, 2)
     item = json.loads((site.data / f"catalog/usgs-streamflow/items/{site.key(0)}.json").read_text())
     (site.data / "catalog/usgs-streamflow/items" / item["assets"]["provenance"]["href"]).resolve().unlink()
     result = CliRunner().invoke(kfm, ["lineage", "graph"], catch_exceptions=False)
