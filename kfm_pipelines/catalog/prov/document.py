@@ -1,7 +1,7 @@
 """Writes PROV-O as JSON-LD: where a release came from, what each stage did, by which plans and on whose authority.
 
 A document follows from inputs and rules alone, so the same release has the same document; times, runs and builds are
-in the records beside it. It mentions the table before masking and reveals nothing about it. An authority over the data
+in its records. It mentions the table before masking and reveals nothing about it. An authority over the data
 neither made nor published it, so PROV's terms for who acted are used for one only where it signed something.
 """
 

@@ -1,4 +1,4 @@
-"""Which public keys are trusted, and where they come from: a key found beside the documents proves that they belong
+"""Which public keys are trusted, and where they come from: a key stored with the documents proves that they belong
 together, not who made them."""
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class TrustRoot:
 
     @property
     def proves_origin(self) -> bool:
-        """Returns whether no signature was by a key found beside what it signs."""
+        """Returns whether no signature was by a key stored with what it signs."""
         return bool(self.used) and all(self.origins[key_id] is not PublicKeyOrigin.FOUND for key_id in self.used)
 
 
