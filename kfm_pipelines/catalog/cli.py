@@ -1,4 +1,4 @@
-"""`kfm catalog`: what readers find, beyond single keys."""
+"""`kfm catalog`: writes documents about many keys."""
 
 from dataclasses import asdict
 
@@ -6,7 +6,7 @@ import click
 
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.console.options import StorableText
-from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.output import console, json_option, respond
 from kfm_pipelines.console.session import open_services
 
 
@@ -17,15 +17,12 @@ def catalog() -> None:
 
 @catalog.command()
 @click.argument("dataset", required=False, type=StorableText())
-@click.option("--anyway", is_flag=True, help="Also where nothing has changed since the last one.")
+@click.option("--anyway", is_flag=True, help="Write even when nothing has changed since the last one.")
 @json_option
 def snapshot(dataset: str | None, anyway: bool, as_json: bool) -> None:
-    """Write all Items of one DATASET, or of each, as one stac-geoparquet table, as is done every night."""
+    """Write all Items of DATASET, or of every dataset, as one stac-geoparquet table, as the nightly job does."""
     with open_services() as services:
         chosen = [services.datasets[dataset]] if dataset else list(services.datasets.values())
         taken = [take_snapshot(services, one, anyway=anyway) for one in chosen]
-    if as_json:
-        print_json({"snapshots": [asdict(one) for one in taken]})
-        return
-    for one in taken:
-        console.print(str(one))
+    document = {"snapshots": [asdict(one) for one in taken]}
+    respond(document, lambda: console.print("\n".join(map(str, taken))), as_json=as_json)

@@ -1,18 +1,17 @@
-"""DCAT 3 by the DCAT-US 3 profile, as JSON-LD: the catalog with a series for each dataset, and what is in each page.
-
-Addresses are relative to the document, so a store can be moved or copied. Nothing here knows the time of day.
+"""DCAT-US 3 as JSON-LD: the catalog with a series for each dataset, and the files of each page. Addresses are relative
+to the document, so that a store can be moved or copied.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kfm_pipelines.catalog.collections.pages import PageItem
 from kfm_pipelines.catalog.documents import document_bytes
 from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE
 from kfm_pipelines.declarations.bbox import BBox, union
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.declarations.identity import Provider
 
 CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
@@ -37,28 +36,13 @@ Node = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A dataset with what is published of it."""
-
     dataset: Dataset
     policy: str
     masked: bool
     starts: datetime
     ends: datetime
     bbox: BBox | None
-    snapshot: str | None = None  # address of the list of its items as one GeoParquet file, from the catalog on
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedFile:
-    """The current revision of one key."""
-
-    key: str
-    window_start: datetime
-    window_end: datetime
-    bbox: BBox | None
-    content_hash: str
-    bytes: int
-    content: str  # path of the bytes in the store
+    snapshot: str | None = None  # address of the stac-geoparquet table, relative to the catalog
 
 
 def catalog_dcat(published: Iterable[Series]) -> bytes:
@@ -70,7 +54,7 @@ def catalog_dcat(published: Iterable[Series]) -> bytes:
         "dcterms:title": ROOT_TITLE,
         "dcterms:description": "Everything KFM Pipelines has published.",
         "dcterms:identifier": "kansas-frontier-matrix",
-        "dcterms:publisher": _organisation(ROOT_TITLE, None),
+        "dcterms:publisher": _organisation(ROOT_TITLE),
         "dcterms:language": "en",
         "dcterms:conformsTo": _standard(_DCAT_US),
         "dcat:dataset": [_series(one) for one in published],
@@ -78,11 +62,12 @@ def catalog_dcat(published: Iterable[Series]) -> bytes:
     return document_bytes(catalog)
 
 
-def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> bytes:
-    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`: the files of one stretch of time, such as 2025/12/04."""
+def page_dcat(series: Series, page: str, items: Sequence[PageItem], path_of: Callable[[str], str]) -> bytes:
+    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`, with the files of a page such as 2025/12/04. `path_of`
+    returns the path of a content hash in the store."""
     up = "../" * (page.count("/") + 4)  # by-time, the pipeline and the catalog are above the page
     dataset = series.dataset
-    ordered = sorted(files, key=lambda one: one.key)
+    ordered = sorted(items, key=lambda one: one.key)
     slice_ = {
         **_common_fields(dataset, series.policy, masked=series.masked),
         "@context": CONTEXT,
@@ -92,7 +77,7 @@ def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> byte
         "dcterms:identifier": f"{dataset.dataset}/{page}",
         "dcterms:temporal": _period(min(one.window_start for one in ordered), max(one.window_end for one in ordered)),
         "dcat:inSeries": {"@id": _dataset_id(dataset)},
-        "dcat:distribution": [_file_distribution(dataset, one, up) for one in ordered],
+        "dcat:distribution": [_file_distribution(dataset, one, path_of(one.content_hash), up) for one in ordered],
     }
     box = union(one.bbox for one in ordered)
     if box:
@@ -120,37 +105,30 @@ def _series(series: Series) -> Node:
 
 
 def _common_fields(dataset: Dataset, policy: str, *, masked: bool) -> Node:
-    """What holds for the whole series and for each part of it."""
     producers = [one for one in dataset.providers if "producer" in one.roles]
     publisher = next((one for one in dataset.providers if {"host", "processor"} & set(one.roles)), None)
-    said: Node = {
+    warning = f"; places are masked under policy {policy}, and are not where things are"
+    fields: Node = {
         "dcterms:description": dataset.description,
-        "dcterms:publisher": _provider(publisher) if publisher else _organisation(ROOT_TITLE, None),
-        "dcterms:creator": [_provider(one) for one in producers],
+        "dcterms:publisher": _organisation(publisher.name, publisher.url) if publisher else _organisation(ROOT_TITLE),
+        "dcterms:creator": [_organisation(one.name, one.url) for one in producers],
         "dcat:contactPoint": _contact(dataset),
         "dcterms:license": {"@id": dataset.licence.url},
-        "dcterms:accessRights": {
-            "@type": "dcterms:RightsStatement",
-            "rdfs:label": _access_rights(policy, masked=masked),
-        },
+        "dcterms:accessRights": _rights_statement(f"public{warning if masked else ''}"),
         "dcat:keyword": sorted(set(dataset.tags.values())),
         "dcterms:conformsTo": [_standard(_STAC)],
     }
     if "domain" in dataset.tags:
         theme = dataset.tags["domain"]
-        said["dcat:theme"] = {"@id": f"kfm:theme:{theme}", "@type": "skos:Concept", "skos:prefLabel": theme}
+        fields["dcat:theme"] = {"@id": f"kfm:theme:{theme}", "@type": "skos:Concept", "skos:prefLabel": theme}
     if dataset.sovereignty:
-        said["dcterms:rights"] = {
-            "@type": "dcterms:RightsStatement",
-            "rdfs:label": f"{dataset.sovereignty.nations}. {dataset.sovereignty.notice}",
-        }
-    return said
+        notice = f"{dataset.sovereignty.nations}. {dataset.sovereignty.notice}"
+        fields["dcterms:rights"] = _rights_statement(notice)
+    return fields
 
 
-def _access_rights(policy: str, *, masked: bool) -> str:
-    if not masked:
-        return "public"
-    return f"public; places are masked under policy {policy}, and are not where things are"
+def _rights_statement(label: str) -> Node:
+    return {"@type": "dcterms:RightsStatement", "rdfs:label": label}
 
 
 def _distributions(series: Series) -> list[Node]:
@@ -176,14 +154,14 @@ def _distributions(series: Series) -> list[Node]:
     return [collection, folder, snapshot]
 
 
-def _file_distribution(dataset: Dataset, one: PublishedFile, up: str) -> Node:
+def _file_distribution(dataset: Dataset, one: PageItem, path: str, up: str) -> Node:
     return {
         **_distribution(dataset, f"{dataset.title}, {one.key.split(':')[3]}", PARQUET),
         "@id": f"kfm:distribution:{one.key}",
         "dcterms:identifier": one.key,
         "dcterms:temporal": _period(one.window_start, one.window_end),
         "dcat:accessURL": {"@id": f"{up}catalog/{dataset.pipeline}/items/{one.key}.json"},
-        "dcat:downloadURL": {"@id": f"{up}{one.content}"},
+        "dcat:downloadURL": {"@id": f"{up}{path}"},
         "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(one.bytes)},
         "spdx:checksum": {
             "@type": "spdx:Checksum",
@@ -203,7 +181,7 @@ def _distribution(dataset: Dataset, title: str, media_type: str) -> Node:
 
 
 def _contact(dataset: Dataset) -> Node:
-    """The first owner that is an address; DCAT-US wants one."""
+    """Names the first team and the first email address among the owners, as DCAT-US requires."""
     team = next((owner.removeprefix("team:") for owner in dataset.owners if owner.startswith("team:")), None)
     address = next((owner for owner in dataset.owners if "@" in owner), None)
     return {
@@ -213,11 +191,7 @@ def _contact(dataset: Dataset) -> Node:
     }
 
 
-def _provider(provider: Provider) -> Node:
-    return _organisation(provider.name, provider.url)
-
-
-def _organisation(name: str, url: str | None) -> Node:
+def _organisation(name: str, url: str | None = None) -> Node:
     homepage = {"foaf:homepage": {"@id": url}} if url else {}
     return {"@type": ["foaf:Agent", "foaf:Organization"], "foaf:name": name, **homepage}
 
@@ -241,7 +215,7 @@ def _location(box: BBox) -> Node:
 
 
 def _cadence(dataset: Dataset) -> str:
-    """A weekly map is valid for a day: how often it comes is told by its tag, if that tells it."""
+    """The tag wins over the window: a weekly map may be valid for one day."""
     return _CADENCES.get(dataset.tags.get("cadence", ""), _WINDOWS[dataset.key.window])
 
 

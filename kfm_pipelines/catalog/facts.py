@@ -1,8 +1,5 @@
-"""What documents may say about one release. All of it follows from the inputs, the reviewed files and the software: no
-document that is hashed knows the time of day, the machine or the run.
-
-Where the release is masked, nothing here lets anybody try out guesses about the unmasked objects: their sizes are left
-out, and digests of them are keyed.
+"""What documents may state about one release. It all follows from inputs, reviewed files and software, never from
+time, machine or run. Of masked inputs, sizes are left out and digests are keyed, so that nobody can test guesses.
 """
 
 from collections.abc import Mapping
@@ -19,8 +16,6 @@ ANYWHERE_DEGREES = 360.0
 
 @dataclass(frozen=True, slots=True)
 class ExemptionFacts:
-    """Who let the data out unmasked, and until when."""
-
     id: str
     holder: str
     until: str
@@ -30,16 +25,16 @@ class ExemptionFacts:
 
 @dataclass(frozen=True, slots=True)
 class CareFacts:
-    """Nothing here comes from unmasked data."""
+    """The policy and what it did; nothing here derives from unmasked data."""
 
     policy: str
     policy_digest: str
     reason: str
     authority: str
     labels: tuple[str, ...]
-    methods: tuple[str, ...]  # `restricted point: group`, …; none when all is open
+    methods: tuple[str, ...]  # `restricted point: group`, …; empty when nothing is masked
     key_id: str | None
-    uncertainty_m: float | None  # the largest published; None when no place is
+    uncertainty_m: float | None  # the largest published; None when no place is published
     farthest_latitude: float  # of the dataset's extent, where a degree of longitude is shortest
     exemption: ExemptionFacts | None
 
@@ -49,7 +44,7 @@ class CareFacts:
 
     @property
     def box_degrees(self) -> float:
-        """One side of a box that surely holds the true place of anything published with one."""
+        """Returns the side of a box that is sure to contain the true place."""
         if self.uncertainty_m is None:
             return ANYWHERE_DEGREES
         shortest = METRES_PER_DEGREE * max(cos(radians(self.farthest_latitude)), 0.01)
@@ -63,7 +58,7 @@ class CareFacts:
         )
 
 
-PROVENANCE = "provenance.jsonld"  # what documents are called while they are staged
+PROVENANCE = "provenance.jsonld"  # file names while staged
 MANIFEST = "run_manifest.json"
 ATTESTATION = "attestation.dsse.json"
 SBOM = "sbom.cdx.json"
@@ -72,20 +67,20 @@ PUBLIC_KEY = "public_key.pem"
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """One object that went in, and the message that told of it."""
+    """One input object and the message that announced it."""
 
     uri: str
     version: str | None
-    etag: str | None  # None where it would tell of what is masked
-    size: int | None  # None as well
-    digest: Mapping[str, str]  # `sha256`, or `hmacSha256` where the plain one would tell
-    event: str  # identity of the message, keyed where the plain one would tell
-    late: bool = False  # it was made after the window had closed
+    etag: str | None  # None where the input is masked
+    size: int | None  # None where the input is masked
+    digest: Mapping[str, str]  # `sha256`, or `hmacSha256` where the input is masked
+    event: str  # identity of the message, keyed where the input is masked
+    late: bool = False  # it came after the window had closed
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentFacts:
-    """The software that made the release, not the machine it ran on."""
+    """The software that made the release; nothing about the machine."""
 
     python: str
     implementation: str
@@ -93,13 +88,13 @@ class EnvironmentFacts:
     machine: str
     commit: str | None  # None where the code is not from a checkout
     dirty: bool | None
-    sbom: str  # digest of the list of all that is installed
+    sbom: str  # digest of the list of installed software
     kfm: str  # version of this package
 
 
 @dataclass(frozen=True, slots=True)
 class StorageFacts:
-    """What may be told of the store: nothing about the machine it is on. No bucket is a folder of files."""
+    """The store, without its machine; a folder of files has no bucket."""
 
     bucket: str | None = None
     region: str | None = None
@@ -107,14 +102,14 @@ class StorageFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFacts:
-    """Everything the documents of one revision of one key are made from."""
+    """Everything the documents of one revision are made from."""
 
     key: str
     window_start: datetime
     window_end: datetime
     inputs: tuple[InputFacts, ...]
-    inputs_hash: str  # the one that may be shown
-    config: str  # digest of everything reviewed that shapes the bytes
+    inputs_hash: str  # the public one
+    config: str  # digest of the reviewed configuration
     care: CareFacts
     gates: tuple[str, ...]
     table: Table
@@ -128,8 +123,6 @@ class ReleaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class DocumentFacts:
-    """A file that another one points to."""
-
     href: str
     digest: str
     size: int

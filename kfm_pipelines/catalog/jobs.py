@@ -1,4 +1,4 @@
-"""Snapshots of the collections, as a job: every night, and whenever somebody starts one in the UI."""
+"""Nightly jobs that write the snapshots of collections and the provenance graph."""
 
 import dagster as dg
 from pydantic import Field
@@ -31,7 +31,7 @@ class SnapshotConfig(DatasetSelection):
     description="Writes all Items of each collection as one table, where something was published since the last one."
 )
 def snapshot_collections(context: dg.OpExecutionContext, config: SnapshotConfig, services: ServicesResource) -> None:
-    """One dataset after the other; what cannot be done is told at the end, after the others."""
+    """Tries every dataset before it reports the failures."""
     opened = services.open()
     chosen = [opened.datasets[config.dataset]] if config.dataset else list(opened.datasets.values())
     taken, problems = [], []

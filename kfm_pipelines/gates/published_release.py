@@ -1,4 +1,4 @@
-"""What readers find, next to what was published: the Item, the bytes it points to, the copy people know by name."""
+"""Compares what readers find with what was published: the Item, the bytes it links, the copy under its plain name."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kfm_pipelines.text import truncate_line
 
 @dataclass(frozen=True, slots=True)
 class RecordedRelease:
-    """What the revision that is current was recorded with."""
+    """Digests and paths recorded for the current revision."""
 
     key: str
     content_hash: str
@@ -23,7 +23,7 @@ class RecordedRelease:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSubject:
-    """What is in the store; None is not there."""
+    """Files found in the store; None where missing."""
 
     recorded: RecordedRelease
     item: bytes | None
@@ -33,7 +33,6 @@ class PublishedSubject:
 
     @property
     def parsed_item(self) -> Mapping[str, Any]:
-        """What the Item says; nothing when it cannot be read."""
         return read_item(self.item)
 
     @property
@@ -42,7 +41,7 @@ class PublishedSubject:
 
     @property
     def matches_record(self) -> bool:
-        """Whether Item and bytes are the ones that the gates judged."""
+        """Returns whether Item and bytes are the ones that the gates judged."""
         return self.content_hash == self.recorded.content_hash and _digest(self.item) == self.recorded.item_hash
 
 
@@ -86,16 +85,12 @@ def _check_item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
 def _check_asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: str) -> Iterator[Finding]:
     asset = asset_of(item, name)
     if asset.get("file:size") != size:
-        said = f"the Item says {truncate_line(str(asset.get('file:size')), 20)}"
-        yield error("published-item-agrees", f"asset {name}, file:size", f"{size}, the size of the bytes", said)
+        measured = f"the Item says {truncate_line(str(asset.get('file:size')), 20)}"
+        yield error("published-item-agrees", f"asset {name}, file:size", f"{size}, the size of the bytes", measured)
     if asset.get("file:checksum") != checksum(digest):
-        said = f"the Item says {truncate_line(str(asset.get('file:checksum')), 20)}"
-        yield error(
-            "published-item-agrees",
-            f"asset {name}, file:checksum",
-            f"{checksum(digest)[:20]}…, as the bytes have",
-            said,
-        )
+        measured = f"the Item says {truncate_line(str(asset.get('file:checksum')), 20)}"
+        expected = f"{checksum(digest)[:20]}…, as the bytes have"
+        yield error("published-item-agrees", f"asset {name}, file:checksum", expected, measured)
 
 
 def _digest(data: bytes | None) -> str | None:

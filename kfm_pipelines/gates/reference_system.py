@@ -1,7 +1,5 @@
-"""Which coordinate reference system a Parquet file says its places are in. Only WGS 84 longitude and latitude will do.
-
-A file can say so in its GeoParquet metadata, in the metadata of a column, or in the type of a column. One that says
-nothing has no places, or has them in columns whose declaration says what they are.
+"""Reads the coordinate reference systems that a Parquet file names: in GeoParquet metadata, in the metadata of a column
+or in its type. Only WGS 84 is accepted; for a file that names none, the declaration of its columns decides.
 """
 
 import io
@@ -17,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z]{2,10}:[A-Za-z0-9]{1,10}")
 
 
 def refuse_unless_wgs84(data: bytes, name: str) -> None:
-    """`data` is a readable Parquet file; InputUnreadable, naming the object, when its places are in anything else."""
+    """Raises InputUnreadable, naming the object, when a readable Parquet file has places in another system."""
     try:
         systems = read_reference_systems(data)
     except (ValueError, RecursionError):
@@ -28,19 +26,17 @@ def refuse_unless_wgs84(data: bytes, name: str) -> None:
 
 
 def read_reference_systems(data: bytes) -> list[str | None]:
-    """Every system the file names, as `EPSG:4326`; None for one that has no such name. ValueError or RecursionError
-    when what it says cannot be read."""
+    """Returns every system the file names, such as `EPSG:4326`, or None for one without such a name. Raises ValueError
+    or RecursionError when the metadata cannot be read."""
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(io.BytesIO(data))
-    return [
-        _system_name(said) for said in (*_geoparquet_systems(file), *_field_systems(file), *_column_type_systems(file))
-    ]
+    named = (*_geoparquet_systems(file), *_field_systems(file), *_column_type_systems(file))
+    return [_system_name(system) for system in named]
 
 
 def _geoparquet_systems(file: Any) -> Iterator[object]:
-    """By the standard a column that names no system is in OGC:CRS84, and one whose system is null is in nobody knows
-    what."""
+    """By the standard, a column without `crs` is in OGC:CRS84, and one whose `crs` is null is in an unknown system."""
     text = (file.schema_arrow.metadata or {}).get(b"geo")
     if text is None:
         return
@@ -50,15 +46,15 @@ def _geoparquet_systems(file: Any) -> Iterator[object]:
 
 
 def _field_systems(file: Any) -> Iterator[object]:
-    said_already = b"geo" in (file.schema_arrow.metadata or {})
+    has_geoparquet = b"geo" in (file.schema_arrow.metadata or {})
     for field in file.schema_arrow:
         metadata = field.metadata or {}
         if b"crs" in metadata:
             yield _parse_system(metadata[b"crs"])
         if metadata.get(b"ARROW:extension:name", b"").startswith(b"geoarrow."):
             document = _require_mapping(json.loads(metadata.get(b"ARROW:extension:metadata") or b"{}"))
-            # Unlike in GeoParquet, saying nothing means nothing here.
-            if "crs" in document or not said_already:
+            # Unlike in GeoParquet, a missing crs has no default here.
+            if "crs" in document or not has_geoparquet:
                 yield document.get("crs")
 
 
@@ -81,7 +77,7 @@ def _require_mapping(value: object) -> dict[str, object]:
 
 
 def _system_name(system: object) -> str | None:
-    """`EPSG:4326` for a name or a PROJJSON document; None for what has no such name, which is never quoted."""
+    """Returns `EPSG:4326` for a name or a PROJJSON document; None for anything else, which is never quoted."""
     if isinstance(system, dict):
         identity = _require_mapping(system.get("id") or {})
         system = f"{identity.get('authority')}:{identity.get('code')}" if identity else None

@@ -1,22 +1,66 @@
-"""The schema gate: columns, types, units, nulls, time and place as the dataset declares them, and as was approved."""
+"""The schema gate: checks columns, types, units, nulls, times and places against declaration and approved schema."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+import rfc8785
+
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.arrow import declared_schema, unit_of
 from kfm_pipelines.gates.reference_system import WGS84, read_reference_systems
-from kfm_pipelines.gates.samples import format_sample
-from kfm_pipelines.gates.schema_diff import diff_schemas
-from kfm_pipelines.gates.subject import TableSubject, count_true
-from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
+from kfm_pipelines.gates.verdict import Finding, Rule, TableSubject, Verdict, count_true, error, format_sample, judge
 from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SchemaColumns = Mapping[str, Mapping[str, Any]]
+
+
+def columns_of(table: Table) -> dict[str, dict[str, Any]]:
+    return {
+        column.name: {"type": column.type, "nullable": column.nullable, "unit": column.unit} for column in table.columns
+    }
+
+
+def schema_digest(columns: SchemaColumns) -> str:
+    """Hashes a schema regardless of the order of its columns."""
+    return hashlib.sha256(rfc8785.dumps({name: dict(facts) for name, facts in columns.items()})).hexdigest()
+
+
+def diff_schemas(before: SchemaColumns, after: SchemaColumns) -> list[str]:
+    """Returns one phrase for each change, ordered by column name."""
+    changes = []
+    for name in sorted({*before, *after}):
+        if name not in after:
+            changes.append(f"{name} removed")
+        elif name not in before:
+            changes.append(f"{name} added ({_format_column(after[name])})")
+        else:
+            changes += _diff_column(name, before[name], after[name])
+    return changes
+
+
+def _diff_column(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name}: {fact} {_format_fact(before.get(fact))} is now {_format_fact(after.get(fact))}"
+        for fact in ("type", "nullable", "unit")
+        if before.get(fact) != after.get(fact)
+    ]
+
+
+def _format_column(column: Mapping[str, Any]) -> str:
+    unit = f" in {column['unit']}" if column.get("unit") else ""
+    return f"{column['type']}{unit}{', may be null' if column.get('nullable') else ''}"
+
+
+def _format_fact(fact: object) -> str:
+    return "none" if fact is None else {True: "yes", False: "no"}[fact] if isinstance(fact, bool) else str(fact)
+
 
 def judge_schema(subject: TableSubject) -> Verdict:
-    """What is in the columns is looked at only when they are there, and of the right type."""
+    """Checks values only when every column is present and of the declared type."""
     shape = judge("schema", SHAPE_RULES, subject)
     values = judge("schema", VALUE_RULES, subject) if shape.passed else Verdict("schema", ())
     return Verdict("schema", (*shape.findings, *values.findings), (*shape.rules, *values.rules))
@@ -87,7 +131,7 @@ def _check_time_in_window(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _check_time_order(subject: TableSubject) -> Iterator[Finding]:
-    """Rows about the same thing follow each other in time."""
+    """Rows that share the rest of their primary key must be in order of time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -118,14 +162,11 @@ def _check_degrees(subject: TableSubject) -> Iterator[Finding]:
         and not _count_out_of_range(longitudes, 90.0)
     )
     hint = "; longitude and latitude look swapped" if swapped else ""
-    for name, degrees, limit in (
-        (declared.longitude_column, longitudes, 180.0),
-        (declared.latitude_column, latitudes, 90.0),
-    ):
+    checks = ((declared.longitude_column, longitudes, 180.0), (declared.latitude_column, latitudes, 90.0))
+    for name, degrees, limit in checks:
         if wrong := _count_out_of_range(degrees, limit):
-            yield error(
-                "degrees-in-range", name, f"degrees from -{limit:g} to {limit:g}", f"{wrong} rows outside{hint}"
-            )
+            expected = f"degrees from -{limit:g} to {limit:g}"
+            yield error("degrees-in-range", name, expected, f"{wrong} rows outside{hint}")
 
 
 def _check_reference_system(subject: TableSubject) -> Iterator[Finding]:
@@ -139,7 +180,6 @@ def _check_reference_system(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _present_columns(subject: TableSubject) -> "Iterator[tuple[pa.Field, pa.Field]]":
-    """Each declared column that is there, and how it was found."""
     for field in declared_schema(subject.published):
         if field.name in subject.table.column_names:
             yield field, subject.table.schema.field(field.name)
@@ -150,7 +190,7 @@ def _format_nullability(field: "pa.Field") -> str:
 
 
 def _to_instants(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """A day is its first instant."""
+    """Converts days to their first instant."""
     import pyarrow as pa
 
     instant = pa.timestamp("us", tz="UTC")
@@ -158,31 +198,28 @@ def _to_instants(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
 
 
 def _count_out_of_range(degrees: "pa.ChunkedArray", limit: float) -> int:
-    """How many are no degrees up to the limit; one that is not there is none of them."""
+    """Counts values beyond the limit, NaN included and nulls not."""
     import pyarrow.compute as pc
 
     return int(len(degrees) - degrees.null_count) - count_true(pc.less_equal(pc.abs(degrees), limit))
 
 
 _APPROVE = "declare what the data has now, record why with `kfm datasets approve-schema DATASET`, and redrive."
-_TAKE_BACK = "Take the change back, or record why it is right with `kfm datasets approve-schema DATASET`."
+_REVERT = "Revert the change, or record why it is right with `kfm datasets approve-schema DATASET`."
+_MOVE_ROWS = "Have the rows put into the object of their own window, and upload both again."
 _WGS84 = "Have the coordinates written in WGS 84 and the object uploaded again."
 SHAPE_RULES: tuple[Rule[TableSubject], ...] = (
     Rule("column-present", _check_columns_present, f"Ask the producer for the column; or {_APPROVE}"),
     Rule("column-type", _check_column_types, f"Ask the producer for the declared type; or {_APPROVE}"),
     Rule("column-declared", _check_columns_declared, f"Ask the producer to leave the column out; or {_APPROVE}"),
     Rule("column-unit", _check_units, f"Ask the producer for the declared unit; or {_APPROVE}"),
-    Rule("schema-approved", _check_schema_approved, _TAKE_BACK),
+    Rule("schema-approved", _check_schema_approved, _REVERT),
 )
 VALUE_RULES: tuple[Rule[TableSubject], ...] = (
     Rule("column-nullability", _check_nullability, f"Have the column written as declared; or {_APPROVE}"),
     Rule("no-nulls", _check_nulls, f"Have the missing values supplied; or {_APPROVE}"),
-    Rule(
-        "time-in-window",
-        _check_time_in_window,
-        "Have the rows put into the object of their own window, and upload both again.",
-    ),
-    Rule("time-order", _check_time_order, "The transform wrote rows out of order: mend it and redrive."),
+    Rule("time-in-window", _check_time_in_window, _MOVE_ROWS),
+    Rule("time-order", _check_time_order, "The transform wrote rows out of order: fix it and redrive."),
     Rule("degrees-in-range", _check_degrees, "Have the coordinates put right and the object uploaded again."),
     Rule("reference-system", _check_reference_system, _WGS84),
 )

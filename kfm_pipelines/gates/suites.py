@@ -1,4 +1,4 @@
-"""Suites of Great Expectations that a dataset names, read from the resources of this site."""
+"""Loads Great Expectations suites from the resources of this site."""
 
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.gates.expectations import Suite, load_suite, suite_digest
@@ -6,8 +6,7 @@ from kfm_pipelines.services import Services
 
 
 def suite_of(services: Services, name: str, table: Table) -> Suite:
-    """Returns a suite checked against the table it is about, as its file is now: a comparison counts for one version
-    of the file."""
+    """Returns a suite, checked against its table; loads it again when the file has changed."""
     resources = services.settings.resources
     version = (suite_digest(resources, name), *(column.name for column in table.columns))
     return services.load_once(("suite", name, *version), lambda: load_suite(resources, name, table))

@@ -1,10 +1,20 @@
-"""What a gate says, and the rules it says it by."""
+"""What gates judge (subjects), how (rules), and what they conclude (findings and a verdict)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.text import truncate_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SAMPLE_ROWS = 3
+MAX_VALUE_LENGTH = 40
 S = TypeVar("S")
 
 
@@ -19,8 +29,7 @@ WORST_FIRST = (Severity.ERROR, Severity.WARN, Severity.INFO)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that did not hold: what was expected, what was measured, and a few of the rows it is about. Nothing
-    but the sample has values of the data in it, and that only where they may be shown (`samples`)."""
+    """A rule that did not hold. Only `sample` may contain values of the data, and only where the policy allows it."""
 
     rule: str
     severity: Severity
@@ -39,7 +48,7 @@ class Verdict:
 
     gate: str
     findings: tuple[Finding, ...]
-    rules: tuple[str, ...] = ()  # what was looked at, found or not
+    rules: tuple[str, ...] = ()  # every rule that was checked
 
     @property
     def passed(self) -> bool:
@@ -54,11 +63,71 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[S]):
-    """One thing a gate looks at. `remedy` is what to do about it, in one sentence for whoever is told."""
+    """One check of a gate. `remedy` tells an operator in one sentence what to do about a finding."""
 
     name: str
     check: Callable[[S], Iterator[Finding]]
     remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Numbers from earlier publications."""
+
+    previous_rows: int | None = None  # of the current revision
+    neighbour_rows: tuple[int, ...] = ()  # of the windows around this one
+    same_inputs_hash: str | None = None  # content hash that the same inputs gave under the same policy
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedSchema:
+    """The schema last promised to readers, and the one they would get now."""
+
+    version: int
+    columns: Mapping[str, Mapping[str, Any]]
+    now: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSubject:
+    """What the table gates judge: the table of a key as it would be published."""
+
+    dataset: Dataset
+    published: Table  # the declared table, or what the policy leaves of it
+    table: "pa.Table"
+    data: bytes  # the Parquet file the table was read from
+    content_hash: str
+    window: tuple[datetime, datetime]  # half-open: a reading at the end belongs to the next window
+    may_sample: bool = False  # whether samples may contain values: only where the policy masks nothing
+    baselines: Baselines = Baselines()
+    approved: ApprovedSchema | None = None  # None skips the comparison
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedInput:
+    """An input as its event announced it, and as it was when fetched."""
+
+    asset_uri: str
+    etag: str | None
+    size: int | None
+    found_etag: str | None
+    found_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSubject:
+    """What the release gates judge: the staged bytes, and what they must agree with."""
+
+    dataset: Dataset
+    key: str
+    inputs: tuple[AnnouncedInput, ...]
+    judged: str  # content hash of the table that passed the table gates
+    digests: Mapping[str, str]  # recorded when staged, by file name: data.parquet, item.json, …
+    staged: Mapping[str, bytes]  # read back from the store, by the same names
+    policy: str  # name and version of the policy in force
+    care: str  # masked, exempted or open
+    verified: str | None  # digest of the release that the CARE verifier passed
+    digest: str  # of this release
 
 
 def judge(gate: str, rules: Sequence[Rule[S]], subject: S) -> Verdict:
@@ -68,3 +137,29 @@ def judge(gate: str, rules: Sequence[Rule[S]], subject: S) -> Verdict:
 
 def error(rule: str, subject: str, expected: str, measured: str, sample: str = "") -> Finding:
     return Finding(rule, Severity.ERROR, subject, expected, measured, sample)
+
+
+def count_true(condition: "pa.ChunkedArray | pa.Array") -> int:
+    """Counts the true values; nulls do not count."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(condition).as_py() or 0)
+
+
+def format_sample(subject: TableSubject, wrong: "pa.ChunkedArray | pa.Array", *columns: str) -> str:
+    """Formats primary key and these columns of the first rows where `wrong` is true, without place columns. Returns
+    nothing where the subject may not be sampled."""
+    import pyarrow.compute as pc
+
+    if not subject.may_sample:
+        return ""
+    places = pc.indices_nonzero(pc.fill_null(wrong, False))[:SAMPLE_ROWS]
+    hidden = set(subject.published.place_columns)
+    named = dict.fromkeys((*subject.published.primary_key, *columns))
+    visible = [name for name in named if name not in hidden and name in subject.table.column_names]
+    rows = subject.table.select(visible).take(places).to_pylist()
+    return "; ".join(", ".join(f"{name}={_format_value(row[name])}" for name in visible) for row in rows)
+
+
+def _format_value(value: object) -> str:
+    return truncate_line(str(value), MAX_VALUE_LENGTH)

@@ -7,7 +7,7 @@ changed, and bytes that came about otherwise are not the same release. What the 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kfm_pipelines.catalog.stac.pages import page_of
+from kfm_pipelines.catalog.stac.item import page_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing, ReplayRefused
 from kfm_pipelines.events import IngestEvent, newest_per_object

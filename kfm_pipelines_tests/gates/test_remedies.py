@@ -1,4 +1,4 @@
-"""Whoever is told of a finding is told what to do about it, whichever gate or scan it is of."""
+"""Every finding of a gate or a scan has a remedy."""
 
 import pytest
 

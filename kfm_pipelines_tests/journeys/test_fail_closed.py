@@ -18,7 +18,7 @@ from kfm_pipelines.care import exempt
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.care.masks import MaskingResult, mask_table
 from kfm_pipelines.care.review.page_data import review_page
-from kfm_pipelines.catalog.collections import withdrawals
+from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.lineage.graph import write_graph
 from kfm_pipelines.catalog.prov.graph import compress_lines
@@ -348,7 +348,7 @@ def _assert_withdrawn_for_other_versions_and_keys(register: Register) -> None:
         found = []
         for statement in TWIN:
             connection.execute(statement.encode(), {"twin": KEY.replace("2026-05", "2026-06")})
-            found.append(len(withdrawals.find_withdrawn_contents(connection, KEY, "1" * 64)))
+            found.append(len(tables.find_withdrawn_contents(connection, KEY, "1" * 64)))
         assert found == [1, 1, 0, 1]
         connection.rollback()
 

@@ -1,16 +1,14 @@
-"""Snapshots: all Items of a collection in one table, for whoever wants to ask about many at once.
-
-One is taken when something was published since the last one. The collection links it from the first one on, and it is
-written before that, so the link always leads somewhere.
+"""Writes all Items of a collection as one table, when something was published since the last one. The table is written
+before the collection links it.
 """
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from kfm_pipelines.catalog.collections import snapshot_marks
+from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.refresh import refresh_collection
-from kfm_pipelines.catalog.collections.snapshot_marks import is_outdated, retry_until_written
+from kfm_pipelines.catalog.collections.tables import is_outdated, retry_until_written
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.catalog.trust.signer import write_with_sidecar
@@ -23,30 +21,28 @@ from kfm_pipelines.stores import Layout
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What became of one collection."""
-
     dataset: str
     items: int
     bytes: int
-    note: str = ""  # why none was taken
+    note: str = ""  # why none was written
 
     def __str__(self) -> str:
-        return f"{self.dataset}: {self.note or f'{self.items} items in {self.bytes} bytes'}"
+        items = "1 item" if self.items == 1 else f"{self.items} items"
+        return f"{self.dataset}: {self.note or f'{items} in {self.bytes} bytes'}"
 
 
 def take_snapshot(services: Services, dataset: Dataset, *, anyway: bool = False) -> Snapshot:
-    """Write the collection's Items as one table, unless nothing has changed since it was last done."""
+    """Writes the table unless nothing has changed since the last one."""
     return retry_until_written(
         f"a snapshot of {dataset.dataset}", lambda: _try_to_take_snapshot(services, dataset, anyway=anyway)
     )
 
 
 def _try_to_take_snapshot(services: Services, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
-    """None when it must not be written."""
     layout = Layout(dataset.pipeline)
     with services.database.transaction() as connection:
-        changes = snapshot_marks.changes_of(connection, dataset.dataset)
-        taken = snapshot_marks.recorded_changes(connection, snapshot_marks.ITEMS).get(dataset.dataset)
+        changes = tables.changes_of(connection, dataset.dataset)
+        taken = tables.recorded_changes(connection, tables.ITEMS_SNAPSHOT).get(dataset.dataset)
         recorded = current_revisions(connection, dataset.dataset)
     if not recorded:
         return Snapshot(dataset.dataset, 0, 0, "nothing is published")
@@ -55,12 +51,12 @@ def _try_to_take_snapshot(services: Services, dataset: Dataset, *, anyway: bool)
     read = [_read_recorded_item(services, layout, one) for one in recorded]
     data, contents = items_table([item for _, item in read]), {one.key: one.content_hash for one, _ in read}
     with services.database.transaction() as connection:
-        snapshot_marks.lock_snapshot(connection, dataset.dataset)
-        if is_outdated(connection, snapshot_marks.ITEMS, {dataset.dataset: changes}, contents):
+        tables.lock_snapshot(connection, dataset.dataset)
+        if is_outdated(connection, tables.ITEMS_SNAPSHOT, {dataset.dataset: changes}, contents):
             return None
-        is_first = not snapshot_marks.has_snapshot(connection, dataset.dataset, snapshot_marks.ITEMS)
+        is_first = not tables.has_snapshot(connection, dataset.dataset, tables.ITEMS_SNAPSHOT)
         write_with_sidecar(services, layout.snapshot(), data)
-        snapshot_marks.record_mark(connection, snapshot_marks.ITEMS, {dataset.dataset: changes})
+        tables.record_mark(connection, tables.ITEMS_SNAPSHOT, {dataset.dataset: changes})
         if is_first:
             mark_collection_changed(connection, dataset.dataset)
     refresh_collection(services, dataset)
@@ -68,7 +64,7 @@ def _try_to_take_snapshot(services: Services, dataset: Dataset, *, anyway: bool)
 
 
 def _read_recorded_item(services: Services, layout: Layout, one: Revision) -> tuple[Revision, dict[str, Any]]:
-    """The Item, and as what it is recorded: what goes under our seal has to be what was published."""
+    """Returns the Item and its revision; only what was published may be sealed."""
     path = layout.item(one.key)
     try:
         data = services.store.read(path)
@@ -77,7 +73,7 @@ def _read_recorded_item(services: Services, layout: Layout, one: Revision) -> tu
                 one = lock_current_revision(connection, one.key) or one
                 data = services.store.read(path)
     except ObjectMissing:
-        raise IntegrityBroken(f"{path} is not there; see what a scan says of it") from None
+        raise IntegrityBroken(f"{path} is missing; run a scan") from None
     if sha256(data) != one.item_hash:
-        raise IntegrityBroken(f"{path} is not what was published; see what a scan says of it")
+        raise IntegrityBroken(f"{path} is not what was published; run a scan")
     return one, json.loads(data)

@@ -1,11 +1,9 @@
-"""Pages of a collection: which have to be written anew, what each links, and what it sums up.
-
-A collection is the sum of its pages. What a page sums up is kept from when it was last written, so that one more key
-costs the same however many there are.
+"""Pages of a collection: which are stale, what each links, and its summary. A collection sums up its pages; their
+summaries are stored, so that one more key costs the same however many there are.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from kfm_pipelines.declarations.bbox import BBox, box_from, union
@@ -16,12 +14,12 @@ from kfm_pipelines.state.database import Connection
 class StalePage:
     page: str
     changed: int
-    is_new: bool  # never written, so nothing leads to it
+    is_new: bool  # never written, so nothing links it
 
 
 @dataclass(frozen=True, slots=True)
 class PageItem:
-    """One published key, as its page and its collection see it."""
+    """One published key as its page sees it."""
 
     key: str
     window_start: datetime
@@ -34,8 +32,6 @@ class PageItem:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a page, or several of them, come to."""
-
     items: int = 0
     rows: int = 0
     bytes: int = 0
@@ -46,7 +42,6 @@ class Summary:
 
 
 def mark_page_stale(connection: Connection, dataset: str, key: str) -> None:
-    """Say that the page of this key has to be written anew."""
     connection.execute(
         """
         INSERT INTO kfm.collection_pages (dataset, page, changed) VALUES (%(dataset)s, kfm.page_of(%(key)s), 1)
@@ -74,7 +69,7 @@ def stale_pages(connection: Connection, dataset: str) -> list[StalePage]:
 
 
 def items_of(connection: Connection, dataset: str, page: str) -> list[PageItem]:
-    """What is published of the page's stretch of time, each key once, as it is now."""
+    """Returns the current revision of each key on the page."""
     rows = connection.execute(
         """
         SELECT k.key, k.window_start, k.window_end, r.bbox, r.rows, r.bytes, r.content_hash
@@ -84,17 +79,12 @@ def items_of(connection: Connection, dataset: str, page: str) -> list[PageItem]:
         """,
         {"dataset": dataset, "page": page},
     )
-    return [
-        PageItem(
-            r["key"], r["window_start"], r["window_end"], box_from(r["bbox"]), r["rows"], r["bytes"], r["content_hash"]
-        )
-        for r in rows
-    ]
+    return [PageItem(**{**row, "bbox": box_from(row["bbox"])}) for row in rows]
 
 
 def pages_below(connection: Connection, dataset: str, above: str, being_written: Collection[str]) -> list[str]:
-    """The pages right below another, or below the collection when it has no name. One that is not written yet, and is
-    not about to be, is left out: nothing may lead to it before it is there."""
+    """Returns the pages directly below a page, or below the collection for "". Leaves out pages that are neither
+    written nor about to be, because nothing may link them yet."""
     rows = connection.execute(
         """
         SELECT DISTINCT split_part(substr(page, length(%(above)s::text) + 1), '/', 1) AS part
@@ -108,7 +98,7 @@ def pages_below(connection: Connection, dataset: str, above: str, being_written:
 
 
 def recorded_summary(connection: Connection, dataset: str, except_pages: Collection[str]) -> Summary:
-    """What all pages but these come to, as they were last written."""
+    """Returns the stored totals of all pages but these."""
     [row] = connection.execute(
         """
         SELECT coalesce(sum(items), 0)::bigint AS items, coalesce(sum(rows), 0)::bigint AS rows,
@@ -132,7 +122,7 @@ def recorded_summary(connection: Connection, dataset: str, except_pages: Collect
 
 
 def record_page(connection: Connection, dataset: str, stale: StalePage, summary: Summary) -> None:
-    """The page is written, up to the change it was found with."""
+    """Records that the page is written, up to the change it was found with."""
     connection.execute(
         """
         UPDATE kfm.collection_pages
@@ -141,14 +131,10 @@ def record_page(connection: Connection, dataset: str, stale: StalePage, summary:
         WHERE dataset = %(dataset)s AND page = %(page)s
         """,
         {
+            **asdict(summary),
             "dataset": dataset,
             "page": stale.page,
             "changed": stale.changed,
-            "items": summary.items,
-            "rows": summary.rows,
-            "bytes": summary.bytes,
-            "starts": summary.starts,
-            "ends": summary.ends,
             "bbox": list(summary.bbox) if summary.bbox else None,
             "versions": list(summary.versions),
         },
@@ -176,7 +162,7 @@ def combine_summaries(summaries: Iterable[Summary]) -> Summary:
 
 
 def count_keys_with_errors(connection: Connection, dataset: str) -> int:
-    """Of how many keys the last scan found something wrong with what is published now."""
+    """Counts the keys whose current revision had errors in the last scan."""
     [row] = connection.execute(
         """
         SELECT count(*) AS keys FROM kfm.scanned s JOIN kfm.keys k ON k.key = s.key

@@ -1,20 +1,20 @@
-"""Collections, maintained page by page: what was published since is written anew, and nothing else.
+"""Keeps collections up to date, page by page, and from the bottom up, so that no link leads nowhere.
 
-A publication counts the change of its page and of its collection in its own transaction; whoever writes them notes up
-to which change. So what was left behind by a crash is known, and the next run or tick writes it. All is written from
-the bottom up, so that nothing leads to a document that is not there.
+Publications count changes and writers record up to which change they have written, so the next run or tick completes
+whatever a crash left behind.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import PurePosixPath
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
-from kfm_pipelines.catalog.collections import pages, snapshot_marks
-from kfm_pipelines.catalog.collections.dcat import write_catalog_dcat, write_page_dcat
+from kfm_pipelines.catalog.collections import pages, tables
 from kfm_pipelines.catalog.collections.pages import StalePage, Summary
-from kfm_pipelines.catalog.stac.collection import CollectionFacts, collection_document, root_document
-from kfm_pipelines.catalog.stac.pages import page_document, pages_above
-from kfm_pipelines.catalog.stac.profile import PROFILE_FILE, profile_bytes
+from kfm_pipelines.catalog.dcat import Series, catalog_dcat, page_dcat
+from kfm_pipelines.catalog.documents import PROFILE_FILE, profile_bytes
+from kfm_pipelines.catalog.stac import collection as stac
 from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.quality import GATES
@@ -22,43 +22,39 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Connection
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.layout import ROOT_CATALOG, catalog_document
+from kfm_pipelines.stores.layout import CATALOG, DCAT_CATALOG, ROOT_CATALOG, catalog_document
 
 
 def refresh_collection(services: Services, dataset: Dataset) -> bool:
-    """Write what is behind of the dataset's collection; False when nothing was."""
-    parameters = {"dataset": dataset.dataset}
+    """Writes the stale documents of a collection. Returns False when there was nothing to write."""
     with services.database.transaction() as connection:
-        # One writer at a time; publications count their changes meanwhile, so they are not kept waiting.
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm collection ' || %(dataset)s))", parameters)
-        row = connection.execute(
-            "SELECT changed, written FROM kfm.collections WHERE dataset = %(dataset)s", parameters
-        ).fetchone()
-        if row is None or row["changed"] == row["written"]:
+        tables.lock_collection(connection, dataset.dataset)
+        change = tables.unwritten_change(connection, dataset.dataset)
+        if change is None:
             return False
         stale = pages.stale_pages(connection, dataset.dataset)
         summaries = _write_pages(services, connection, dataset, stale)
-        total = _summarise_collection(connection, dataset, summaries)
+        settled = pages.recorded_summary(connection, dataset.dataset, summaries)
+        total = pages.combine_summaries([settled, *summaries.values()])
         if not _write_collection(services, connection, dataset, summaries, total):
             return False
         _write_root(services, connection, dataset, total)
-        # Last, because publications want to count in these rows while documents are being written.
+        # Last, because publications update these rows while documents are being written.
         for page in stale:
             pages.record_page(connection, dataset.dataset, page, summaries[page.page])
-        connection.execute(
-            "UPDATE kfm.collections SET written = %(changed)s WHERE dataset = %(dataset)s",
-            {**parameters, "changed": row["changed"]},
-        )
+        tables.record_collection(connection, dataset.dataset, change)
     return True
 
 
 def refresh_stale_collections(services: Services) -> list[str]:
-    """Write every collection that is behind; return what could not be written and why."""
-    rows = services.database.fetch("SELECT dataset FROM kfm.collections WHERE changed <> written ORDER BY dataset")
+    """Refreshes every stale collection. Returns one sentence for each that could not be written."""
+    with services.database.transaction() as connection:
+        stale = tables.stale_collections(connection)
     problems = []
-    for name in [row["dataset"] for row in rows if row["dataset"] in services.datasets]:
+    for name in stale:
         try:
-            refresh_collection(services, services.datasets[name])
+            if name in services.datasets:
+                refresh_collection(services, services.datasets[name])
         except KfmError as error:
             problems.append(f"collection of {name}: {error}")
     return problems
@@ -67,65 +63,66 @@ def refresh_stale_collections(services: Services) -> list[str]:
 def _write_pages(
     services: Services, connection: Connection, dataset: Dataset, stale: list[StalePage]
 ) -> dict[str, Summary]:
-    """Every page that is behind, and those above a new one, or above any where the store has lost them; what each of
-    the former comes to now."""
+    """Writes stale pages, those above a new one, and missing ones. Returns summaries of the stale pages."""
     layout, names = Layout(dataset.pipeline), {page.page for page in stale}
-    above = {name for page in stale if page.is_new for name in pages_above(page.page)}
-    above |= {name for one in names for name in pages_above(one) if not services.store.exists(layout.page(name))}
+    above = {name for page in stale if page.is_new for name in stac.pages_above(page.page)}
+    above |= {name for one in names for name in stac.pages_above(one) if not services.store.exists(layout.page(name))}
     summaries = {}
     for page in sorted(names | above, key=lambda page: (-len(page), page)):
         items = pages.items_of(connection, dataset.dataset, page)
         below = pages.pages_below(connection, dataset.dataset, page, names)
-        document = page_document(dataset.pipeline, page, below, [item.key for item in items])
-        write_page_dcat(services, dataset, page, items)
-        write_sealed(services, layout.page(page), document)
+        document = stac.page_document(dataset.pipeline, page, below, [item.key for item in items])
         summaries[page] = pages.summarise_items(items)
+        if (series := _series(services, dataset, summaries[page])) is not None:  # None for a page of pages
+            write_sealed(services, layout.page_dcat(page), page_dcat(series, page, items, layout.content))
+        write_sealed(services, layout.page(page), document)
     return {page: summaries[page] for page in names}
 
 
-def _summarise_collection(connection: Connection, dataset: Dataset, summaries: Mapping[str, Summary]) -> Summary:
-    settled = pages.recorded_summary(connection, dataset.dataset, summaries)
-    return pages.combine_summaries([settled, *summaries.values()])
-
-
 def _write_collection(
-    services: Services,
-    connection: Connection,
-    dataset: Dataset,
-    summaries: Mapping[str, Summary],
-    total: Summary,
+    services: Services, connection: Connection, dataset: Dataset, summaries: Mapping[str, Summary], total: Summary
 ) -> bool:
-    """False when nothing is published, so that there is nothing to say."""
+    """Returns False, and writes nothing, when nothing is published."""
     if total.starts is None or total.ends is None:
         return False
     policy = policy_of(services, dataset)
-    facts = CollectionFacts(
-        items=total.items,
-        rows=total.rows,
-        bytes=total.bytes,
-        starts=total.starts,
-        ends=total.ends,
-        bbox=total.bbox,
-        versions=total.versions,
+    facts = stac.CollectionFacts(
+        **asdict(total),
         years=tuple(pages.pages_below(connection, dataset.dataset, "", summaries)),
         table=published_table(dataset, policy),
         policy=policy.name,
         gates=GATES,
         keys_with_errors=pages.count_keys_with_errors(connection, dataset.dataset),
-        has_snapshot=snapshot_marks.has_snapshot(connection, dataset.dataset, snapshot_marks.ITEMS),
+        has_snapshot=tables.has_snapshot(connection, dataset.dataset, tables.ITEMS_SNAPSHOT),
     )
-    write_sealed(services, Layout(dataset.pipeline).collection(), collection_document(dataset, facts))
+    write_sealed(services, Layout(dataset.pipeline).collection(), stac.collection_document(dataset, facts))
     return True
 
 
 def _write_root(services: Services, connection: Connection, dataset: Dataset, total: Summary) -> None:
-    """The entry to everything that has a collection, this one included."""
-    connection.execute("SELECT pg_advisory_xact_lock(hashtext('kfm root catalog'))")
-    rows = connection.execute(
-        'SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(dataset)s ORDER BY dataset COLLATE "C"',
-        {"dataset": dataset.dataset},
-    )
-    described = [services.datasets[row["dataset"]] for row in rows if row["dataset"] in services.datasets]
+    tables.lock_root(connection)
+    written = tables.written_collections(connection, dataset.dataset)
+    described = [services.datasets[name] for name in written if name in services.datasets]
     write_sealed(services, catalog_document(PROFILE_FILE), profile_bytes())
-    write_catalog_dcat(services, connection, described, {dataset.dataset: total})
-    write_sealed(services, ROOT_CATALOG, root_document(described))
+    _write_catalog_dcat(services, connection, described, {dataset.dataset: total})
+    write_sealed(services, ROOT_CATALOG, stac.root_document(described))
+
+
+def _write_catalog_dcat(
+    services: Services, connection: Connection, datasets: Iterable[Dataset], summaries: Mapping[str, Summary]
+) -> None:
+    published = []
+    for dataset in datasets:
+        is_taken = tables.has_snapshot(connection, dataset.dataset, tables.ITEMS_SNAPSHOT)
+        address = f"./{PurePosixPath(Layout(dataset.pipeline).snapshot()).relative_to(CATALOG)}" if is_taken else None
+        total = summaries.get(dataset.dataset) or pages.recorded_summary(connection, dataset.dataset, ())
+        if (series := _series(services, dataset, total, address)) is not None:
+            published.append(series)
+    write_sealed(services, DCAT_CATALOG, catalog_dcat(published))
+
+
+def _series(services: Services, dataset: Dataset, total: Summary, snapshot: str | None = None) -> Series | None:
+    if total.starts is None or total.ends is None:
+        return None
+    policy = policy_of(services, dataset)
+    return Series(dataset, policy.name, not policy.is_open, total.starts, total.ends, total.bbox, snapshot)

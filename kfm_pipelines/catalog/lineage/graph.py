@@ -1,25 +1,15 @@
-"""One graph of where everything that is published came from, written when something changed, and asked by people."""
+"""Writes the provenance of all current releases as one graph, and answers questions about it."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kfm_pipelines.catalog.collections import snapshot_marks
-from kfm_pipelines.catalog.collections.snapshot_marks import is_outdated, retry_until_written
+from kfm_pipelines.catalog.collections import tables
+from kfm_pipelines.catalog.collections.tables import is_outdated, retry_until_written
 from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, asset_of, sha256
-from kfm_pipelines.catalog.prov.graph import (
-    SHARING_QUERY,
-    SOURCES_QUERY,
-    STAGES_QUERY,
-    compress_lines,
-    decompress_lines,
-    find_lines_sharing,
-    load_quads,
-    prepare_query,
-    quads,
-    run_query,
-)
+from kfm_pipelines.catalog.prov import graph as prov
+from kfm_pipelines.catalog.prov.graph import compress_lines, load_quads, quads, run_query
 from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ObjectMissing
@@ -31,11 +21,10 @@ from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 
 @dataclass
 class GraphWriteResult:
-    """What came of writing the graph. A release whose Item or provenance is missing or changed is left out; the scan
-    of what is published says what is wrong with it."""
+    """Leaves out releases whose Item or provenance is missing or changed, which scans report."""
 
     written: bool = False
-    published: bool = True  # whether there was anything to write of, ever
+    published: bool = True  # whether anything was ever published
     releases: int = 0
     left_out: int = 0
 
@@ -44,12 +33,13 @@ class GraphWriteResult:
             return "nothing is published yet, so there is no graph"
         if not self.written:
             return "nothing was published since the graph was written"
-        return f"provenance of {self.releases} releases" + (f"; {self.left_out} left out" if self.left_out else "")
+        releases = "1 release" if self.releases == 1 else f"{self.releases} releases"
+        return f"provenance of {releases}" + (f"; {self.left_out} left out" if self.left_out else "")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLineage:
-    """Where one key's data came from, and what else came from there."""
+    """Where the data of one key came from, and other keys made from the same objects."""
 
     sources: Sequence[dict[str, Any]]
     stages: Sequence[dict[str, Any]]
@@ -57,15 +47,14 @@ class KeyLineage:
 
 
 def write_graph(services: Services) -> GraphWriteResult:
-    """Write the graph of all current releases, unless nothing was published since."""
     return retry_until_written("the graph of provenance", lambda: _try_to_write_graph(services))
 
 
 def _try_to_write_graph(services: Services) -> GraphWriteResult | None:
-    """None when it must not be written."""
+    """Returns None when the graph was outdated before it could be written."""
     with services.database.transaction() as connection:
-        changes = snapshot_marks.changes_of_collections(connection)
-        is_current = changes == snapshot_marks.recorded_changes(connection, snapshot_marks.PROVENANCE)
+        changes = tables.changes_of_collections(connection)
+        is_current = changes == tables.recorded_changes(connection, tables.GRAPH_SNAPSHOT)
         if is_current and (not changes or services.store.exists(PROVENANCE_GRAPH)):
             return GraphWriteResult(published=bool(changes))
         keys = [
@@ -77,38 +66,38 @@ def _try_to_write_graph(services: Services) -> GraphWriteResult | None:
     result, read = GraphWriteResult(written=True), dict[str, str]()
     data = compress_lines(_quad_lines(services, keys, result, read))
     with services.database.transaction() as connection:
-        snapshot_marks.lock_graph(connection)
-        if is_outdated(connection, snapshot_marks.PROVENANCE, changes, read):
+        tables.lock_graph(connection)
+        if is_outdated(connection, tables.GRAPH_SNAPSHOT, changes, read):
             return None
         write_with_sidecar(services, PROVENANCE_GRAPH, data)
-        snapshot_marks.record_mark(connection, snapshot_marks.PROVENANCE, changes)
+        tables.record_mark(connection, tables.GRAPH_SNAPSHOT, changes)
     return result
 
 
 def read_key_lineage(services: Services, key: str, dataset: Dataset) -> KeyLineage:
-    """ObjectMissing when nothing is published of the key."""
+    """Raises ObjectMissing when nothing is published for the key."""
     document, digest, _ = _read_provenance(services, dataset, key)
     own = load_quads(quads(document, digest))
-    sources = run_query(own, SOURCES_QUERY)
+    sources = run_query(own, prov.SOURCES_QUERY)
     others: list[dict[str, Any]] = []
     if services.store.exists(PROVENANCE_GRAPH):
-        lines = find_lines_sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
-        others = [one for one in run_query(load_quads(lines), SHARING_QUERY) if one["key"] != key] if lines else []
-    return KeyLineage(sources, run_query(own, STAGES_QUERY), others)
+        lines = prov.find_lines_sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
+        others = [one for one in run_query(load_quads(lines), prov.SHARING_QUERY) if one["key"] != key] if lines else []
+    return KeyLineage(sources, run_query(own, prov.STAGES_QUERY), others)
 
 
 def query_graph(services: Services, query: str) -> list[dict[str, Any]]:
-    """QueryRefused for what the graph cannot answer, before it is read: that takes a while."""
-    prepare_query(query)
+    """Raises QueryRefused before it loads the graph, which takes a while."""
+    prov.prepare_query(query)
     if not services.store.exists(PROVENANCE_GRAPH):
-        raise ObjectMissing("there is no graph yet; `kfm lineage graph` writes it, as does the nightly job")
-    return run_query(load_quads(decompress_lines(services.store.read(PROVENANCE_GRAPH))), query)
+        raise ObjectMissing("there is no graph yet; write it with `kfm lineage graph`, or wait for the nightly job")
+    return run_query(load_quads(prov.decompress_lines(services.store.read(PROVENANCE_GRAPH))), query)
 
 
 def _quad_lines(
     services: Services, keys: Sequence[tuple[Dataset, str]], result: GraphWriteResult, read: dict[str, str]
 ) -> Iterator[str]:
-    """Notes in `read` which content of each key it is about."""
+    """Records in `read` the content hash of each key."""
     for dataset, key in keys:
         try:
             document, digest, read[key] = _read_provenance(services, dataset, key)
@@ -121,13 +110,13 @@ def _quad_lines(
 
 
 def _read_provenance(services: Services, dataset: Dataset, key: str) -> tuple[bytes, str, str]:
-    """The document that the key's Item leads to, its digest, and the one of the data it is about."""
+    """Returns the provenance that the Item of a key links, its digest, and that of the data."""
     layout = Layout(dataset.pipeline)
     item = json.loads(services.store.read(layout.item(key)))
     digest = _asset_digest(item, "provenance")
     document = services.store.read(layout.document(digest))
     if sha256(document) != digest:
-        raise ObjectMissing(f"{key}: the provenance is not what its Item says it is")
+        raise ObjectMissing(f"{key}: the provenance does not match its Item")
     return document, digest, _asset_digest(item, "data")
 
 

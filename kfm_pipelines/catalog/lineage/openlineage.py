@@ -1,7 +1,5 @@
-"""OpenLineage: what a run does, for the tools that collect this from everywhere: START, then COMPLETE, FAIL or ABORT.
-
-The events tell of runs, so unlike the documents of a release they know the time. Of objects that are masked they say
-where they are, never what is in them.
+"""OpenLineage events of runs: START, then COMPLETE, FAIL or ABORT. Unlike documents of a release they contain times. Of
+masked objects they state the address, never the content.
 """
 
 from collections.abc import Mapping
@@ -23,18 +21,13 @@ PRODUCER = "urn:kfm:kfm-pipelines"
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """An object that a run read."""
-
     uri: str
     version: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutput:
-    """What a run published of one key."""
-
-    key: str
-    location: str  # the name people know, in full
+    location: str  # full address of the copy under its plain name
     revision: int
     content_hash: str
     rows: int
@@ -47,8 +40,6 @@ class RunOutput:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run as far as it has come."""
-
     run_id: str
     state: State
     at: datetime
@@ -111,27 +102,25 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
         schema_dataset,
     )
 
-    lifecycle = lifecycle_state_change_dataset.LifecycleStateChange
+    change = lifecycle_state_change_dataset.LifecycleStateChange
+    changed = change.CREATE if one.revision == 1 else change.OVERWRITE
+    version = f"{one.revision}-{one.content_hash[:16]}"
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(
+            name=column.name, type=column.type, description=column.description, ordinal_position=place
+        )
+        for place, column in enumerate(one.table.columns, 1)
+    ]
     return OutputDataset(
         *_dataset_name(one.location),
         facets={
-            "schema": schema_dataset.SchemaDatasetFacet(
-                [
-                    schema_dataset.SchemaDatasetFacetFields(
-                        name=column.name, type=column.type, description=column.description, ordinal_position=place
-                    )
-                    for place, column in enumerate(one.table.columns, 1)
-                ],
-                producer=PRODUCER,
-            ),
+            "schema": schema_dataset.SchemaDatasetFacet(fields, producer=PRODUCER),
             "columnLineage": _column_lineage(dataset, one),
-            "version": dataset_version_dataset.DatasetVersionDatasetFacet(
-                f"{one.revision}-{one.content_hash[:16]}", producer=PRODUCER
-            ),
+            "version": dataset_version_dataset.DatasetVersionDatasetFacet(version, producer=PRODUCER),
             "lifecycleStateChange": lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
-                lifecycle.CREATE if one.revision == 1 else lifecycle.OVERWRITE, producer=PRODUCER
+                changed, producer=PRODUCER
             ),
-            # The specification wants metrics of columns to be there; of what is in a column nothing is told.
+            # The specification requires column metrics; ours are empty, because they would reveal values.
             "dataQualityMetrics": data_quality_metrics_dataset.DataQualityMetricsDatasetFacet(
                 columnMetrics={}, rowCount=one.rows, bytes=one.bytes, fileCount=1, producer=PRODUCER
             ),
@@ -146,7 +135,7 @@ def _output(dataset: Dataset, one: RunOutput) -> "OutputDataset":
 
 
 def _assertions(gates: Mapping[str, bool]) -> Any:
-    """The specification has it on what a run reads; our gates judge what is published, before anybody can read it."""
+    """Reports the gates on the output; the specification has assertions on inputs, but our gates judge outputs."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
 
     judged = [quality.Assertion("gate", passed, severity="error", name=gate) for gate, passed in gates.items()]
@@ -154,8 +143,8 @@ def _assertions(gates: Mapping[str, bool]) -> Any:
 
 
 def _column_lineage(dataset: Dataset, one: RunOutput) -> Any:
-    """Which columns of the objects a published column comes from. A column that only the policy adds, such as the
-    number of a row, comes from none; and what a transform makes of what, only its code knows."""
+    """Maps published columns to columns of the inputs. Columns added by the policy have no source, and those of a
+    transform are not known."""
     from openlineage.client.facet_v2 import column_lineage_dataset as lineage
 
     declared = [] if dataset.transform else dataset.table.columns
@@ -164,22 +153,21 @@ def _column_lineage(dataset: Dataset, one: RunOutput) -> Any:
     for column in declared:
         made = one.masked or column.derived is not None
         how = lineage.Transformation("DIRECT", "TRANSFORMATION" if made else "IDENTITY", masking=one.masked)
-        read = [
-            (*_dataset_name(read.uri), name) for read in one.inputs for name in _source_columns(dataset.table, column)
-        ]
+        names = _source_columns(dataset.table, column)
+        read = [lineage.InputField(*_dataset_name(each.uri), name, [how]) for each in one.inputs for name in names]
         if read and column.name in published:
-            fields[column.name] = lineage.Fields([lineage.InputField(*whence, [how]) for whence in read])
+            fields[column.name] = lineage.Fields(read)
     return lineage.ColumnLineageDatasetFacet(fields, producer=PRODUCER)
 
 
 def _source_columns(table: Table, column: Column) -> list[str]:
-    """The columns as they are called in the objects: no object has a derived one."""
+    """Returns the names of the columns in the objects; a derived column comes from longitude and latitude."""
     names = (table.longitude_column, table.latitude_column) if column.derived else (column.name,)
     return [found.source or found.name for found in map(table.column, filter(None, names))]
 
 
 def _dataset_name(uri: str) -> tuple[str, str]:
-    """A file's namespace and name as OpenLineage names them: `s3://bucket` and the key, or `file` and the path."""
+    """Returns namespace and name by OpenLineage's convention: `s3://bucket` and the key, or `file` and the path."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return "file", parts.path

@@ -1,4 +1,4 @@
-"""Tells whoever collects lineage what runs do. A run never fails by it, and waits no longer than a short time-out."""
+"""Sends OpenLineage events of runs. A run never fails because of it, and waits no longer than a short time-out."""
 
 import logging
 from collections import defaultdict
@@ -27,20 +27,20 @@ TIMEOUT_SECONDS = 1.5
 
 
 def send_run_event(services: Services, dataset: Dataset, run_id: str, state: State) -> None:
-    """Send one event about the run, as far as the log has it."""
+    """Sends one event, made from what the write-ahead log has recorded of the run."""
     if services.settings.openlineage_url is None:
         return
     try:
         event = run_event(dataset, _facts(services, dataset, run_id, state))
         transport_to(services.settings.openlineage_url).emit(event)
-    except Exception as error:  # noqa: BLE001 - it is news about the run, and no part of it
-        log.warning("no %s event of run %s could be sent: %s", state, run_id, type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - lineage must never stop a run
+        log.warning("could not send the %s event of run %s: %s", state, run_id, type(error).__name__)
 
 
 @cache
 def transport_to(url: str) -> "Transport":
-    """One for each process, so that a connection is used again. Nothing is sent twice: an endpoint that does not answer
-    must not hold up every run several times over."""
+    """Returns one transport for each process, so that connections are reused. It does not retry, because an endpoint
+    that does not answer would delay every run."""
     if url.startswith("file:"):
         from openlineage.client.transport.file import FileConfig, FileTransport
 
@@ -70,7 +70,6 @@ def _output(services: Services, dataset: Dataset, of: Mapping[Step, Entry], gate
     release, policy = of[Step.PUBLISH].detail, policy_of(services, dataset)
     masks = not policy.is_open and _detail(of, Step.MASK).get("exemption") is None
     return RunOutput(
-        key=release["key"],
         location=f"{services.store.url}/{Layout(dataset.pipeline).processed_data(release['key'])}",
         revision=release["revision"],
         content_hash=release["content_hash"],

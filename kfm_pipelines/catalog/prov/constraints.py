@@ -1,21 +1,22 @@
-"""The constraints of PROV that can be checked without times: whether a provenance document makes sense at all.
-
-https://www.w3.org/TR/prov-constraints/: what is impossible by its type, what a name may stand for, what is left
-undeclared, and the order of things. Stricter than PROV in one respect: stages follow one another, so nothing at all may
-depend on itself, by whatever way round.
+"""Reads provenance documents as triples, and checks the constraints of PROV that need no times: impossible types,
+ambiguous names, undeclared nodes and order (https://www.w3.org/TR/prov-constraints/). Stricter than PROV in one
+respect: nothing may depend on itself, by any chain of relations.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
-from kfm_pipelines.catalog.prov.jsonld import PREFIXES, RDF_TYPE, Triple, triples
+from kfm_pipelines.catalog.prov.document import PREFIXES
 
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+XSD_INTEGER = "http://www.w3.org/2001/XMLSchema#integer"
 _PROV = PREFIXES["prov"]
 ENTITY, ACTIVITY, AGENT, ASSOCIATION = (f"{_PROV}{name}" for name in ("Entity", "Activity", "Agent", "Association"))
 _KINDS = (ENTITY, ACTIVITY, AGENT, ASSOCIATION)
-# What stands on either side of a relation.
+# Types of subject and object of each relation.
 _SIDES = {
     "used": (ACTIVITY, ENTITY),
     "wasGeneratedBy": (ENTITY, ACTIVITY),
@@ -31,24 +32,37 @@ _SIDES = {
     "hadPlan": (ASSOCIATION, ENTITY),
 }
 _DEPENDS = ("used", "wasGeneratedBy", "wasInformedBy", "wasDerivedFrom", "specializationOf")
-_AT_MOST_ONE = ("wasGeneratedBy", "agent", "hadPlan")  # without times two would have to be the same
-# An agent may be an entity too, or even an activity; these cannot be one another.
+_AT_MOST_ONE = ("wasGeneratedBy", "agent", "hadPlan")  # without times, two would have to be the same
+# An agent may also be an entity or an activity.
 _DISJOINT = ((ENTITY, ACTIVITY), (ENTITY, ASSOCIATION), (ACTIVITY, ASSOCIATION), (AGENT, ASSOCIATION))
+Triple = tuple[str, str, str]
 Targets = Mapping[str, Mapping[str, list[str]]]  # by relation and subject
 
 
+def triples(document: bytes) -> Iterator[Triple]:
+    """Yields the triples of one of our documents in the notation of N-Triples."""
+    for node in json.loads(document)["@graph"]:
+        subject = f"<{_expand(node['@id'])}>"
+        for predicate, values in node.items():
+            if predicate == "@type":
+                yield from ((subject, f"<{RDF_TYPE}>", f"<{_expand(one)}>") for one in values)
+            elif predicate != "@id":
+                listed = values if isinstance(values, list) else [values]
+                yield from ((subject, f"<{_expand(predicate)}>", _term(one)) for one in listed)
+
+
 def violations(document: bytes) -> list[str]:
-    """What is wrong with a provenance document of ours: sentences that name the nodes. None if it is valid."""
+    """Returns one sentence, naming the nodes, for each constraint that the document breaks."""
     try:
-        told = list(triples(document))
+        statements = list(triples(document))
         parsed = json.loads(document)
         names = [node["@id"] for node in parsed["@graph"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ["it cannot be read as PROV-O in JSON-LD"]
     if parsed.get("@context") != PREFIXES:
         return ["its context is not the one that gives its terms their meaning"]
-    relations = _relations(told)
-    declared = _declared_kinds(told)
+    relations = _relations(statements)
+    declared = _declared_kinds(statements)
     return [
         *(f"{name} is declared twice" for name in sorted({name for name in names if names.count(name) > 1})),
         *_undeclared_nodes(relations, declared),
@@ -81,10 +95,10 @@ def _undeclared_nodes(relations: Targets, declared: Mapping[str, set[str]]) -> I
 
 
 def _impossible_kinds(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
-    """By what is said of it, and by which side of which relation it is on."""
+    """A node has the types it declares and those that its relations imply."""
     kinds: dict[str, set[str]] = defaultdict(set)
-    for name, said in declared.items():
-        kinds[name] |= said
+    for name, own in declared.items():
+        kinds[name] |= own
     for kind, name in _sides(relations):
         kinds[name].add(kind)
     for name in sorted(kinds):
@@ -120,3 +134,18 @@ def _sides(relations: Targets) -> Iterator[tuple[str, str]]:
 
 def _short_name(kind: str) -> str:
     return kind.removeprefix(_PROV).lower()
+
+
+def _expand(compact: str) -> str:
+    prefix, _, local = compact.partition(":")
+    return PREFIXES[prefix] + local if prefix in PREFIXES else compact
+
+
+def _term(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"<{_expand(value['@id'])}>"
+    if isinstance(value, int):
+        return f'"{value}"^^<{XSD_INTEGER}>'
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        value = value.replace(plain, escaped)
+    return f'"{value}"'

@@ -1,15 +1,14 @@
-"""The provenance of many releases put together as N-Quads: a named graph for each document, called by its digest.
-
-So what stands in it can be held against the document it is from; and all of it, or a part, can be asked in SPARQL. It
-is compressed by pyarrow, whose version is pinned, so that the same releases give the same file everywhere.
+"""Merges the provenance of many releases into N-Quads and queries them with SPARQL. Each document is a graph named by
+its digest, so every statement can be traced to its document. pyarrow, whose version is pinned, compresses the file, so
+the same releases give the same bytes everywhere.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.catalog.prov.document import data_id
-from kfm_pipelines.catalog.prov.jsonld import PREFIXES, triples
+from kfm_pipelines.catalog.prov.constraints import triples
+from kfm_pipelines.catalog.prov.document import PREFIXES, data_id
 from kfm_pipelines.errors import QueryRefused
 
 if TYPE_CHECKING:
@@ -17,10 +16,7 @@ if TYPE_CHECKING:
     from rdflib.plugins.sparql.sparql import Query
     from rdflib.query import Result
 
-_REMOTE_CLAUSES = {
-    "ServiceGraphPattern": "SERVICE",
-    "DatasetClause": "FROM",
-}  # what makes the library open a connection
+_REMOTE_CLAUSES = {"ServiceGraphPattern": "SERVICE", "DatasetClause": "FROM"}  # these make rdflib open a connection
 _ADDRESS = f"<{PREFIXES['prov']}specializationOf>"
 _QUAD = re.compile(r"^(<[^>]*>) (<[^>]*>) (.*) (<[^>]*>) \.$")
 SOURCES_QUERY = """
@@ -49,7 +45,6 @@ SELECT DISTINCT ?address ?key ?data WHERE { GRAPH ?document {
 
 
 def quads(document: bytes, digest: str) -> list[str]:
-    """The lines of one document, in order."""
     graph = f"<{PREFIXES['kfm']}{data_id(digest).removeprefix('kfm:')}>"
     return sorted({f"{' '.join(triple)} {graph} ." for triple in triples(document)})
 
@@ -65,7 +60,7 @@ def compress_lines(lines: Iterable[str]) -> bytes:
 
 
 def decompress_lines(graph: bytes) -> Iterator[str]:
-    """The lines again, without having all of them in memory at once."""
+    """Yields the lines without holding all of them in memory."""
     import pyarrow as pa
 
     rest = b""
@@ -76,8 +71,8 @@ def decompress_lines(graph: bytes) -> Iterator[str]:
 
 
 def find_lines_sharing(graph: bytes, addresses: Iterable[str]) -> list[str]:
-    """The lines of all documents that tell of something at one of these addresses. Found without reading the whole
-    graph into memory, which takes a minute where there are ten thousand releases."""
+    """Returns the lines of all documents with an object at one of these addresses, without loading the whole graph,
+    which takes a minute for ten thousand releases."""
     wanted = {f"<{address}>" for address in addresses}
     documents = set()
     for line in decompress_lines(graph):
@@ -87,7 +82,7 @@ def find_lines_sharing(graph: bytes, addresses: Iterable[str]) -> list[str]:
 
 
 def load_quads(lines: Iterable[str]) -> "RdfDataset":
-    """As a graph that SPARQL can be asked of; without naming a graph, all of them are meant."""
+    """Returns a dataset that SPARQL can query; a query that names no graph sees all of them."""
     from rdflib import Dataset as RdfDataset
 
     dataset = RdfDataset(default_union=True)
@@ -96,33 +91,31 @@ def load_quads(lines: Iterable[str]) -> "RdfDataset":
 
 
 def prepare_query(query: str) -> "Query":
-    """QueryRefused for what is no query, and for one that reaches for another address than the graph's."""
+    """Raises QueryRefused for text that is no SPARQL query, and for queries that would open a connection."""
     from rdflib.plugins.sparql.algebra import translateQuery
     from rdflib.plugins.sparql.parser import parseQuery
 
     try:
         parsed = parseQuery(query)
-        reaching = sorted(_REMOTE_CLAUSES[part] for part in _part_names(parsed) if part in _REMOTE_CLAUSES)
+        remote = sorted(_REMOTE_CLAUSES[part] for part in _part_names(parsed) if part in _REMOTE_CLAUSES)
         translated = translateQuery(parsed, initNs=PREFIXES)
-    except Exception as error:  # noqa: BLE001 - the library has no class for what is wrong with a query
+    except Exception as error:  # noqa: BLE001 - the library has no class for invalid queries
         raise QueryRefused(f"that is no SPARQL query: {str(error)[:200]}") from None
-    if reaching:
-        raise QueryRefused(f"only the graph itself is asked, so {reaching[0]} cannot be in a query; GRAPH can")
+    if remote:
+        raise QueryRefused(f"queries can read only this graph, so {remote[0]} is not allowed; use GRAPH")
     return translated
 
 
 def run_query(dataset: "RdfDataset", query: str) -> list[dict[str, Any]]:
-    """The answer's rows; of a question for yes or no one row with `answer`, of a graph its triples. QueryRefused where
-    there can be no answer."""
+    """Returns rows of a SELECT, `answer` of an ASK, or triples of a CONSTRUCT. Raises QueryRefused if it fails."""
     question = prepare_query(query)
     try:
         return _rows(dataset.query(question))
-    except Exception as error:  # noqa: BLE001 - an expression that cannot be computed, such as a broken pattern
+    except Exception as error:  # noqa: BLE001 - for example a broken regular expression
         raise QueryRefused(f"that query cannot be answered: {str(error)[:200]}") from None
 
 
 def _part_names(parsed: Any) -> Iterator[str]:
-    """The names of everything a query is made of, however deep."""
     from rdflib.plugins.sparql.parserutils import CompValue
 
     if isinstance(parsed, CompValue):

@@ -1,6 +1,5 @@
-"""STAC 1.1: the Collection of a dataset, and the root Catalog.
-
-A Collection is the sum of its pages and of what was declared and reviewed; it does not tell when it was written.
+"""STAC 1.1: the Collection of a dataset, its pages, and the root Catalog. Pages are catalogs that link the Items of one
+stretch of time, so that no document grows without limit. No document says when it was written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,18 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.catalog.documents import document_bytes
+from kfm_pipelines.catalog.documents import PROFILE, PROFILE_FILE, stac_bytes
 from kfm_pipelines.catalog.stac.item import (
+    GEOJSON,
     PARQUET,
     PROVENANCE_TITLE,
     ROOT_TITLE,
     TABLE_EXTENSION,
     VERSION_EXTENSION,
+    catalog_bytes,
+    link,
     providers_of,
     table_columns,
 )
-from kfm_pipelines.catalog.stac.pages import child_link, dcat_link, stac_version
-from kfm_pipelines.catalog.stac.profile import PROFILE, PROFILE_FILE, check_document
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.bbox import BBox, union
 from kfm_pipelines.declarations.dataset import Dataset
@@ -27,13 +27,17 @@ from kfm_pipelines.declarations.dataset import Dataset
 if TYPE_CHECKING:
     import pystac
 
-SNAPSHOT = "./items.parquet"
+SNAPSHOT_ASSET = {
+    "href": "./items.parquet",
+    "title": "All Items in one table (stac-geoparquet), as of the last night",
+    "type": PARQUET,
+    "roles": ["collection-mirror"],
+}
+DCAT_LINK = link("alternate", "./dcat.jsonld", "As DCAT-US 3", media_type="application/ld+json")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One Item as its collection sees it."""
-
     key: str
     window_start: datetime
     window_end: datetime
@@ -42,20 +46,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CollectionFacts:
-    """All that a Collection says of what it holds."""
-
     items: int
     rows: int
     bytes: int
     starts: datetime
     ends: datetime
     bbox: BBox | None
-    versions: tuple[str, ...]  # of the transform, of all Items
+    versions: tuple[str, ...]  # transform versions of all Items
     years: tuple[str, ...]
-    table: Table  # as it is published
+    table: Table  # as published
     policy: str
     gates: tuple[str, ...]
-    keys_with_errors: int  # by the last scan
+    keys_with_errors: int  # in the last scan
     has_snapshot: bool
 
 
@@ -70,68 +72,72 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
         extent=_extent(dataset, facts.starts, facts.ends, facts.bbox),
         keywords=sorted(set(dataset.tags.values())),
     )
+    provenance_roles = ["metadata", "provenance"]
+    status = "red" if facts.keys_with_errors else "green"
     document = collection.to_dict(include_self_link=False, transform_hrefs=False)
     document |= {
         "stac_extensions": [TABLE_EXTENSION, VERSION_EXTENSION, PROFILE],
         "providers": providers_of(dataset),
         "version": dataset.key.transform_version,
         "table:columns": table_columns(facts.table),
-        "item_assets": _item_assets(dataset),
-        "summaries": {
-            "kfm:transform_version": sorted(facts.versions),
-            "kfm:gates": list(facts.gates),
+        "item_assets": {
+            "data": {"title": dataset.title, "type": PARQUET, "roles": ["data"]},
+            "provenance": {"title": PROVENANCE_TITLE, "type": "application/ld+json", "roles": provenance_roles},
         },
+        "summaries": {"kfm:transform_version": sorted(facts.versions), "kfm:gates": list(facts.gates)},
         "kfm:dataset": dataset.dataset,
         "kfm:totals": {"items": facts.items, "rows": facts.rows, "bytes": facts.bytes},
         "kfm:lineage": _lineage(dataset, facts),
-        "kfm:qa": {
-            "status": "red" if facts.keys_with_errors else "green",
-            "keys_with_errors": facts.keys_with_errors,
-        },
+        "kfm:qa": {"status": status, "keys_with_errors": facts.keys_with_errors},
         **({"kfm:sovereignty": dataset.sovereignty.model_dump()} if dataset.sovereignty else {}),
-        **({"assets": {"items": _snapshot_asset()}} if facts.has_snapshot else {}),
+        **({"assets": {"items": SNAPSHOT_ASSET}} if facts.has_snapshot else {}),
         "links": [
-            {"rel": "root", "href": "../catalog.json", "type": "application/json", "title": ROOT_TITLE},
-            {"rel": "parent", "href": "../catalog.json", "type": "application/json", "title": ROOT_TITLE},
+            link("root", "../catalog.json", ROOT_TITLE),
+            link("parent", "../catalog.json", ROOT_TITLE),
             {"rel": "license", "href": dataset.licence.url},
-            *(child_link(f"./by-time/{year}/catalog.json", year) for year in sorted(facts.years)),
+            *(link("child", f"./by-time/{year}/catalog.json", year) for year in sorted(facts.years)),
         ],
     }
-    check_document("collection", document)
-    return document_bytes(document)
+    return stac_bytes("collection", document)
 
 
-def extent_of(dataset: Dataset, members: Sequence[Member]) -> dict[str, Any]:
-    """Where and when these members are, as a Collection says it."""
-    starts, ends = min(m.window_start for m in members), max(m.window_end for m in members)
-    return _extent(dataset, starts, ends, union(one.bbox for one in members)).to_dict()
+def pages_above(page: str) -> list[str]:
+    """Returns the pages above one, nearest first: `2025/12/04` → `2025/12`, `2025`."""
+    parts = page.split("/")
+    return ["/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+
+
+def page_document(pipeline: str, page: str, below: Sequence[str], keys: Sequence[str]) -> bytes:
+    """Links pages, Items, or both, where the dataset has had windows of more than one length."""
+    up = "../" * (len(page.split("/")) + 1)
+    when = page.replace("/", "-")
+    links = [
+        link("root", f"{up}../catalog.json"),
+        link("parent", "../catalog.json" if pages_above(page) else f"{up}collection.json"),
+        *(link("child", f"./{one.rsplit('/', 1)[-1]}/catalog.json", one.replace("/", "-")) for one in sorted(below)),
+        *([DCAT_LINK] if keys else []),
+        *(link("item", f"{up}items/{key}.json", media_type=GEOJSON) for key in sorted(keys)),
+    ]
+    description = f"What is published of {pipeline} for {when}, in UTC."
+    return catalog_bytes(f"{pipeline}-{when}", when, description, links)
 
 
 def root_document(datasets: Iterable[Dataset]) -> bytes:
-    """The entry to the catalog; `datasets` are those with a collection."""
-    links: list[dict[str, str]] = [
-        {"rel": "root", "href": "./catalog.json", "type": "application/json"},
-        {
-            "rel": "describedby",
-            "href": f"./{PROFILE_FILE}",
-            "type": "application/schema+json",
-            "title": "JSON Schema of what Items and Collections say under kfm:",
-        },
-        dcat_link(),
-    ]
-    for dataset in datasets:
-        href = f"./{dataset.pipeline}/collection.json"
-        links.append({"rel": "child", "href": href, "type": "application/json", "title": dataset.title})
-    document = {
-        "type": "Catalog",
-        "stac_version": stac_version(),
-        "id": "kansas-frontier-matrix",
-        "title": ROOT_TITLE,
-        "description": "Everything KFM Pipelines has published.",
-        "links": links,
-    }
-    check_document("catalog", document)
-    return document_bytes(document)
+    """Returns the entry to the catalog, for the datasets that have a collection."""
+    described_by = link(
+        "describedby",
+        f"./{PROFILE_FILE}",
+        "JSON Schema of what Items and Collections say under kfm:",
+        media_type="application/schema+json",
+    )
+    children = [link("child", f"./{dataset.pipeline}/collection.json", dataset.title) for dataset in datasets]
+    links = [link("root", "./catalog.json"), described_by, DCAT_LINK, *children]
+    return catalog_bytes("kansas-frontier-matrix", ROOT_TITLE, "Everything KFM Pipelines has published.", links)
+
+
+def extent_of(dataset: Dataset, members: Sequence[Member]) -> dict[str, Any]:
+    starts, ends = min(m.window_start for m in members), max(m.window_end for m in members)
+    return _extent(dataset, starts, ends, union(one.bbox for one in members)).to_dict()
 
 
 def _extent(dataset: Dataset, starts: datetime, ends: datetime, bbox: BBox | None) -> "pystac.Extent":
@@ -144,7 +150,7 @@ def _extent(dataset: Dataset, starts: datetime, ends: datetime, bbox: BBox | Non
 
 
 def _declared_extent(dataset: Dataset) -> BBox:
-    """A Collection has to say where it is also when no Item does."""
+    """Collections need an extent even when no Item has a place."""
     extent = dataset.extent
     return (extent.west, extent.south, extent.east, extent.north) if extent else (-180.0, -90.0, 180.0, 90.0)
 
@@ -156,24 +162,4 @@ def _lineage(dataset: Dataset, facts: CollectionFacts) -> dict[str, Any]:
         **({"transform": dataset.transform} if dataset.transform else {}),
         "transform_version": dataset.key.transform_version,
         "policy": facts.policy,
-    }
-
-
-def _item_assets(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "data": {"title": dataset.title, "type": PARQUET, "roles": ["data"]},
-        "provenance": {
-            "title": PROVENANCE_TITLE,
-            "type": "application/ld+json",
-            "roles": ["metadata", "provenance"],
-        },
-    }
-
-
-def _snapshot_asset() -> dict[str, Any]:
-    return {
-        "href": SNAPSHOT,
-        "title": "All Items in one table (stac-geoparquet), as of the last night",
-        "type": PARQUET,
-        "roles": ["collection-mirror"],
     }

@@ -1,7 +1,4 @@
-"""All Items of a collection in one table: stac-geoparquet 1.0, which DuckDB, geopandas and STAC tools read alike.
-
-Written by hand, because an Item without a place is common here and the ready-made writer does not take one.
-"""
+"""Writes all Items of a collection as one stac-geoparquet 1.0 table; the library refuses Items without a place."""
 
 import io
 import json
@@ -15,8 +12,7 @@ ROW_GROUP_SIZE = 10_000
 
 
 def items_table(items: Sequence[Mapping[str, Any]]) -> bytes:
-    """The same Items are the same bytes, in whatever order they come. The table lies one folder
-    above them, and addresses in it are from there."""
+    """Returns the same bytes for the same Items in any order. Addresses are relative to the folder above the Items."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -32,11 +28,10 @@ def items_table(items: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _row(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties become columns of their own, beside what else an Item has."""
-    beside = {name: value for name, value in item.items() if name not in ("properties", "bbox", "geometry")}
+    fields = {name: value for name, value in item.items() if name not in ("properties", "bbox", "geometry")}
     bbox = item.get("bbox")
     return {
-        **beside,
+        **fields,
         **item["properties"],
         "links": [{**link, "href": _href_from_parent(link["href"])} for link in item["links"]],
         "assets": {name: {**asset, "href": _href_from_parent(asset["href"])} for name, asset in item["assets"].items()},
@@ -69,7 +64,6 @@ def _wkb(geometry: Mapping[str, Any] | None) -> bytes | None:
 
 
 def _geo_metadata(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What GeoParquet 1.1 wants to know of its column."""
     kinds = sorted({item["geometry"]["type"] for item in items if item.get("geometry")})
     boxes = [item["bbox"] for item in items if item.get("bbox")]
     box = [pick(edges) for pick, edges in zip((min, min, max, max), zip(*boxes, strict=True), strict=False)]
@@ -83,7 +77,7 @@ def _geo_metadata(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _href_from_parent(href: str) -> str:
-    """A relative address, as it is one folder further up."""
+    """Rewrites a relative address for a document one folder further up."""
     if not href.startswith("../"):
         return href
     above = href.removeprefix("../")

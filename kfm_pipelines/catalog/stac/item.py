@@ -1,15 +1,11 @@
-"""STAC 1.1: the Item of a key.
+"""STAC 1.1: the Item of a key, which is the same for the same data, and its history with an Item for each revision."""
 
-Nothing here knows the time of day: a document says what the data is, so the same data has the same document.
-"""
-
-from datetime import date, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from kfm_pipelines.catalog.documents import checksum, document_bytes
-from kfm_pipelines.catalog.facts import CareFacts, DocumentFacts, InputFacts, ReleaseFacts, StorageFacts
-from kfm_pipelines.catalog.stac.pages import page_of
-from kfm_pipelines.catalog.stac.profile import PROFILE, check_document
+from kfm_pipelines.catalog.documents import PROFILE, checksum, stac_bytes
+from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, CareFacts, DocumentFacts, ReleaseFacts, StorageFacts
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.bbox import BBox
 from kfm_pipelines.declarations.dataset import Dataset
@@ -23,15 +19,24 @@ STORAGE_EXTENSION = f"{_EXTENSIONS_URL}/storage/v2.0.0/schema.json"
 TABLE_EXTENSION = f"{_EXTENSIONS_URL}/table/v1.2.0/schema.json"
 TIMESTAMPS_EXTENSION = f"{_EXTENSIONS_URL}/timestamps/v1.1.0/schema.json"
 VERSION_EXTENSION = f"{_EXTENSIONS_URL}/version/v1.2.0/schema.json"
-PARQUET = "application/vnd.apache.parquet"
+JSON, GEOJSON, PARQUET = "application/json", "application/geo+json", "application/vnd.apache.parquet"
 ROOT_TITLE = "Kansas Frontier Matrix"
 PROVENANCE_TITLE = "What was done to the data under its policy (PROV-O)"
-STORE = "store"  # what an Item calls the one place where all its files are
-REFERENCE_SYSTEM = "EPSG:4326"  # of every table that is published, see the gate of that name
+STORE = "store"  # name of the one storage scheme
+REFERENCE_SYSTEM = "EPSG:4326"  # of every published table; the schema gate checks it
+SBOM = "sbom.json"
+# The records of a revision: name, title and media type of their assets.
+RECORDS: Mapping[str, tuple[str, str, str]] = {
+    MANIFEST: ("manifest", "What it was made from, by which software, under which rules", JSON),
+    ATTESTATION: ("attestation", "Signed statement of how it was made (SLSA, DSSE)", "application/vnd.dsse+json"),
+    SBOM: ("sbom", "All software that was installed", "application/vnd.cyclonedx+json"),
+}
+# Characters of a window's label that name its page: hours are on a page of their day, days on one of their month.
+_PAGE_LENGTHS = {len("2025-12-04T00Z"): len("2025-12-04"), len("2025-12-04"): len("2025-12"), len("2025-12"): 4}
 
 
 def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, provenance: DocumentFacts) -> bytes:
-    """Says nothing of what came before: whoever has the same inputs has the same Item."""
+    """Mentions nothing of earlier revisions, so the same inputs give the same Item."""
     import pystac
 
     item = pystac.Item(
@@ -45,16 +50,88 @@ def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, pr
         stac_extensions=_extensions(facts),
     )
     document = item.to_dict(include_self_link=False, transform_hrefs=False)
+    documented = _asset(provenance, PROVENANCE_TITLE, "application/ld+json", "metadata", "provenance")
+    stored = {"data": _asset(data, dataset.title, PARQUET, "data"), "provenance": documented}
     document |= {
         "collection": dataset.pipeline,
-        "assets": {
-            "data": _asset(data, dataset.title, PARQUET, ["data"]),
-            "provenance": _asset(provenance, PROVENANCE_TITLE, "application/ld+json", ["metadata", "provenance"]),
-        },
+        "assets": {name: {**asset, "storage:refs": [STORE]} for name, asset in stored.items()},
         "links": _links(dataset, facts),
     }
-    check_document("item", document)
-    return document_bytes(document)
+    return stac_bytes("item", document)
+
+
+def revision_document(
+    item: Mapping[str, Any],
+    revision: int,
+    published: datetime,
+    records: Mapping[str, DocumentFacts],
+    predecessor: int | None,
+) -> bytes:
+    """Returns the Item of a new revision, made from the current Item of its key."""
+    key, extensions = item["id"], item["stac_extensions"]
+    assets = {name: {**asset, "href": _href_from_child(asset["href"])} for name, asset in item["assets"].items()}
+    for record, facts in records.items():
+        name, title, media_type = RECORDS[record]
+        assets[name] = _asset(facts, title, media_type, "metadata")
+    replaced = ("parent", "version-history")
+    document = {
+        **item,
+        "id": f"{key}@{revision}",
+        "stac_extensions": list(dict.fromkeys([*extensions, TIMESTAMPS_EXTENSION])),
+        "properties": {
+            **item["properties"],
+            "version": str(revision),
+            "published": published.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "kfm:revision": revision,
+        },
+        "assets": assets,
+        "links": [
+            *({**one, "href": _href_from_child(one["href"])} for one in item["links"] if one["rel"] not in replaced),
+            *(link(relation, f"../{key}.json") for relation in replaced),
+            link("latest-version", f"../../items/{key}.json", media_type=GEOJSON),
+            *([link("predecessor-version", f"./{predecessor}.json", media_type=GEOJSON)] if predecessor else []),
+        ],
+    }
+    return _revision_bytes(document)
+
+
+def superseded_document(document: Mapping[str, Any], successor: int) -> bytes:
+    """Returns the Item of a revision after a later one has replaced it."""
+    links = [one for one in document["links"] if one["rel"] != "successor-version"]
+    changed = {
+        **document,
+        "properties": {**document["properties"], "deprecated": True},
+        "links": [*links, link("successor-version", f"./{successor}.json", media_type=GEOJSON)],
+    }
+    return _revision_bytes(changed)
+
+
+def history_document(pipeline: str, key: str, revisions: Sequence[int]) -> bytes:
+    links = [
+        link("root", "../../catalog.json"),
+        link("parent", "../collection.json", pipeline),
+        link("latest-version", f"../items/{key}.json", media_type=GEOJSON),
+        *(link("item", f"./{key}/{one}.json", f"revision {one}", media_type=GEOJSON) for one in sorted(revisions)),
+    ]
+    description = f"Every revision of {key} that may be seen, the current one last."
+    return catalog_bytes(f"{key}-history", f"Revisions of {key}", description, links)
+
+
+def catalog_bytes(identifier: str, title: str, description: str, links: Sequence[Mapping[str, str]]) -> bytes:
+    import pystac
+
+    document = {"type": "Catalog", "stac_version": pystac.get_stac_version(), "id": identifier, "title": title}
+    return stac_bytes("catalog", {**document, "description": description, "links": links})
+
+
+def link(relation: str, href: str, title: str | None = None, media_type: str = JSON) -> dict[str, str]:
+    return {"rel": relation, "href": href, "type": media_type} | ({"title": title} if title else {})
+
+
+def page_of(key: str) -> str:
+    """Returns the page that links this key: `2025/12/04`, `2025/12` or `2025`."""
+    label = key.split(":")[3]
+    return label[: _PAGE_LENGTHS[len(label)]].replace("-", "/")
 
 
 def providers_of(dataset: Dataset) -> list[dict[str, Any]]:
@@ -87,21 +164,21 @@ def _extensions(facts: ReleaseFacts) -> list[str]:
 
 
 def _links(dataset: Dataset, facts: ReleaseFacts) -> list[dict[str, Any]]:
-    page, json_type = page_of(facts.key), "application/json"
-    when = page.replace("/", "-")
-    return [
-        {"rel": "root", "href": "../../catalog.json", "type": json_type, "title": ROOT_TITLE},
-        {"rel": "parent", "href": f"../by-time/{page}/catalog.json", "type": json_type, "title": when},
-        {"rel": "collection", "href": "../collection.json", "type": json_type, "title": dataset.title},
-        {"rel": "version-history", "href": f"../history/{facts.key}.json", "type": json_type, "title": "All revisions"},
-        {"rel": "license", "href": dataset.licence.url},
-        *(_derived_from_link(one) for one in facts.inputs),
+    page = page_of(facts.key)
+    sources: list[dict[str, Any]] = [
+        {"rel": "derived_from", "href": one.uri}
+        | ({"kfm:object_version": one.version} if one.version else {})
+        | ({"kfm:late": True} if one.late else {})
+        for one in facts.inputs
     ]
-
-
-def _derived_from_link(one: InputFacts) -> dict[str, Any]:
-    version = {"kfm:object_version": one.version} if one.version else {}
-    return {"rel": "derived_from", "href": one.uri, **version, **({"kfm:late": True} if one.late else {})}
+    return [
+        link("root", "../../catalog.json", ROOT_TITLE),
+        link("parent", f"../by-time/{page}/catalog.json", page.replace("/", "-")),
+        link("collection", "../collection.json", dataset.title),
+        link("version-history", f"../history/{facts.key}.json", "All revisions"),
+        {"rel": "license", "href": dataset.licence.url},
+        *sources,
+    ]
 
 
 def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
@@ -129,7 +206,6 @@ def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
 
 
 def _processing(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
-    """How the table came about, in words and by name. Only a processor can be a facility."""
     facility = next((one.name for one in dataset.providers if "processor" in one.roles), None)
     made = f"transformed by {dataset.transform}" if dataset.transform else "read as one table"
     return {
@@ -144,50 +220,40 @@ def _processing(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
 
 
 def _storage_scheme(storage: StorageFacts) -> dict[str, Any]:
-    """Where the files are, as far as that is the same for whoever reads them: a folder may be anywhere."""
+    """Describes the store without the machine: a folder may be anywhere."""
     if storage.bucket is None:
         return {"type": "file", "platform": "file:///{folder}"}
-    return {
-        "type": "aws-s3",
-        "platform": "https://{bucket}.s3.{region}.amazonaws.com",
-        "bucket": storage.bucket,
-        "region": storage.region,
-    }
+    platform = "https://{bucket}.s3.{region}.amazonaws.com"
+    return {"type": "aws-s3", "platform": platform, "bucket": storage.bucket, "region": storage.region}
 
 
 def _care_properties(dataset: Dataset, care: CareFacts) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     if care.labels:
-        properties["kfm:labels"] = list(care.labels)
-        properties["kfm:authority"] = care.authority
+        properties |= {"kfm:labels": list(care.labels), "kfm:authority": care.authority}
     if dataset.sovereignty:
         properties["kfm:sovereignty"] = dataset.sovereignty.model_dump()
     if care.masked:
         properties |= {"anon:size": care.box_degrees, "anon:warning": care.warning}
-    if care.exemption:
-        after = date.fromisoformat(care.exemption.until) + timedelta(days=1)  # it holds all that day
-        properties |= {
-            "expires": f"{after.isoformat()}T00:00:00Z",
-            "kfm:exemption": {
-                "id": care.exemption.id,
-                "by": care.exemption.holder,
-                "until": care.exemption.until,
-                "reason": care.exemption.reason,
-            },
-        }
+    if (granted := care.exemption) is not None:
+        after = date.fromisoformat(granted.until) + timedelta(days=1)  # it holds until the end of that day
+        exemption = {"id": granted.id, "by": granted.holder, "until": granted.until, "reason": granted.reason}
+        properties |= {"expires": f"{after.isoformat()}T00:00:00Z", "kfm:exemption": exemption}
     return properties
 
 
-def _asset(file: DocumentFacts, title: str, kind: str, roles: list[str]) -> dict[str, Any]:
-    return {
-        "href": file.href,
-        "title": title,
-        "type": kind,
-        "roles": roles,
-        "file:size": file.size,
-        "file:checksum": checksum(file.digest),
-        "storage:refs": [STORE],
-    }
+def _asset(file: DocumentFacts, title: str, media_type: str, *roles: str) -> dict[str, Any]:
+    described = {"href": file.href, "title": title, "type": media_type, "roles": list(roles)}
+    return {**described, "file:size": file.size, "file:checksum": checksum(file.digest)}
+
+
+def _revision_bytes(document: Mapping[str, Any]) -> bytes:
+    return stac_bytes("item", document, profiled=PROFILE in document["stac_extensions"])
+
+
+def _href_from_child(href: str) -> str:
+    """Rewrites a relative address for a document one folder further down."""
+    return f"../{href}" if href.startswith("../") else href
 
 
 def _rectangle(bbox: BBox | None) -> dict[str, Any] | None:

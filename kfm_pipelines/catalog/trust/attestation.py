@@ -1,7 +1,6 @@
-"""The attestation of a revision: an in-toto Statement with SLSA provenance, signed as a DSSE envelope.
-
-It claims build level 1 and no more: there is provenance, and it is signed, by the same installation that did the work.
-Nothing in it tells the time, the host or the run, so the same release has the same envelope.
+"""The records of a revision: the run manifest, and the attestation, an in-toto Statement with SLSA provenance in a
+signed DSSE envelope. It claims build level 1 and no more: the installation that did the work also signs. Neither
+contains time, host or run, so the same revision has the same records.
 """
 
 import json
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfm_pipelines.catalog.documents import document_bytes
-from kfm_pipelines.catalog.facts import EnvironmentFacts, InputFacts, ReleaseFacts
-from kfm_pipelines.catalog.trust.keys import PublicKey, Signer
+from kfm_pipelines.catalog.facts import PROVENANCE, EnvironmentFacts, InputFacts, ReleaseFacts
+from kfm_pipelines.catalog.trust.signer import PublicKey, Signer
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
 
@@ -25,7 +24,7 @@ SOURCE = "urn:kfm:source:kfm-pipelines"
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """What is attested: digests by the paths where readers find the files."""
+    """Path and digest of each attested file."""
 
     data: tuple[str, str]
     item: tuple[str, str]
@@ -53,7 +52,7 @@ def sign_attestation(dataset: Dataset, facts: ReleaseFacts, subjects: Subjects, 
 
 
 def open_attestation(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[dict[str, Any], PublicKey]:
-    """The statement in an envelope and who signed it; SignatureRefused or IntegrityBroken for any other."""
+    """Returns the statement and the key that signed it. Raises SignatureRefused or IntegrityBroken."""
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import VerificationError
 
@@ -76,12 +75,11 @@ def open_attestation(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> t
 
 
 def subjects_of(statement: Mapping[str, Any]) -> dict[str, str]:
-    """Digest by path."""
     return {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
 
 
 def source_of(statement: Mapping[str, Any]) -> tuple[str | None, bool | None]:
-    """The commit, and whether files were changed since, as a manifest tells them."""
+    """Returns the commit, and whether files were changed since, as in a manifest."""
     for one in statement["predicate"]["buildDefinition"]["resolvedDependencies"]:
         if one.get("uri") == SOURCE:
             if "digest" in one:
@@ -91,7 +89,7 @@ def source_of(statement: Mapping[str, Any]) -> tuple[str | None, bool | None]:
 
 
 def refuse_unless_statement(statement: Mapping[str, Any]) -> None:
-    """By the definitions that in-toto and SLSA publish."""
+    """Checks a statement with the definitions published by in-toto and SLSA."""
     from google.protobuf.json_format import ParseDict, ParseError
     from in_toto_attestation.predicates.provenance.v1.provenance_pb2 import Provenance
     from in_toto_attestation.v1.statement import Statement
@@ -128,7 +126,7 @@ def _predicate(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
 
 
 def _source(environment: EnvironmentFacts) -> list[dict[str, Any]]:
-    """A commit is the digest of what ran only where nothing was changed since; otherwise it is where that began."""
+    """A commit is a digest of the code only if nothing was changed since; otherwise it is an annotation."""
     if environment.commit is None:
         return []
     if environment.dirty is False:
@@ -139,3 +137,51 @@ def _source(environment: EnvironmentFacts) -> list[dict[str, Any]]:
 def _dependency(one: InputFacts) -> dict[str, Any]:
     versioned = {"annotations": {"version": one.version}} if one.version else {}
     return {"uri": one.uri, "digest": dict(one.digest), **versioned}
+
+
+def run_manifest(
+    dataset: Dataset, facts: ReleaseFacts, revision: int, *, item_hash: str, provenance_hash: str
+) -> bytes:
+    environment = facts.environment
+    return document_bytes(
+        {
+            "kind": "kfm-run-manifest",
+            "version": 1,
+            "key": facts.key,
+            "revision": revision,
+            "dataset": dataset.dataset,
+            "transform_version": dataset.key.transform_version,
+            "inputs": [_input(one) for one in facts.inputs],
+            "inputs_hash": facts.inputs_hash,
+            "config": {"sha256": facts.config},
+            "policy": {"name": facts.care.policy, "sha256": facts.care.policy_digest, "masked": facts.care.masked},
+            # Masks are keyed, never random, so the id of the key is the only seed.
+            "seeds": {"masking_key": facts.care.key_id} if facts.care.masked and facts.care.key_id else {},
+            "environment": {
+                "python": environment.python,
+                "implementation": environment.implementation,
+                "system": environment.system,
+                "machine": environment.machine,
+                "sbom": {"sha256": environment.sbom},
+            },
+            "source": {"commit": environment.commit, "dirty": environment.dirty},
+            "gates": list(facts.gates),
+            "outputs": {
+                "data.parquet": {"sha256": facts.content_hash, "size": facts.size, "rows": facts.rows},
+                "item.json": {"sha256": item_hash},
+                PROVENANCE: {"sha256": provenance_hash},
+            },
+        }
+    )
+
+
+def _input(one: InputFacts) -> dict[str, Any]:
+    return {
+        "uri": one.uri,
+        "version": one.version,
+        "etag": one.etag,
+        "size": one.size,
+        "digest": dict(one.digest),
+        "event": one.event,
+        **({"late": True} if one.late else {}),
+    }

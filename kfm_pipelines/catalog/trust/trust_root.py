@@ -1,5 +1,5 @@
-"""Whose signatures count, and how we know: a key that came with the documents proves that they belong together, and
-not who made them."""
+"""Which public keys are trusted, and where they come from: a key stored with the documents proves that they belong
+together, not who made them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kfm_pipelines.care.signatures import read_private_key
-from kfm_pipelines.catalog.trust.keys import PublicKey, Signer, read_public_keys
+from kfm_pipelines.catalog.trust.signer import PublicKey, Signer, read_public_keys
 from kfm_pipelines.errors import KfmError, SettingsInvalid, SignatureRefused
 from kfm_pipelines.stores import Store
 from kfm_pipelines.stores.layout import KEYS
@@ -21,7 +21,7 @@ class PublicKeyOrigin(StrEnum):
 
 @dataclass(frozen=True)
 class TrustRoot:
-    """Public keys by id, and where each is from. `used` fills up as signatures are checked."""
+    """Public keys and their origins by id. `used` collects the keys that verified a signature."""
 
     keys: Mapping[str, PublicKey]
     origins: Mapping[str, PublicKeyOrigin]
@@ -29,12 +29,12 @@ class TrustRoot:
 
     @property
     def proves_origin(self) -> bool:
-        """Whether every signature was by a key that did not come with what it signs."""
+        """Returns whether no signature was by a key stored with what it signs."""
         return bool(self.used) and all(self.origins[key_id] is not PublicKeyOrigin.FOUND for key_id in self.used)
 
 
 def load_trust_root(store: Store, signing_key: Path, given: Path | None) -> TrustRoot:
-    """The keys that were given and no others; else the one this machine signs with, and those in the store."""
+    """Returns only the given keys; without any, the signing key of this machine and the keys in the store."""
     if given is not None:
         try:
             keys = read_public_keys(given.read_bytes(), given.name)
@@ -52,12 +52,12 @@ def load_trust_root(store: Store, signing_key: Path, given: Path | None) -> Trus
 def _own_key(path: Path) -> PublicKey | None:
     try:
         return Signer(read_private_key(path)).public
-    except SignatureRefused:  # nobody signs here
+    except SignatureRefused:  # this machine has no signing key
         return None
 
 
 def _keys_in_store(store: Store) -> dict[str, PublicKey]:
-    """One that cannot be read counts for nothing here; that it is there is said where every file is looked at."""
+    """Ignores unreadable keys; the check of every file reports those."""
     found = {}
     for path in store.paths(KEYS):
         try:

@@ -1,8 +1,5 @@
-"""Great Expectations: suites as reviewed files in resources/expectations, judged like any other rule of a gate.
-
-Belongs here: reading a suite (`suite`), what may stand in one (`vocabulary`), letting GX judge it (`running`), and what
-a gate says of that (`judging`). Does not: when it is judged, or where reports are kept. GX takes seconds to import, so
-that happens where it runs and nowhere else.
+"""Great Expectations suites: reviewed files in resources/expectations, judged like other rules of a gate. Importing
+GX takes seconds, so only the functions that run it import it.
 """
 
 from kfm_pipelines.gates.expectations.findings import SuiteResult, judge_suite

@@ -1,22 +1,12 @@
-"""What a gate says of a suite: a finding for each expectation that does not hold, and a report of all of them."""
+"""Turns the result of a suite into findings, one for each expectation that fails, and a report of all of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.gates.expectations.runner import (
-    COUNTS,
-    add_ratio_columns,
-    position_of,
-    redact_exception,
-    redact_result,
-    run_suite,
-    strip_values,
-)
+from kfm_pipelines.gates.expectations import runner
 from kfm_pipelines.gates.expectations.suite import Expectation, Suite
-from kfm_pipelines.gates.samples import format_sample
-from kfm_pipelines.gates.subject import TableSubject
-from kfm_pipelines.gates.verdict import Finding, Severity
+from kfm_pipelines.gates.verdict import Finding, Severity, TableSubject, format_sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,14 +19,14 @@ NOT_PUBLISHED = "not published, so not judged"
 class SuiteResult:
     findings: tuple[Finding, ...]
     rules: tuple[str, ...]
-    report: dict[str, Any]  # of every expectation: what, whether, how many; the same for the same table
-    # GX's own result, for its pages; none when there was nothing to judge.
+    report: dict[str, Any]  # every expectation with its outcome and counts
+    # GX's own result, for its pages; None when nothing was judged
     gx: "ExpectationSuiteValidationResult | None" = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationOutcome:
-    """Of one expectation. `success` is none when there was nothing to judge."""
+    """Outcome of one expectation. `success` is None when it was not judged."""
 
     success: bool | None
     counts: Mapping[str, Any]
@@ -45,17 +35,17 @@ class ExpectationOutcome:
 
 
 def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) -> SuiteResult:
-    """Of the columns that are published. A table without rows is asked only how many it has. `values` leaves in GX's
-    own result what was observed in the data; the rest is the same with it and without."""
+    """Judges the expectations on published columns; on a table without rows, only those about the table. `values` keeps
+    observed values in GX's own result and changes nothing else."""
     gx = None
-    spared = {one.name: _skip_reason(one, suite, subject) for one in suite.expectations}
-    outcomes = {name: ExpectationOutcome(None, {}, reason=reason) for name, reason in spared.items() if reason}
-    if judged := [one for one in suite.expectations if not spared[one.name]]:
+    skipped = {one.name: _skip_reason(one, suite, subject) for one in suite.expectations}
+    outcomes = {name: ExpectationOutcome(None, {}, reason=reason) for name, reason in skipped.items() if reason}
+    if judged := [one for one in suite.expectations if not skipped[one.name]]:
         asked = suite.model_copy(update={"expectations": judged})
-        gx = run_suite(asked, subject.table, values=values)
+        gx = runner.run_suite(asked, subject.table, values=values)
         outcomes |= _outcomes(asked, gx)
         if not values:
-            strip_values(gx)
+            runner.strip_values(gx)
     findings = [
         finding
         for expectation in suite.expectations
@@ -66,7 +56,6 @@ def judge_suite(suite: Suite, subject: TableSubject, *, values: bool = False) ->
 
 
 def _skip_reason(expectation: Expectation, suite: Suite, subject: TableSubject) -> str:
-    """Why an expectation is not judged, if so."""
     published = {column.name for column in subject.published.columns}
     if not suite.source_columns(expectation) <= published:
         return NOT_PUBLISHED
@@ -74,17 +63,17 @@ def _skip_reason(expectation: Expectation, suite: Suite, subject: TableSubject) 
 
 
 def _outcomes(suite: Suite, gx: "ExpectationSuiteValidationResult") -> dict[str, ExpectationOutcome]:
-    results = {position_of(one): one for one in gx.results}
+    results = {runner.position_of(one): one for one in gx.results}
     return {expectation.name: _outcome(results.get(place)) for place, expectation in enumerate(suite.expectations)}
 
 
 def _outcome(result: Any) -> ExpectationOutcome:
-    """Nothing said, or an exception, is no success."""
     if result is None:
         return ExpectationOutcome(False, {}, raised="no result")
-    told = redact_result(result)
-    counts = {name: told[name] for name in (*COUNTS, "observed_value") if name in told}
-    return ExpectationOutcome(bool(result.success), counts, raised=redact_exception(result)["exception_message"])
+    redacted = runner.redact_result(result)
+    counts = {name: redacted[name] for name in (*runner.COUNTS, "observed_value") if name in redacted}
+    raised = runner.redact_exception(result)["exception_message"]
+    return ExpectationOutcome(bool(result.success), counts, raised=raised)
 
 
 def _finding(
@@ -113,16 +102,16 @@ def _format_measured(outcome: ExpectationOutcome) -> str:
 
 
 def _sample_failing_rows(suite: Suite, expectation: Expectation, subject: TableSubject) -> str:
-    """Rows that are otherwise, for the expectations where that is quickly seen."""
+    """Samples failing rows, for the expectations where Arrow can find them."""
     from pyarrow import ArrowException
 
     unlike = _FAILING_ROWS.get(expectation.type)
     if unlike is None or not subject.may_sample:
         return ""
-    values = add_ratio_columns(suite, subject.table).column(expectation.kwargs["column"])
+    values = runner.add_ratio_columns(suite, subject.table).column(expectation.kwargs["column"])
     try:
         wrong = unlike(values, expectation.kwargs)
-    except (ArrowException, TypeError):  # what GX compares, Arrow does not always; an example is no reason to fail
+    except (ArrowException, TypeError):  # GX compares more types than Arrow
         return ""
     return format_sample(subject, wrong, *sorted(suite.source_columns(expectation)))
 
@@ -180,5 +169,5 @@ def _report_entry(expectation: Expectation, outcome: ExpectationOutcome) -> dict
 
 
 def _to_json_number(value: Any) -> int | float:
-    """GX gives NumPy's numbers, which are no JSON."""
+    """Converts the NumPy numbers of GX."""
     return float(value) if float(value) != int(value) else int(value)

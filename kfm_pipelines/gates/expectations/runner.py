@@ -1,4 +1,4 @@
-"""Lets GX judge a suite: quietly, without a network, and without a value of the data in what comes back."""
+"""Runs GX on a suite: quietly, without a network, and with no value of the data in the result."""
 
 import builtins
 import logging
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-POSITION = "place"  # in an expectation's meta: GX gives results back in an order of its own
+POSITION = "place"  # in the meta of an expectation, because GX reorders results
 COUNTS = ("element_count", "missing_count", "unexpected_count")
 PERCENTS = ("missing_percent", "unexpected_percent", "unexpected_percent_nonmissing", "unexpected_percent_total")
-# What these observe is a number of rows or of different values, not a value.
+# These observe numbers of rows or of distinct values, never a value.
 COUNT_EXPECTATIONS = frozenset(
     {
         "expect_column_proportion_of_non_null_values_to_be_between",
@@ -34,7 +34,7 @@ COUNT_EXPECTATIONS = frozenset(
 
 
 def run_suite(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) -> "ExpectationSuiteValidationResult":
-    """GX's own result; `values` asks for a few of the data as examples. Without, some still are: see `strip_values`."""
+    """Returns GX's own result, with a few examples if `values`. It contains values either way: see `strip_values`."""
     with _quiet(), _without_fingerprint():
         context = _context()
         batch = (
@@ -46,19 +46,17 @@ def run_suite(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) ->
         shape = {"result_format": "BASIC", "partial_unexpected_count": 3 if values else 0}
         result: ExpectationSuiteValidationResult = batch.validate(_gx_suite(suite), result_format=shape)
     for one in result.results:
-        one.success = bool(one.success)  # some are NumPy's, which are no JSON
+        one.success = bool(one.success)  # some are NumPy booleans, which JSON cannot encode
     return result
 
 
 def strip_values(result: "ExpectationSuiteValidationResult") -> None:
-    """Take out of it whatever tells values of the data."""
     for one in result.results:
         one.result = redact_result(one)
         one.exception_info = redact_exception(one)
 
 
 def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
-    """The columns the suite is about, and no others."""
     import pandas as pd
 
     if isinstance(data, pd.DataFrame):
@@ -71,7 +69,7 @@ def frame_of(suite: Suite, data: "pa.Table | pd.DataFrame") -> "pd.DataFrame":
 
 
 def add_ratio_columns(suite: Suite, table: "pa.Table") -> "pa.Table":
-    """Something divided by nothing is endless, and so is nothing divided by nothing: as no number it would pass."""
+    """Appends the ratios; 0 / 0 becomes infinity, because NaN would pass."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -84,7 +82,7 @@ def add_ratio_columns(suite: Suite, table: "pa.Table") -> "pa.Table":
 
 
 def redact_exception(one: "ExpectationValidationResult") -> dict[str, Any]:
-    """What GX says of an exception without its words, which may quote the data."""
+    """Returns GX's record of an exception without its message, which may quote the data."""
     exception_info: dict[str, Any] = one.exception_info
     entries = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
     failed = [entry for entry in entries if entry.get("raised_exception")]
@@ -95,13 +93,12 @@ def redact_exception(one: "ExpectationValidationResult") -> dict[str, Any]:
 
 
 def _exception_name(traceback: str) -> str:
-    """The name of the first exception in it, if Python knows it."""
+    """Returns the first exception named in the traceback, if it is a built-in one."""
     named = re.findall(r"^(\w+)(?::|$)", traceback, re.MULTILINE)
     return next((name for name in named if isinstance(getattr(builtins, name, None), type)), "Exception")
 
 
 def position_of(one: "ExpectationValidationResult") -> int | None:
-    """Which of the suite's expectations a result is about."""
     config = one.expectation_config
     place: int | None = config.meta.get(POSITION) if config and config.meta else None
     return place
@@ -109,7 +106,7 @@ def position_of(one: "ExpectationValidationResult") -> int | None:
 
 def redact_result(one: "ExpectationValidationResult") -> dict[str, Any]:
     counting = one.expectation_config is not None and one.expectation_config.type in COUNT_EXPECTATIONS
-    counted = "element_count" in one.result  # counts without it are half a story, on which GX's own pages stumble
+    counted = "element_count" in one.result  # without it, GX's own pages fail on the other counts
     kept = (*((*COUNTS, *PERCENTS) if counted else ()), *(("observed_value",) if counting else ()))
     return {name: one.result[name] for name in kept if name in one.result}
 
@@ -139,8 +136,8 @@ def _context() -> "EphemeralDataContext":
 
 @contextmanager
 def _without_fingerprint() -> Iterator[None]:
-    """GX hashes every table below a size, for nothing that is used here: two thirds of the time a suite takes on a
-    million rows. A few values can be told from their hash, too, and what cannot be hashed it pickles."""
+    """Turns off GX's hashing of tables. It takes two thirds of the time of a suite on a million rows, its result is
+    unused, and short tables could be guessed from it."""
     from great_expectations.execution_engine import pandas_execution_engine as engine
 
     before = engine.HASH_THRESHOLD
@@ -153,11 +150,11 @@ def _without_fingerprint() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Neither logs nor warnings: both may quote the data. Versions of GX that report on their use are told not to."""
+    """Silences logs and warnings, which may quote the data, and usage reports of GX."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     logger, nowhere = logging.getLogger("great_expectations"), logging.NullHandler()
     was = logger.propagate
-    logger.propagate = False  # some of the loggers below it have levels of their own, so a level would not do
+    logger.propagate = False  # child loggers set their own levels
     logger.addHandler(nowhere)
     try:
         with warnings.catch_warnings():

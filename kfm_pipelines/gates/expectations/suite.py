@@ -1,4 +1,4 @@
-"""A suite: what is expected of a table, as GX writes it down, read and held against the table before anything runs."""
+"""Reads suites in the format of GX, and checks them against their table before anything runs."""
 
 import hashlib
 import json
@@ -15,16 +15,10 @@ from kfm_pipelines.gates.expectations.vocabulary import validate_expectation
 from kfm_pipelines.gates.verdict import Severity
 
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list")
-SEVERITIES: Mapping[str, Severity] = {
-    "critical": Severity.ERROR,
-    "warning": Severity.WARN,
-    "info": Severity.INFO,
-}
+SEVERITIES: Mapping[str, Severity] = {"critical": Severity.ERROR, "warning": Severity.WARN, "info": Severity.INFO}
 
 
 class ExpectationMeta(DeclarationModel):
-    """What people read of an expectation: a short name, and why it is expected."""
-
     rule: KeyPart | None = None
     why: NonEmptyText | None = None
 
@@ -32,7 +26,7 @@ class ExpectationMeta(DeclarationModel):
 class Expectation(DeclarationModel):
     type: str
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    severity: Literal["critical", "warning", "info"] = "critical"  # GX's own words, and its own default
+    severity: Literal["critical", "warning", "info"] = "critical"  # words and default of GX
     meta: ExpectationMeta = ExpectationMeta()
 
     @property
@@ -49,7 +43,7 @@ class Expectation(DeclarationModel):
 
     @property
     def columns(self) -> list[str]:
-        """What it is about; nothing is said of one that is about the table."""
+        """Returns the columns it names; none when it is about the table."""
         named: list[str] = []
         for argument in COLUMN_ARGUMENTS:
             value = self.kwargs.get(argument, [])
@@ -58,13 +52,12 @@ class Expectation(DeclarationModel):
 
     def __str__(self) -> str:
         """`values_to_be_between min_value=0`, without the columns."""
-        said = [f"{name}={value}" for name, value in self.kwargs.items() if name not in COLUMN_ARGUMENTS]
-        return " ".join([self.type.removeprefix("expect_").removeprefix("column_"), *said])
+        arguments = [f"{name}={value}" for name, value in self.kwargs.items() if name not in COLUMN_ARGUMENTS]
+        return " ".join([self.type.removeprefix("expect_").removeprefix("column_"), *arguments])
 
 
 class SuiteMeta(DeclarationModel):
-    """Columns that are made for the suite: each the first of two columns divided by the second, because GX cannot
-    compare two columns with a tolerance."""
+    """Columns computed for the suite: ratios of two columns, because GX cannot compare columns with a tolerance."""
 
     ratios: dict[ColumnName, Annotated[list[ColumnName], Field(min_length=2, max_length=2)]] = Field(
         default_factory=dict
@@ -85,13 +78,13 @@ class Suite(DeclarationModel):
         return self
 
     def source_columns(self, expectation: Expectation) -> set[str]:
-        """The columns of the table that it is about, be it through a ratio."""
+        """Returns the columns of the table that it uses, directly or through a ratio."""
         ratios = self.meta.ratios
         return {origin for name in expectation.columns for origin in ratios.get(name, [name])}
 
 
 def load_suite(resources: Path, name: str, table: Table) -> Suite:
-    """Read a suite for a table as it is published; a mistake in it is one sentence naming file and expectation."""
+    """Reads a suite for a table as published. Raises DeclarationInvalid, naming file and expectation."""
     path = _path(resources, name)
     suite = _read(path)
     if suite.name != name:
@@ -113,13 +106,11 @@ def load_suite(resources: Path, name: str, table: Table) -> Suite:
 
 
 def suites_of(resources: Path, dataset: Dataset, table: Table) -> dict[str, Suite]:
-    """Every suite a dataset names, by its name."""
     named = (dataset.quality.suite, dataset.quality.deep_suite)
     return {name: load_suite(resources, name, table) for name in named if name is not None}
 
 
 def suite_digest(resources: Path, name: str | None) -> str | None:
-    """Of the file's bytes: another text is another suite. None for none."""
     return None if name is None else hashlib.sha256(_read_bytes(_path(resources, name))).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Which expectations may stand in a suite, with which arguments, by the schemas that GX ships; without importing GX."""
+"""Which expectations and arguments a suite may use, by the schemas shipped with GX; GX itself is not imported."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,47 +7,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# What a column is and which there are is the schema gate's to say; GX is shown only the columns that a suite is about.
-SCHEMA_GATE_EXPECTATIONS = frozenset(
-    {
-        "expect_column_to_exist",
-        "expect_column_type_to_be",
-        "expect_column_values_to_be_in_type_list",
-        "expect_column_values_to_be_of_type",
-        "expect_table_column_count_to_be_between",
-        "expect_table_column_count_to_equal",
-        "expect_table_columns_to_match_ordered_list",
-        "expect_table_columns_to_match_set",
-    }
-)
-# How an expectation is run is not a suite's to say: it could make values part of the result. Conditions on rows are
-# texts that pandas would evaluate, and name columns that nobody checks.
-FORBIDDEN_ARGUMENTS = frozenset(
-    {
-        "batch_id",
-        "catch_exceptions",
-        "condition_parser",
-        "description",
-        "id",
-        "library_metadata",
-        "meta",
-        "metadata",
-        "notes",
-        "rendered_content",
-        "result_format",
-        "row_condition",
-        "severity",
-        "windows",
-    }
-)
+# The schema gate checks columns and types; GX sees only the columns that a suite uses.
+SCHEMA_GATE_EXPECTATIONS = frozenset({
+    "expect_column_to_exist", "expect_column_type_to_be",
+    "expect_column_values_to_be_in_type_list", "expect_column_values_to_be_of_type",
+    "expect_table_column_count_to_be_between", "expect_table_column_count_to_equal",
+    "expect_table_columns_to_match_ordered_list", "expect_table_columns_to_match_set",
+})  # fmt: skip
+# A suite must not control how it is run: it could put values into the result. Row conditions are code that pandas
+# would evaluate on unchecked columns.
+FORBIDDEN_ARGUMENTS = frozenset({
+    "batch_id", "catch_exceptions", "condition_parser", "description", "id", "library_metadata", "meta", "metadata",
+    "notes", "rendered_content", "result_format", "row_condition", "severity", "windows",
+})  # fmt: skip
 
 
 def validate_expectation(kind: str, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with an expectation of this type and these arguments, one sentence each."""
+    """Yields one sentence for each mistake in an expectation."""
     if kind not in _schema_files():
         yield f"there is no expectation {kind[:80]!r} for tables here"
     elif kind in SCHEMA_GATE_EXPECTATIONS:
-        yield f"{kind} is what the schema gate says; declare the columns instead"
+        yield f"{kind} is the task of the schema gate; declare the columns instead"
     else:
         yield from _validate_arguments(_schema(kind), arguments)
 
@@ -72,7 +52,7 @@ def _shorten(text: str) -> str:
 
 @cache
 def _schema_files() -> Mapping[str, str]:
-    """The file with the schema of each expectation that works on a table in memory."""
+    """Returns the schema file of each expectation that GX can run on a table in memory."""
     index = json.loads((_schema_folder() / "index.json").read_text(encoding="utf-8"))
     return {
         kind: entry["schema_file"]

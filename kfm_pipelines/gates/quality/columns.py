@@ -1,21 +1,18 @@
-"""What the rules about columns share: whether a column is still there to be judged, and its bounds in words."""
+"""Rules about the values of single columns: statistics, share of nulls, ranges."""
 
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import NullLimits, Range, Statistic
-from kfm_pipelines.gates.samples import format_sample
-from kfm_pipelines.gates.subject import TableSubject, count_true
-from kfm_pipelines.gates.verdict import Finding, Rule, Severity
+from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, count_true, format_sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def is_published_as_declared(subject: TableSubject, name: str) -> bool:
-    """Whether the column is published as what it was declared: masking takes columns away, or puts words in their
-    place."""
+    """Returns whether the published column has its declared type; masking removes columns or turns them into text."""
     declared = subject.dataset.table.column(name).type
     return any(column.name == name and column.type == declared for column in subject.published.columns)
 
@@ -25,7 +22,6 @@ def not_judged_finding(rule: str, threshold: Range | NullLimits, expected: str) 
 
 
 def format_bounds(bounds: Range) -> str:
-    """The bounds in words."""
     if bounds.max is None:
         return f"at least {bounds.min:.12g}"
     if bounds.min is None:
@@ -49,13 +45,13 @@ def _check_statistics(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _measure(values: "pa.ChunkedArray", bounds: Statistic) -> float:
-    """Of the values that are there. The deviation is that of the column itself, not of what it may be a sample of."""
+    """Measures the values that are not null; the standard deviation is that of the population."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if bounds.measure == "distinct":
         return float(pc.count_distinct(values, mode="only_valid").as_py())
-    numbers = values.cast(pa.float64(), safe=False)  # so that no sum of whole numbers runs over
+    numbers = values.cast(pa.float64(), safe=False)  # so that no sum of integers overflows
     if bounds.measure == "median":
         found = pc.quantile(numbers, 0.5)[0].as_py()
     else:
@@ -64,27 +60,19 @@ def _measure(values: "pa.ChunkedArray", bounds: Statistic) -> float:
 
 
 def _is_within(found: float, bounds: Statistic) -> bool:
-    """Written so that what is no number is outside."""
+    """NaN is outside."""
     least, most = bounds.min, bounds.max
     return (least is None or found >= least) and (most is None or found <= most)
 
 
 def _format_measured(subject: TableSubject, found: float, bounds: Statistic) -> tuple[str, str]:
-    """What was measured, and the number itself where it may be shown: of a single row it is that row's value."""
+    """Returns what was measured, and the number only where samples are allowed: for one row it is the row's value."""
     if bounds.measure == "distinct":
         return f"{found:.0f}", ""
     too_little = bounds.min is not None and found < bounds.min
     measured = "less" if too_little else "more" if bounds.max is not None and found > bounds.max else "no number"
     hidden = not subject.may_sample or bounds.column in subject.published.place_columns
     return measured, "" if hidden else f"{bounds.measure}={found:.6g}"
-
-
-STATISTIC = Rule(
-    "statistic",
-    _check_statistics,
-    "Compare this window with earlier ones at the source: a unit or an instrument may have changed; declare other "
-    "bounds if the change is real.",
-)
 
 
 def _check_null_share(subject: TableSubject) -> Iterator[Finding]:
@@ -103,7 +91,6 @@ def _check_null_share(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _severity(allowed: NullLimits, share: float) -> Severity | None:
-    """The worst that applies."""
     if allowed.error_above is not None and share > allowed.error_above:
         return Severity.ERROR
     if allowed.warn_above is not None and share > allowed.warn_above:
@@ -120,14 +107,6 @@ def _format_expected(allowed: NullLimits, severity: Severity) -> str:
     return f"at most {limit:.1%} missing"
 
 
-NULL_SHARE = Rule(
-    "null-share",
-    _check_null_share,
-    "Ask the source why so much is missing; send the object again when it is there, or declare a higher share if it is "
-    "usual.",
-)
-
-
 def _check_range(subject: TableSubject) -> Iterator[Finding]:
     for bounds in subject.dataset.quality.ranges:
         expected = format_bounds(bounds)
@@ -142,7 +121,7 @@ def _check_range(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _outside_range(values: "pa.ChunkedArray", bounds: Range) -> "pa.ChunkedArray":
-    """What is not there is neither inside nor outside; what is no number, or endless, is outside."""
+    """Marks values outside the range, NaN and infinity included; nulls stay null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -159,15 +138,15 @@ def _outside_range(values: "pa.ChunkedArray", bounds: Range) -> "pa.ChunkedArray
 
 
 def _to_int64(bound: int) -> "pa.Scalar":
-    """Large whole numbers are not to be compared with fractions: not each of them is one."""
+    """Keeps large integers exact, which comparing them as floats would not."""
     import pyarrow as pa
 
     return pa.scalar(max(-(2**63), min(bound, 2**63 - 1)), pa.int64())
 
 
-RANGE = Rule(
-    "range",
-    _check_range,
-    "Look at these values at the source: correct them there and send the object again, or declare wider bounds if they "
-    "are right.",
-)
+_COMPARE = "Compare with earlier windows: a unit or an instrument may have changed; declare other bounds if it has."
+_MISSING = "Ask the source why so much is missing; send the object again, or declare a higher share if it is usual."
+_CORRECT = "Correct these values at the source and send the object again, or declare wider bounds if they are right."
+STATISTIC = Rule("statistic", _check_statistics, _COMPARE)
+NULL_SHARE = Rule("null-share", _check_null_share, _MISSING)
+RANGE = Rule("range", _check_range, _CORRECT)

@@ -1,4 +1,4 @@
-"""Whether the places lie where the dataset says its places lie."""
+"""Rules about places: inside the declared extent, with valid geometries."""
 
 import math
 from collections.abc import Iterator
@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import RESERVED_COLUMNS
 from kfm_pipelines.declarations import Extent
-from kfm_pipelines.gates.samples import format_sample
-from kfm_pipelines.gates.subject import TableSubject, count_true
-from kfm_pipelines.gates.verdict import Finding, Rule, Severity, error
+from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, count_true, error, format_sample
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-
 
 METRES_PER_DEGREE = 110_500.0  # of latitude, where it is shortest
 _, _, UNCERTAINTY, _ = RESERVED_COLUMNS
@@ -32,12 +29,12 @@ def _check_in_extent(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _outside_extent(subject: TableSubject, longitude: str, latitude: str, extent: Extent) -> "pa.ChunkedArray":
-    """A place that was made coarse may lie outside by as much as it is uncertain."""
+    """Marks places outside the extent by more than their uncertainty."""
     import pyarrow.compute as pc
 
     longitudes, latitudes = subject.table.column(longitude), subject.table.column(latitude)
     north_south = _tolerance_degrees(subject)
-    # The farther from the equator, the more degrees of longitude a metre is.
+    # A metre is more degrees of longitude the farther it is from the equator.
     narrowest = math.cos(math.radians(min(89.0, max(abs(extent.south), abs(extent.north)))))
     east_west = pc.divide(north_south, narrowest)
     return pc.invert(
@@ -57,7 +54,7 @@ def _within(
 
 
 def _tolerance_degrees(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
-    """In degrees of latitude."""
+    """Returns the published uncertainty in degrees of latitude; none for data that is not masked."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -65,13 +62,6 @@ def _tolerance_degrees(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
     if not masked:
         return pa.scalar(0.0)
     return pc.divide(pc.fill_null(subject.table.column(UNCERTAINTY), 0.0), METRES_PER_DEGREE)
-
-
-IN_EXTENT = Rule(
-    "in-extent",
-    _check_in_extent,
-    "Look whether these places are right (a sign lost, another reference system); declare a larger extent if so.",
-)
 
 
 def _check_geometry(subject: TableSubject) -> Iterator[Finding]:
@@ -82,12 +72,12 @@ def _check_geometry(subject: TableSubject) -> Iterator[Finding]:
         return
     for expected, measured, wrong in _geometry_errors(subject, name):
         if count := int(wrong.sum()):
-            said = f"{count} of {subject.table.num_rows} rows {measured}"
-            yield error("geometry-valid", name, expected, said, format_sample(subject, pa.array(wrong)))
+            found = f"{count} of {subject.table.num_rows} rows {measured}"
+            yield error("geometry-valid", name, expected, found, format_sample(subject, pa.array(wrong)))
 
 
 def _geometry_errors(subject: TableSubject, name: str) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
-    """What is expected, what is said of those that are not so, and which they are; each is told of one thing only."""
+    """Yields what is expected, how rows break it, and which rows do; no row is reported twice."""
     import numpy as np
     import shapely
 
@@ -105,7 +95,7 @@ def _geometry_errors(subject: TableSubject, name: str) -> "Iterator[tuple[str, s
 
 
 def read_shapes(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
-    """One for each row; none where there is none or it cannot be read."""
+    """Returns one geometry for each row; None where it is missing or unreadable."""
     import numpy as np
     import shapely
 
@@ -115,7 +105,7 @@ def read_shapes(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
 
 
 def _is_out_of_range(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Whether any of its coordinates is no place on the earth, or no number."""
+    """Marks shapes with a coordinate that is NaN or not on the earth."""
     import numpy as np
     import shapely
 
@@ -127,8 +117,7 @@ def _is_out_of_range(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     return astray
 
 
-GEOMETRY_VALID = Rule(
-    "geometry-valid",
-    _check_geometry,
-    "Repair the geometries where they come from (shapely's make_valid shows what is meant) and send the object again.",
-)
+_REPAIR = "Repair the geometries at the source (shapely's make_valid shows how) and send the object again."
+_CHECK_PLACES = "Check these places (a lost sign, another reference system); declare a larger extent if they are right."
+GEOMETRY_VALID = Rule("geometry-valid", _check_geometry, _REPAIR)
+IN_EXTENT = Rule("in-extent", _check_in_extent, _CHECK_PLACES)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from kfm_pipelines.catalog.trust.environment import sbom, unlisted_software
-from kfm_pipelines.catalog.trust.sbom import listed_versions
+from kfm_pipelines.catalog.trust.environment import listed_versions, sbom, unlisted_software
 from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.operations.doctor.finding import DoctorFinding
 from kfm_pipelines.services import Services

@@ -15,7 +15,7 @@ from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates.expectations import Suite, judge_suite, suites_of
-from kfm_pipelines.gates.subject import TableSubject
+from kfm_pipelines.gates.verdict import TableSubject
 from kfm_pipelines.operations.scans import tables as scans
 from kfm_pipelines.operations.scans.data_docs import write_data_docs
 from kfm_pipelines.operations.scans.nightly import (

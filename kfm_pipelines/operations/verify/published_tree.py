@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from kfm_pipelines.catalog.trust.seal import open_sealed
+from kfm_pipelines.catalog.trust.signer import open_sealed
 from kfm_pipelines.catalog.trust.trust_root import TrustRoot
 from kfm_pipelines.errors import IntegrityBroken, KfmError
 from kfm_pipelines.operations.verify.check import Check

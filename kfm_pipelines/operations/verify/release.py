@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX
+from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, check_document
 from kfm_pipelines.catalog.prov.constraints import violations
-from kfm_pipelines.catalog.stac.profile import check_document
 from kfm_pipelines.catalog.trust.attestation import subjects_of
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.verify import records

@@ -8,7 +8,7 @@ from datetime import datetime
 import rfc8785
 
 from kfm_pipelines.care.governance import governance_of
-from kfm_pipelines.catalog.collections.withdrawals import was_exempted
+from kfm_pipelines.catalog.collections.tables import was_exempted
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.metered_span import metered_span
 from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kfm_pipelines.catalog.trust import environment
-from kfm_pipelines.catalog.trust.sbom import listed_versions
+from kfm_pipelines.catalog.trust.environment import listed_versions
 from kfm_pipelines.declarations.dataset import Dataset, format_validation_error
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.services import Services

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from kfm_pipelines.catalog.collections import snapshot_marks, withdrawals
+from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.pages import mark_page_stale
-from kfm_pipelines.catalog.collections.withdrawals import WithdrawnArtifacts
+from kfm_pipelines.catalog.collections.tables import WithdrawnArtifacts
 from kfm_pipelines.errors import DatasetKilled, Fenced
 from kfm_pipelines.stages.publish import gc_roots
 from kfm_pipelines.state import kill_switch, revisions, wal
@@ -54,21 +54,21 @@ class Publication:
         return [row["revision"] for row in rows]
 
     def withdrawn_contents(self, content_hash: str) -> list[str]:
-        return withdrawals.find_withdrawn_contents(self._connection, self._claim.key, content_hash)
+        return tables.find_withdrawn_contents(self._connection, self._claim.key, content_hash)
 
     def traces_of(self, contents: Sequence[str]) -> WithdrawnArtifacts:
-        return withdrawals.find_withdrawn_artifacts(self._connection, self._claim.key, contents)
+        return tables.find_withdrawn_artifacts(self._connection, self._claim.key, contents)
 
     def hold_snapshots(self) -> None:
         """Whoever is about to write one, or the graph, has done so, or learns of what is committed here."""
-        snapshot_marks.lock_snapshot(self._connection, self._dataset)
-        snapshot_marks.lock_graph(self._connection)
+        tables.lock_snapshot(self._connection, self._dataset)
+        tables.lock_graph(self._connection)
 
     def forget_snapshot(self) -> None:
-        snapshot_marks.delete_mark(self._connection, self._dataset, snapshot_marks.ITEMS)
+        tables.delete_mark(self._connection, self._dataset, tables.ITEMS_SNAPSHOT)
 
     def forget_graph(self) -> None:
-        snapshot_marks.delete_graph_marks(self._connection)
+        tables.delete_graph_marks(self._connection)
 
     def intended_at(self, revision: int, txn: int) -> datetime:
         """When this revision was first about to be published; restoring it does not change that."""

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kfm_pipelines.catalog.facts import MANIFEST, DocumentFacts
-from kfm_pipelines.catalog.stac.history import RECORDS, SBOM, history_document, revision_document, superseded_document
-from kfm_pipelines.catalog.trust.seal import SIDECAR, open_sealed
-from kfm_pipelines.catalog.trust.signer import write_sealed
+from kfm_pipelines.catalog.stac.item import RECORDS, SBOM, history_document, revision_document, superseded_document
+from kfm_pipelines.catalog.trust.signer import SIDECAR, open_sealed, write_sealed
 from kfm_pipelines.catalog.trust.trust_root import load_trust_root
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused

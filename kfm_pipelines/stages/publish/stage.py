@@ -22,9 +22,8 @@ from kfm_pipelines.catalog.facts import (
 )
 from kfm_pipelines.catalog.prov.document import release_provenance
 from kfm_pipelines.catalog.stac.item import item_document
-from kfm_pipelines.catalog.trust.attestation import Subjects, sign_attestation
-from kfm_pipelines.catalog.trust.keys import Signer
-from kfm_pipelines.catalog.trust.manifest import run_manifest
+from kfm_pipelines.catalog.trust.attestation import Subjects, run_manifest, sign_attestation
+from kfm_pipelines.catalog.trust.signer import Signer
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.bbox import BBox, box_from
 from kfm_pipelines.declarations.dataset import Dataset

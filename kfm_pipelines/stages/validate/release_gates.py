@@ -18,7 +18,7 @@ from kfm_pipelines.gates import (
     judge_governance,
     judge_integrity,
 )
-from kfm_pipelines.gates.integrity import DATA, ITEM
+from kfm_pipelines.gates.release import DATA, ITEM
 from kfm_pipelines.parquet.parquet import rewrite_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release

@@ -12,7 +12,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
 from kfm_pipelines.gates import ApprovedSchema, Finding, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.expectations import judge_suite
-from kfm_pipelines.gates.quality.rows import PRIMARY_KEY_UNIQUE
+from kfm_pipelines.gates.quality.table import PRIMARY_KEY_UNIQUE
 from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet

@@ -1,4 +1,4 @@
-"""All Items of a collection as one table: ordinary tools read it, and it is linked only when it is there."""
+"""All Items of a collection as one table: ordinary tools read it, and it is is_linked only when it is there."""
 
 import dataclasses
 import json
@@ -11,11 +11,12 @@ import pytest
 import rustac
 from click.testing import CliRunner
 
-from kfm_pipelines.catalog.collections import snapshot_marks
+from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import IntegrityBroken, ServiceUnavailable
+from kfm_pipelines_tests.fixtures.catalog.published_hours import publish_hours
 from kfm_pipelines_tests.fixtures.catalog.release import FACTS, KANSAS, STREAMFLOW, item_of
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -53,42 +54,40 @@ def test_a_table_may_have_items_without_a_place(tmp_path: Path, facts: tuple[Any
 
 
 def test_a_snapshot_is_taken_when_something_was_published(site: Site) -> None:
-    def linked() -> bool:
+    def is_linked() -> bool:
         return "assets" in json.loads((site.data / "catalog/usgs-streamflow/collection.json").read_text())
 
     path = site.data / "catalog/usgs-streamflow/items.parquet"
     assert take_snapshot(site.services, site.dataset).note == "nothing is published"
     assert site.tree("catalog") == {}
-    site.put(0)
-    site.work()
-    assert not linked()
+    publish_hours(site, 0)
+    assert not is_linked()
 
     taken = take_snapshot(site.services, site.dataset)
-    assert (taken.items, taken.bytes, linked()) == (1, path.stat().st_size, True)
+    assert (taken.items, taken.bytes, is_linked()) == (1, path.stat().st_size, True)
     before = path.read_bytes()
     assert take_snapshot(site.services, site.dataset).note == "nothing has changed since the last one"
     path.unlink()
     assert take_snapshot(site.services, site.dataset).items == 1
     assert path.read_bytes() == before
-    site.put(1)
-    site.work()
+    publish_hours(site, 1)
     assert take_snapshot(site.services, site.dataset).items == 2
     assert geopandas.read_parquet(path)["id"].tolist() == [site.key(0), site.key(1)]
 
-    said = CliRunner().invoke(kfm, ["catalog", "snapshot", "usgs/streamflow", "--anyway", "--json"])
-    assert json.loads(said.output)["snapshots"] == [
+    result = CliRunner().invoke(kfm, ["catalog", "snapshot", "usgs/streamflow", "--anyway", "--json"])
+    assert json.loads(result.output)["snapshots"] == [
         {"dataset": "usgs/streamflow", "items": 2, "bytes": path.stat().st_size, "note": ""}
     ]
 
     # An older one does not replace a newer one.
     before = path.read_bytes()
     with site.services.database.transaction() as connection:
-        snapshot_marks.record_mark(connection, snapshot_marks.ITEMS, {"usgs/streamflow": 3})
-    with pytest.raises(ServiceUnavailable, match="changed each time before it was written"):
+        tables.record_mark(connection, tables.ITEMS_SNAPSHOT, {"usgs/streamflow": 3})
+    with pytest.raises(ServiceUnavailable, match="changed during each of 3 attempts"):
         take_snapshot(site.services, site.dataset, anyway=True)
     assert path.read_bytes() == before
     with site.services.database.transaction() as connection:
-        snapshot_marks.record_mark(connection, snapshot_marks.ITEMS, {"usgs/streamflow": 2})
+        tables.record_mark(connection, tables.ITEMS_SNAPSHOT, {"usgs/streamflow": 2})
 
     # What somebody else wrote does not get under our seal.
     item = site.data / f"catalog/usgs-streamflow/items/{site.key(1)}.json"

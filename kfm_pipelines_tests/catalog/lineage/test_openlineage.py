@@ -1,4 +1,4 @@
-"""OpenLineage events: valid, one START and one end for each run, sent by file or HTTP, never in the way of a run."""
+"""OpenLineage events: valid, one START and one end for each run, and never a reason for a run to fail or wait."""
 
 import json
 import logging
@@ -27,16 +27,14 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.assets.hooks import emit_run_abort_if_stopped
-from kfm_pipelines_tests.catalog.stac.test_item import HERITAGE, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.catalog.openlineage_schema import RUN_EVENT
-from kfm_pipelines_tests.fixtures.catalog.release import STREAMFLOW
+from kfm_pipelines_tests.fixtures.catalog.release import HERITAGE, STREAMFLOW, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 READ = RunInput("s3://kfm-ingest/usgs/streamflow/one two.parquet", "v1")
 OUTPUT = RunOutput(
-    key="k",
     location="file:///srv/kfm/processed/usgs-streamflow/k.parquet",
     revision=2,
     content_hash="a" * 64,
@@ -65,23 +63,23 @@ def facts(state: State, *outputs: RunOutput) -> RunFacts:
 
 
 @pytest.mark.parametrize("state", ["START", "COMPLETE", "FAIL", "ABORT"])
-def test_an_event_names_the_run_the_job_and_what_became_of_it(state: State) -> None:
-    told = facts(state)
-    event = event_of(STREAMFLOW, told)
-    assert (event["eventType"], event["run"]["runId"]) == (state, told.run_id)
+def test_an_event_names_run_job_and_outcome(state: State) -> None:
+    run = facts(state)
+    event = event_of(STREAMFLOW, run)
+    assert (event["eventType"], event["run"]["runId"]) == (state, run.run_id)
     assert (event["job"]["namespace"], event["job"]["name"]) == ("kfm", "usgs/streamflow")
     assert event["eventTime"] == "2026-05-01T12:00:00+00:00"
     error = event["run"]["facets"].get("errorMessage", {})
     assert error.get("message") == (None if state in ("START", "COMPLETE") else "2 keys were not published")
 
 
-def test_objects_are_named_as_others_name_them() -> None:
+def test_objects_are_named_by_the_convention_of_openlineage() -> None:
     [read] = event_of(STREAMFLOW, facts("COMPLETE"))["inputs"]
     assert (read["namespace"], read["name"]) == ("s3://kfm-ingest", "usgs/streamflow/one two.parquet")
     assert read["facets"]["version"]["datasetVersion"] == "v1"
 
 
-def test_what_was_published_comes_with_schema_lineage_and_quality() -> None:
+def test_an_output_has_schema_lineage_and_quality() -> None:
     [output] = event_of(STREAMFLOW, facts("COMPLETE", OUTPUT))["outputs"]
     assert (output["namespace"], output["name"]) == ("file", "/srv/kfm/processed/usgs-streamflow/k.parquet")
     facets = output["facets"]
@@ -106,46 +104,46 @@ def test_what_was_published_comes_with_schema_lineage_and_quality() -> None:
     assert output["outputFacets"]["outputStatistics"]["rowCount"] == 68
 
 
-def test_a_column_is_traced_to_what_it_is_called_in_the_object() -> None:
+def test_a_column_is_traced_to_its_name_in_the_object() -> None:
     output = replace(OUTPUT, table=WITHOUT_PLACES.table)
-    [told] = event_of(WITHOUT_PLACES, facts("COMPLETE", output))["outputs"]
-    [field] = told["facets"]["columnLineage"]["fields"]["valid_on"]["inputFields"]
+    [output] = event_of(WITHOUT_PLACES, facts("COMPLETE", output))["outputs"]
+    [field] = output["facets"]["columnLineage"]["fields"]["valid_on"]["inputFields"]
     assert field["field"] == "Date"
 
 
-def test_a_derived_column_is_traced_to_what_it_is_made_of() -> None:
+def test_a_derived_column_is_traced_to_its_sources() -> None:
     columns = [
         column.model_copy(update={"source": "dec_long_va"}) if column.name == "longitude" else column
         for column in STREAMFLOW.table.columns
     ]
     renamed = STREAMFLOW.model_copy(update={"table": STREAMFLOW.table.model_copy(update={"columns": columns})})
-    [told] = event_of(renamed, facts("COMPLETE", OUTPUT))["outputs"]
-    lineage = told["facets"]["columnLineage"]["fields"]
+    [output] = event_of(renamed, facts("COMPLETE", OUTPUT))["outputs"]
+    lineage = output["facets"]["columnLineage"]["fields"]
     assert _traced(lineage["geometry"]) == [("dec_long_va", "TRANSFORMATION"), ("latitude", "TRANSFORMATION")]
     assert _traced(lineage["longitude"]) == [("dec_long_va", "IDENTITY")]
     assert not any(one["masking"] for of in lineage["geometry"]["inputFields"] for one in of["transformations"])
 
 
-def test_what_a_transform_made_of_what_is_not_claimed() -> None:
+def test_columns_of_a_transform_have_no_claimed_source() -> None:
     transformed = STREAMFLOW.model_copy(update={"transform": "unheard-of"})
-    [told] = event_of(transformed, facts("COMPLETE", OUTPUT))["outputs"]
-    assert told["facets"]["columnLineage"]["fields"] == {}
+    [output] = event_of(transformed, facts("COMPLETE", OUTPUT))["outputs"]
+    assert output["facets"]["columnLineage"]["fields"] == {}
 
 
 def _traced(field: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one["field"], how["subtype"]) for one in field["inputFields"] for how in one["transformations"]]
 
 
-def test_of_masked_data_it_is_said_that_it_is_masked_and_what_no_object_holds_comes_from_none() -> None:
+def test_masked_columns_are_marked_and_added_columns_have_no_source() -> None:
     table = published_table(HERITAGE, load_policy(shipped_path("resources"), HERITAGE.policy))
     output = replace(OUTPUT, table=table, masked=True)
-    [told] = event_of(HERITAGE, facts("COMPLETE", output))["outputs"]
-    lineage = told["facets"]["columnLineage"]["fields"]
+    [output] = event_of(HERITAGE, facts("COMPLETE", output))["outputs"]
+    lineage = output["facets"]["columnLineage"]["fields"]
     assert {"record", "easting"} & set(lineage) == set()
     assert all(one["transformations"][0]["masking"] for of in lineage.values() for one in of["inputFields"])
 
 
-def test_the_schema_notices_what_is_missing() -> None:
+def test_the_schema_requires_every_field() -> None:
     good = event_of(STREAMFLOW, facts("COMPLETE", OUTPUT))
     for name in RUN_EVENT["required"]:
         assert not Draft202012Validator(RUN_EVENT).is_valid({key: value for key, value in good.items() if key != name})
@@ -154,7 +152,7 @@ def test_the_schema_notices_what_is_missing() -> None:
 
 
 @pytest.mark.slow
-def test_every_run_tells_of_its_start_and_of_its_end(
+def test_every_run_sends_an_event_at_its_start_and_its_end(
     stack: Stack, site_template: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = tmp_path / "made when needed" / "events.jsonl"
@@ -180,14 +178,14 @@ def test_every_run_tells_of_its_start_and_of_its_end(
         assert failed["outputs"] == []
         assert failed["run"]["facets"]["errorMessage"]["message"] == "1 keys were not published"
 
-        _stopped(site)
+        _aborts_a_stopped_run(site)
         assert [one["eventType"] for one in _read(events)[4:]] == ["ABORT"]
-        _tells_over_http(site)
-        _waits_for_nobody(site, caplog)
+        _sends_over_http(site)
+        _never_waits_long(site, caplog)
 
 
-def _stopped(site: Site) -> None:
-    """A run that was stopped tells nothing; one that failed has told so itself."""
+def _aborts_a_stopped_run(site: Site) -> None:
+    """A stopped run cannot send its own event; a failed one has sent it already."""
     with dg.DagsterInstance.get() as instance:
         [failed] = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
         emit_run_abort_if_stopped(instance, site.services, site.dataset, failed)
@@ -196,33 +194,33 @@ def _stopped(site: Site) -> None:
         emit_run_abort_if_stopped(instance, site.services, site.dataset, stopped)
 
 
-def _tells_over_http(site: Site) -> None:
+def _sends_over_http(site: Site) -> None:
     run_id = site.fetch("SELECT run_id FROM kfm.revisions")[0]["run_id"]
     with receiver() as (url, received):
-        _tell(site, url, run_id)
+        _send(site, url, run_id)
     [(path, event)] = received
     assert path == "/api/v1/lineage"
     assert_valid(event)
     assert (event["run"]["runId"], len(event["outputs"])) == (run_id, 1)
 
 
-def _waits_for_nobody(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither for an endpoint that is not there nor for one that does not answer; a line in the log is all."""
+def _never_waits_long(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """An endpoint that is missing or does not answer costs one log line each."""
     with socket.socket() as silent, caplog.at_level(logging.WARNING):
         silent.bind(("127.0.0.1", 0))
         nobody = silent.getsockname()[1]
-        _tell(site, f"http://127.0.0.1:{nobody}", "none")
+        _send(site, f"http://127.0.0.1:{nobody}", "none")
         silent.listen()
         begun = time.monotonic()
-        _tell(site, f"http://127.0.0.1:{nobody}/", "none")
+        _send(site, f"http://127.0.0.1:{nobody}/", "none")
         assert time.monotonic() - begun < 2 * TIMEOUT_SECONDS + 1
-        _tell(site, (site.root / "dagster/dagster.yaml/below-a-file.jsonl").as_uri(), "none")
-    told = [record.getMessage() for record in caplog.records if record.name == "kfm_pipelines.catalog.lineage.send"]
-    assert len(told) == 3
-    assert all(line.startswith("no COMPLETE event of run none could be sent: ") for line in told)
+        _send(site, (site.root / "dagster/dagster.yaml/below-a-file.jsonl").as_uri(), "none")
+    lines = [record.getMessage() for record in caplog.records if record.name == "kfm_pipelines.catalog.lineage.send"]
+    assert len(lines) == 3
+    assert all(line.startswith("could not send the COMPLETE event of run none: ") for line in lines)
 
 
-def _tell(site: Site, url: str, run_id: str) -> None:
+def _send(site: Site, url: str, run_id: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kfm_pipelines.catalog.lineage.send.transport_to", lambda _: transport_to(url))
         send_run_event(site.services, site.dataset, run_id, "COMPLETE")

@@ -1,4 +1,4 @@
-"""Great Expectations judges: every shipped expectation, what comes back, and what must never come back.
+"""Great Expectations: every shipped expectation, what results contain, and what they must never contain.
 
 All tests that import GX are in this file, so that one process of the suite pays for it.
 """
@@ -16,8 +16,7 @@ import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations import Suite, SuiteResult, judge_suite, load_suite
-from kfm_pipelines.gates.subject import TableSubject
-from kfm_pipelines.gates.verdict import Severity
+from kfm_pipelines.gates.verdict import Severity, TableSubject
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.gates.subjects import released, subject, with_value
 from kfm_pipelines_tests.fixtures.real_files import TRIBAL_AREAS, need_tribal_areas
@@ -56,7 +55,7 @@ def of_other_gauges(table: pa.Table) -> pa.Table:
 
 
 ERROR, WARN = Severity.ERROR, Severity.WARN
-# For every expectation: what breaks it in a table that keeps all of them.
+# For every expectation, a change that breaks it.
 BROKEN: dict[str, dict[str, tuple[Severity, Change]]] = {
     DROUGHT: {
         "gx:drought-class": (ERROR, setting("usdm_class", "D5")),
@@ -104,11 +103,6 @@ def broken(name: str, rule: str) -> TableSubject:
     return replace(good, table=BROKEN[name][rule][1](good.table))
 
 
-def assert_found(suite: Suite, judged: TableSubject, rule: str, severity: Severity) -> None:
-    found = judge_suite(suite, judged).findings
-    assert [one.severity for one in found if one.rule == rule] == [severity]
-
-
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_sample_keeps_every_expectation_and_every_expectation_has_a_case(name: str) -> None:
     result = judge_suite(suite_of(name), released(name))
@@ -119,16 +113,15 @@ def test_the_sample_keeps_every_expectation_and_every_expectation_has_a_case(nam
 
 
 @each_expectation
-def test_what_breaks_an_expectation_is_found_and_would_not_be_without_it(name: str, rule: str) -> None:
-    suite, judged, severity = suite_of(name), broken(name, rule), BROKEN[name][rule][0]
-    assert_found(suite, judged, rule, severity)
-    others = [one for one in suite.expectations if one.rule != rule]
-    with pytest.raises(AssertionError):
-        assert_found(suite.model_copy(update={"expectations": others}), judged, rule, severity)
+def test_what_breaks_an_expectation_is_found(name: str, rule: str) -> None:
+    suite = suite_of(name)
+    only = suite.model_copy(update={"expectations": [one for one in suite.expectations if one.rule == rule]})
+    found = judge_suite(only, broken(name, rule)).findings
+    assert [(one.rule, one.severity) for one in found] == [(rule, BROKEN[name][rule][0])]
 
 
 @need_tribal_areas
-@pytest.mark.parametrize("path", TRIBAL_AREAS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TRIBAL_AREAS[:1], ids=lambda path: path.stem)
 def test_a_real_file_passes_and_a_copy_with_105_percent_does_not(path: Path) -> None:
     suite, judged = suite_of(DROUGHT), released(DROUGHT, path.read_bytes())
     assert judge_suite(suite, judged).findings == ()
@@ -168,26 +161,26 @@ VALUES = ("secret", "1234", "9876", "31.4")
 
 @pytest.fixture(scope="module")
 def hidden() -> SuiteResult:
-    return judge_suite(ASKED, subject(SECRET, may_show=False))
+    return judge_suite(ASKED, subject(SECRET, may_sample=False))
 
 
-def test_everything_asked_is_found(hidden: SuiteResult) -> None:
+def test_every_broken_expectation_is_found(hidden: SuiteResult) -> None:
     assert [one.rule for one in hidden.findings] == [one.rule for one in ASKED.expectations]
     assert not hidden.report["success"]
 
 
-def test_no_value_comes_back_where_none_may_be_shown(hidden: SuiteResult) -> None:
-    said = " ".join(map(str, hidden.findings)) + json.dumps(hidden.report)
-    assert not any(value in said for value in VALUES)
+def test_results_contain_no_value_where_samples_are_not_allowed(hidden: SuiteResult) -> None:
+    text = " ".join(map(str, hidden.findings)) + json.dumps(hidden.report)
+    assert not any(value in text for value in VALUES)
     assert {one.sample for one in hidden.findings} == {""}
 
 
 def test_GX_s_own_result_has_values_only_when_asked(hidden: SuiteResult) -> None:  # noqa: N802 - its name
-    said = as_json(hidden.gx)
-    assert not any(value in said for value in (*VALUES, "fingerprint"))
-    shown = judge_suite(ASKED, subject(SECRET, may_show=False), values=True)
-    assert "1234" in as_json(shown.gx)
-    assert shown == hidden
+    text = as_json(hidden.gx)
+    assert not any(value in text for value in (*VALUES, "fingerprint"))
+    with_values = judge_suite(ASKED, subject(SECRET, may_sample=False), values=True)
+    assert "1234" in as_json(with_values.gx)
+    assert with_values == hidden
 
 
 def as_json(result: Any) -> str:
@@ -208,12 +201,12 @@ def test_what_GX_cannot_judge_is_an_error_whatever_was_declared(hidden: SuiteRes
     [finding] = [one for one in hidden.findings if one.rule == "gx:raises"]
     assert finding.severity is ERROR
     assert finding.measured == "nothing: Great Expectations could not judge it (TypeError)"
-    [told] = [one for one in hidden.report["expectations"] if one["rule"] == "gx:raises"]
-    assert (told["success"], told["raised"]) == (False, "TypeError")
+    [reported] = [one for one in hidden.report["expectations"] if one["rule"] == "gx:raises"]
+    assert (reported["success"], reported["raised"]) == (False, "TypeError")
 
 
-def test_a_place_is_shown_to_nobody() -> None:
-    samples = {one.rule: one.sample for one in judge_suite(ASKED, subject(SECRET, may_show=True)).findings}
+def test_samples_never_contain_places() -> None:
+    samples = {one.rule: one.sample for one in judge_suite(ASKED, subject(SECRET, may_sample=True)).findings}
     assert samples["gx:low"].startswith("site_no=secret-a, observed_at=")
     assert "discharge_cfs=1234.5" in samples["gx:low"]
     assert "site_no=secret-a" in samples["gx:north"]
@@ -221,11 +214,11 @@ def test_a_place_is_shown_to_nobody() -> None:
 
 
 def test_the_report_is_the_same_every_time(hidden: SuiteResult) -> None:
-    again = judge_suite(ASKED, subject(SECRET, may_show=False))
+    again = judge_suite(ASKED, subject(SECRET, may_sample=False))
     assert json.dumps(again.report) == json.dumps(hidden.report)
 
 
-def test_it_is_quiet_and_alone(
+def test_nothing_is_printed_logged_or_sent(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> NoReturn:
@@ -239,7 +232,7 @@ def test_it_is_quiet_and_alone(
     assert [record.name for record in caplog.records if record.name.startswith("great_expectations")] == []
 
 
-def test_a_column_that_is_not_published_is_told_and_not_judged() -> None:
+def test_a_column_that_is_not_published_is_reported_and_not_judged() -> None:
     published = DATASET.table.model_copy(
         update={"columns": [one for one in DATASET.table.columns if one.name != "discharge_cfs"]}
     )
@@ -259,7 +252,7 @@ def test_a_column_that_is_not_published_is_told_and_not_judged() -> None:
     assert [one["judged"] for one in result.report["expectations"]] == [False, False, True]
 
 
-def test_a_table_without_rows_is_asked_only_how_many_it_has() -> None:
+def test_on_a_table_without_rows_only_expectations_about_the_table_are_judged() -> None:
     suite = made(
         {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "discharge_cfs", "min_value": 0}},
         {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}, "severity": "warning"},
@@ -269,7 +262,7 @@ def test_a_table_without_rows_is_asked_only_how_many_it_has() -> None:
     assert [one["judged"] for one in result.report["expectations"]] == [False, True]
 
 
-def test_a_ratio_by_nothing_is_too_much() -> None:
+def test_a_ratio_by_zero_exceeds_every_bound() -> None:
     suite = made(values_between("ratio", max_value=1e9), ratios={"ratio": ["discharge_cfs", "gage_height_ft"]})
     result = judge_suite(suite, subject(rows(3, gage_height_ft=[0.0, 1.0, None])))
     [finding] = result.findings
@@ -277,7 +270,7 @@ def test_a_ratio_by_nothing_is_too_much() -> None:
     assert "discharge_cfs=310.0, gage_height_ft=0.0" in finding.sample
 
 
-def test_what_GX_refuses_to_build_is_the_suite_s_mistake() -> None:  # noqa: N802 - that is how it is spelt
+def test_a_suite_that_GX_refuses_is_invalid() -> None:  # noqa: N802 - that is how it is spelt
     suite = made({"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "qualifier", "value_set": 5}})
     with pytest.raises(DeclarationInvalid, match=r"^made\.json: GX refuses it: "):
         judge_suite(suite, subject())

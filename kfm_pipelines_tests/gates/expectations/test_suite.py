@@ -1,4 +1,4 @@
-"""Reading a suite: strict, one sentence for a mistake, and without Great Expectations itself."""
+"""Reading a suite: mistakes are refused with one sentence, and Great Expectations is not imported."""
 
 import json
 import subprocess
@@ -21,12 +21,13 @@ ROWS = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 
 
 LOAD = """
 import sys
-from kfm_pipelines.datasets import load_datasets
-from kfm_pipelines.gates import expectations, quality
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.declarations.dataset import load_datasets
+from kfm_pipelines.gates import expectations
+from kfm_pipelines.settings import shipped_path
 
-for dataset in load_datasets(shipped("resources")).values():
-    assert expectations.suites_of(shipped("resources"), dataset, dataset.table) or dataset.dataset == "heritage/sites"
+for dataset in load_datasets(shipped_path("resources")).values():
+    suites = expectations.suites_of(shipped_path("resources"), dataset, dataset.table)
+    assert suites or dataset.dataset == "heritage/sites"
 print(sorted({"great_expectations", "pandas", "pyarrow", "numpy", "shapely"} & set(sys.modules)))
 """
 
@@ -96,9 +97,9 @@ WRONG: dict[str, tuple[Any, str]] = {
         changed(type="unexpected_rows_expectation", kwargs={"unexpected_rows_query": "select 1"}),
         "unexpected_rows_expectation: there is no expectation 'unexpected_rows_expectation' for tables here",
     ),
-    "what the schema gate says": (
+    "task of the schema gate": (
         changed(type="expect_column_to_exist", kwargs={"column": "discharge_cfs"}),
-        "expect_column_to_exist: expect_column_to_exist is what the schema gate says; declare the columns instead",
+        "expect_column_to_exist: expect_column_to_exist is the task of the schema gate; declare the columns instead",
     ),
     "an unknown column": (
         with_arguments(column="flow"),
@@ -134,18 +135,18 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_one_sentence_naming_file_and_expectation(tmp_path: Path, case: str) -> None:
-    document, says = WRONG[case]
+def test_a_mistake_is_refused_naming_file_and_expectation(tmp_path: Path, case: str) -> None:
+    document, expected = WRONG[case]
     with pytest.raises(DeclarationInvalid) as refused:
         load_suite(write(tmp_path, document), "flow", DATASET.table)
-    said = str(refused.value)
-    assert said.startswith("flow.json: ")
-    assert says in said
-    assert "\n" not in said
-    assert len(said) < 400
+    message = str(refused.value)
+    assert message.startswith("flow.json: ")
+    assert expected in message
+    assert "\n" not in message
+    assert len(message) < 400
 
 
-def test_a_suite_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_suite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationInvalid, match=r"^flow\.json: cannot be read: No such file"):
         load_suite(tmp_path, "flow", DATASET.table)
 

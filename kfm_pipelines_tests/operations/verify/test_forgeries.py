@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from kfm_pipelines.catalog.trust.keys import Signer
-from kfm_pipelines.catalog.trust.seal import seal_document
-from kfm_pipelines.catalog.trust.signer import signer_of
+from kfm_pipelines.catalog.trust.signer import Signer, seal_document, signer_of
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.console.output import console
 from kfm_pipelines.local.stack import Stack

@@ -17,9 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.catalog.documents import checksum
 from kfm_pipelines.catalog.trust.attestation import subjects_of
-from kfm_pipelines.catalog.trust.keys import Signer
-from kfm_pipelines.catalog.trust.seal import seal_document
-from kfm_pipelines.catalog.trust.signer import signer_of, write_with_sidecar
+from kfm_pipelines.catalog.trust.signer import Signer, seal_document, signer_of, write_with_sidecar
 from kfm_pipelines.cli.main import kfm
 from kfm_pipelines.errors import ObjectMissing, SettingsInvalid, SignatureRefused
 from kfm_pipelines.local.stack import Stack

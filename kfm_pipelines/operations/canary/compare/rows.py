@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.published_table import RECORD
-from kfm_pipelines.gates.quality.rows import is_strictly_increasing
+from kfm_pipelines.gates.quality.table import is_strictly_increasing
 from kfm_pipelines.operations.canary.compare.columns import format_name
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Which schema readers were promised: the first one by itself, every other by somebody."""
+"""Approved schemas: the first declaration counts as approved, every other needs a person."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.errors import SchemaRefused
-from kfm_pipelines.gates.schema_versions import Schema, SchemaVersion, approve, get_or_create_version, versions_of
+from kfm_pipelines.gates.schema_approval import (
+    Schema,
+    SchemaVersion,
+    get_or_create_version,
+    record_approval,
+    versions_of,
+)
 from kfm_pipelines.state.database import Database, TransitionIllegal
 
 FLOW: dict[str, Any] = {"flow": {"type": "float64", "nullable": True, "unit": "ft3/s"}}
@@ -17,7 +23,7 @@ def declared(columns: dict[str, Any] = FLOW, *, version: str = "v1", dataset: st
     return Schema(dataset, version, ("a" if columns is FLOW else "b") * 64, columns)
 
 
-def test_a_dataset_begins_with_what_it_is_declared_with(database: Database) -> None:
+def test_the_first_declaration_counts_as_approved(database: Database) -> None:
     first = get_or_create_version(database, declared())
     assert (first.version, first.columns, first.approved_by) == (1, FLOW, "first use")
     assert get_or_create_version(database, declared()) == first
@@ -25,9 +31,9 @@ def test_a_dataset_begins_with_what_it_is_declared_with(database: Database) -> N
     assert get_or_create_version(database, declared(METRIC, dataset="usda/soil")).columns == METRIC
 
 
-def test_an_approval_is_for_keys_of_one_transform_version(database: Database) -> None:
+def test_an_approval_holds_for_one_transform_version(database: Database) -> None:
     get_or_create_version(database, declared())
-    second = approve(database, declared(METRIC, version="v2"), "ada", "metric from now on")
+    second = record_approval(database, declared(METRIC, version="v2"), "ada", "metric from now on")
     assert (second.version, second.approved_by, second.reason) == (2, "ada", "metric from now on")
     assert get_or_create_version(database, declared(version="v1")).columns == FLOW
     assert get_or_create_version(database, declared(version="v2")).columns == METRIC
@@ -35,23 +41,23 @@ def test_an_approval_is_for_keys_of_one_transform_version(database: Database) ->
     assert get_or_create_version(database, declared(version="v3")).columns == METRIC
 
 
-def test_of_two_at_once_one_is_told(database: Database) -> None:
+def test_of_simultaneous_approvals_each_version_is_recorded_once(database: Database) -> None:
     get_or_create_version(database, declared())
 
     def try_it(who: str) -> SchemaVersion | str:
         try:
-            return approve(database, declared(METRIC), who, "at once")
+            return record_approval(database, declared(METRIC), who, "at once")
         except SchemaRefused as error:
             return str(error)
 
     with ThreadPoolExecutor(8) as people:
-        said = list(people.map(try_it, [f"person {number}" for number in range(8)]))
-    approved = [one for one in said if isinstance(one, SchemaVersion)]
+        results = list(people.map(try_it, [f"person {number}" for number in range(8)]))
+    approved = [one for one in results if isinstance(one, SchemaVersion)]
     assert [one.version for one in versions_of(database, "usgs/streamflow")] == list(range(1, len(approved) + 2))
-    assert all("somebody else has just approved" in one for one in said if isinstance(one, str))
+    assert all("somebody else has just approved" in one for one in results if isinstance(one, str))
 
 
-def test_nobody_can_take_a_promise_back(database: Database) -> None:
+def test_approvals_cannot_be_changed_or_deleted(database: Database) -> None:
     get_or_create_version(database, declared())
     for statement in ("UPDATE kfm.schema_versions SET reason = 'x'", "DELETE FROM kfm.schema_versions"):
         with pytest.raises(TransitionIllegal, match="append-only"):

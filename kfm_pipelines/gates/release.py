@@ -1,28 +1,97 @@
-"""The governance gate: what is staged says under which policy, licence and sovereignty it stands, and where it came
-from; and the verifier has seen exactly this."""
+"""The release gates, over staged bytes. Integrity: inputs and staged files are the ones announced and judged. CARE:
+the independent verifier finds no breach. Governance: the documents state policy, licence, sovereignty and provenance.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kfm_pipelines.catalog.documents import asset_of, sha256
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.care.verifier import Evidence, verify
+from kfm_pipelines.catalog.documents import asset_of, checksum, read_item, sha256
 from kfm_pipelines.catalog.facts import PROVENANCE
 from kfm_pipelines.catalog.prov.constraints import violations
 from kfm_pipelines.catalog.prov.document import data_id, iri
-from kfm_pipelines.gates.integrity import item_of
-from kfm_pipelines.gates.subject import ReleaseSubject
-from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.gates.verdict import Finding, ReleaseSubject, Rule, Severity, Verdict, error, judge
 
+DATA, ITEM = "data.parquet", "item.json"
+ASSETS = {"data": DATA, "provenance": PROVENANCE}  # asset of the Item by staged file
 ACTIVITIES = {"masked": "care:Masking", "exempted": "care:Exemption", "open": "care:LeftOpen"}
 MAX_VIOLATIONS = 5
+
+
+def judge_integrity(subject: ReleaseSubject) -> Verdict:
+    return judge("integrity", INTEGRITY_RULES, subject)
+
+
+def judge_care(policy: Policy, dataset: Dataset, evidence: Evidence) -> Verdict:
+    """Raises when the verifier cannot tell; the caller then publishes nothing."""
+    findings = (
+        Finding(breach.rule, Severity.ERROR, breach.subject, breach.expected, breach.measured)
+        for breach in verify(policy, dataset, evidence)
+    )
+    return Verdict("care", tuple(findings))
 
 
 def judge_governance(subject: ReleaseSubject) -> Verdict:
     return judge("governance", GOVERNANCE_RULES, subject)
 
 
+def _check_input_etags(subject: ReleaseSubject) -> Iterator[Finding]:
+    for one in subject.inputs:
+        if one.found_etag is None:
+            yield error("input-etag", one.asset_uri, "an object that was fetched", "no record of it")
+        elif one.etag is not None and one.etag != one.found_etag:
+            yield error("input-etag", one.asset_uri, f"ETag {one.etag}", f"ETag {one.found_etag}")
+
+
+def _check_input_sizes(subject: ReleaseSubject) -> Iterator[Finding]:
+    for one in subject.inputs:
+        if one.size is not None and one.size != one.found_size:
+            yield error("input-size", one.asset_uri, f"{one.size} bytes", f"{one.found_size} bytes")
+
+
+def _check_judged_bytes(subject: ReleaseSubject) -> Iterator[Finding]:
+    found = sha256(subject.staged.get(DATA, b""))
+    if found != subject.judged:
+        yield error("judged-bytes", DATA, f"the bytes judged, {subject.judged[:12]}", found[:12])
+
+
+def _check_staged_digests(subject: ReleaseSubject) -> Iterator[Finding]:
+    for name in sorted({*subject.digests, *subject.staged}):
+        expected = subject.digests.get(name, "")[:12] or "no such file"
+        found = sha256(subject.staged[name])[:12] if name in subject.staged else "no such file"
+        if expected != found:
+            yield error("staged-digest", name, expected, found)
+
+
+def _check_item_agrees(subject: ReleaseSubject) -> Iterator[Finding]:
+    for asset, name in ASSETS.items():
+        stated = asset_of(item_of(subject), asset)
+        data = subject.staged.get(name, b"")
+        for fact, expected in (("file:checksum", checksum(sha256(data))), ("file:size", len(data))):
+            if stated.get(fact) != expected:
+                yield error("item-agrees", f"{asset} {fact}", str(expected), str(stated.get(fact))[:80])
+
+
+def item_of(subject: ReleaseSubject) -> Mapping[str, Any]:
+    return read_item(subject.staged.get(ITEM))
+
+
+_INPUT_CHANGED = "The object changed after its event: upload it again, which sends a new event."
+_STAGED_FILE_CHANGED = "Something wrote into the work tier: find out what, then redrive, which stages it again."
+INTEGRITY_RULES: tuple[Rule[ReleaseSubject], ...] = (
+    Rule("input-etag", _check_input_etags, _INPUT_CHANGED),
+    Rule("input-size", _check_input_sizes, _INPUT_CHANGED),
+    Rule("judged-bytes", _check_judged_bytes, _STAGED_FILE_CHANGED),
+    Rule("staged-digest", _check_staged_digests, _STAGED_FILE_CHANGED),
+    Rule("item-agrees", _check_item_agrees, _STAGED_FILE_CHANGED),
+)
+
+
 def _check_policy_applied(subject: ReleaseSubject) -> Iterator[Finding]:
-    """By what the Item says of itself, which is what its readers go by."""
+    """Checks what the Item states, because readers rely on that."""
     properties = _properties(subject)
     stated = properties.get("kfm:policy")
     if stated != subject.policy:
@@ -58,7 +127,7 @@ def _check_sovereignty(subject: ReleaseSubject) -> Iterator[Finding]:
 
 
 def _check_provenance_complete(subject: ReleaseSubject) -> Iterator[Finding]:
-    """Every input was used for the table that the policy was applied to, and the output came of just that."""
+    """Every input must lead to the table that the policy was applied to, and only that activity to the output."""
     graph = _graph(subject)
     kind = ACTIVITIES[subject.care]
     activities = [node for node in graph.values() if kind in _as_list(node.get("@type"))]
@@ -79,13 +148,11 @@ def _check_provenance_complete(subject: ReleaseSubject) -> Iterator[Finding]:
 
 
 def _check_provenance_consistent(subject: ReleaseSubject) -> Iterator[Finding]:
-    """Nothing comes of itself, nothing is what it cannot be, nothing is left unsaid that is pointed at."""
     for violation in violations(subject.staged.get(PROVENANCE, b""))[:MAX_VIOLATIONS]:
         yield error("provenance-consistent", PROVENANCE, "what PROV allows", violation[:200])
 
 
 def _check_provenance_linked(subject: ReleaseSubject) -> Iterator[Finding]:
-    """A reader gets from the Item to where it came from."""
     item = item_of(subject)
     links = {link.get("href") for link in item.get("links", []) if link.get("rel") == "derived_from"}
     missing = [one.asset_uri for one in subject.inputs if one.asset_uri not in links]
@@ -102,7 +169,6 @@ def _properties(subject: ReleaseSubject) -> dict[str, Any]:
 
 
 def _graph(subject: ReleaseSubject) -> dict[str, dict[str, Any]]:
-    """The nodes by their names."""
     try:
         graph = json.loads(subject.staged.get(PROVENANCE, b"{}")).get("@graph", [])
     except (ValueError, RecursionError, AttributeError):
@@ -118,7 +184,7 @@ def _ids(values: Any) -> list[str]:
     return [str(one.get("@id")) for one in _as_list(values) if isinstance(one, dict)]
 
 
-_FIX_WRITER = "The release does not say what it has to: mend what writes it, then redrive."
+_FIX_WRITER = "The release lacks a required statement: fix the code that writes it, then redrive."
 GOVERNANCE_RULES: tuple[Rule[ReleaseSubject], ...] = (
     Rule("policy-applied", _check_policy_applied, _FIX_WRITER),
     Rule("policy-verified", _check_policy_verified, "The verifier has not passed exactly these bytes: redrive."),

@@ -1,13 +1,13 @@
-"""Whether there are rows, and each of them once."""
+"""The QA gate, and its rules about the table as a whole: row counts, unique keys, stable bytes."""
 
 from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import RowCountTolerance
-from kfm_pipelines.gates.samples import format_sample
-from kfm_pipelines.gates.subject import TableSubject
-from kfm_pipelines.gates.verdict import Finding, Rule, Severity, error
+from kfm_pipelines.gates.quality.columns import NULL_SHARE, RANGE, STATISTIC
+from kfm_pipelines.gates.quality.places import GEOMETRY_VALID, IN_EXTENT
+from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, Verdict, error, format_sample, judge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,28 +15,20 @@ if TYPE_CHECKING:
 DIGEST_PREFIX_LENGTH = 12
 
 
+def judge_quality(subject: TableSubject) -> Verdict:
+    """Judges a table whose columns are as declared."""
+    return judge("qa", QUALITY_RULES, subject)
+
+
 def _check_checksum_drift(subject: TableSubject) -> Iterator[Finding]:
-    """A transform that is not declared stable may drift, but whoever looks should know that it did."""
+    """Drift is an error for transforms declared stable, and worth knowing for others."""
     before, now = subject.baselines.same_inputs_hash, subject.content_hash
     if before is None or before == now:
         return
     severity = Severity.ERROR if subject.dataset.quality.stable else Severity.INFO
     expected = "the bytes that the same objects gave before"
-    yield Finding(
-        "checksum-drift",
-        severity,
-        "table",
-        expected,
-        f"{now[:DIGEST_PREFIX_LENGTH]} instead of {before[:DIGEST_PREFIX_LENGTH]}",
-    )
-
-
-CHECKSUM_DRIFT = Rule(
-    "checksum-drift",
-    _check_checksum_drift,
-    "Find out what changed besides the objects, a library for example: if the new bytes are right, give the transform "
-    "another version.",
-)
+    measured = f"{now[:DIGEST_PREFIX_LENGTH]} instead of {before[:DIGEST_PREFIX_LENGTH]}"
+    yield Finding("checksum-drift", severity, "table", expected, measured)
 
 
 def _check_previous_rows(subject: TableSubject) -> Iterator[Finding]:
@@ -49,10 +41,8 @@ def _check_previous_rows(subject: TableSubject) -> Iterator[Finding]:
 def _check_neighbour_rows(subject: TableSubject) -> Iterator[Finding]:
     change, around = subject.dataset.quality.rows.neighbours, subject.baselines.neighbour_rows
     if change is not None and around:
-        middle = median(around)
-        yield from _compare_row_count(
-            "row-count-neighbours", subject, change, middle, "in the middle one of the windows around"
-        )
+        where = "in the middle one of the windows around"
+        yield from _compare_row_count("row-count-neighbours", subject, change, median(around), where)
 
 
 def _compare_row_count(
@@ -79,18 +69,6 @@ def _format_measured(rows: int, before: float, percent: float) -> str:
     return f"{rows} rows, {percent:.1f} % {'more' if rows > before else 'fewer'}"
 
 
-ROW_COUNT_PREVIOUS = Rule(
-    "row-count-previous",
-    _check_previous_rows,
-    "Look whether an object of this window came twice, was cut short or is missing; a larger change can be declared.",
-)
-ROW_COUNT_NEIGHBOURS = Rule(
-    "row-count-neighbours",
-    _check_neighbour_rows,
-    "Look whether an object of this window is missing or holds more than its window; a larger change can be declared.",
-)
-
-
 def _check_not_empty(subject: TableSubject) -> Iterator[Finding]:
     if subject.table.num_rows == 0:
         yield Finding("not-empty", Severity.WARN, "table", "at least one row", "none")
@@ -109,8 +87,8 @@ def _check_primary_key_unique(subject: TableSubject) -> Iterator[Finding]:
 
 
 def is_strictly_increasing(keys: "pa.Table") -> bool:
-    """Whether every row's key is greater than the one before it: then no two are the same. Compute sorts rows, so this
-    mostly settles it, in a tenth of the time that counting them takes; when it does not, nothing is said."""
+    """Returns whether every key is greater than the one before, so that no two are equal. Compute sorts rows, so this
+    usually holds, and takes a tenth of the time of counting keys."""
     import pyarrow.compute as pc
 
     rises = None
@@ -122,7 +100,7 @@ def is_strictly_increasing(keys: "pa.Table") -> bool:
 
 
 def _rows_with_repeated_key(keys: "pa.Table", counted: "pa.Table") -> "pa.ChunkedArray":
-    """Which rows have the first of the keys that are there more than once."""
+    """Marks the rows that have the first of the repeated keys."""
     import pyarrow.compute as pc
 
     repeated = counted.filter(pc.greater(counted["count_all"], 1))
@@ -134,13 +112,17 @@ def _rows_with_repeated_key(keys: "pa.Table", counted: "pa.Table") -> "pa.Chunke
     return same
 
 
-NOT_EMPTY = Rule(
-    "not-empty",
-    _check_not_empty,
-    "Look whether the source really had nothing for this window; if so, nothing has to be done.",
-)
-PRIMARY_KEY_UNIQUE = Rule(
-    "primary-key-unique",
-    _check_primary_key_unique,
-    "Find out which of the rows is right and send the object again with one of each, or declare a longer primary key.",
-)
+_EMPTY = "Check that the source really had nothing for this window; if so, nothing needs to be done."
+_DUPLICATES = "Send the object again with only the right one of these rows, or declare a longer primary key."
+_PREVIOUS = "Check whether an object came twice, was cut short or is missing, or declare a larger tolerance."
+_NEIGHBOURS = "Check whether an object is missing or exceeds its window, or declare a larger tolerance."
+_DRIFT = "Find out what else changed, such as a library; if the new bytes are right, raise the transform version."
+NOT_EMPTY = Rule("not-empty", _check_not_empty, _EMPTY)
+PRIMARY_KEY_UNIQUE = Rule("primary-key-unique", _check_primary_key_unique, _DUPLICATES)
+ROW_COUNT_PREVIOUS = Rule("row-count-previous", _check_previous_rows, _PREVIOUS)
+ROW_COUNT_NEIGHBOURS = Rule("row-count-neighbours", _check_neighbour_rows, _NEIGHBOURS)
+CHECKSUM_DRIFT = Rule("checksum-drift", _check_checksum_drift, _DRIFT)
+QUALITY_RULES: tuple[Rule[TableSubject], ...] = (
+    NOT_EMPTY, PRIMARY_KEY_UNIQUE, RANGE, STATISTIC, NULL_SHARE, GEOMETRY_VALID, IN_EXTENT,
+    ROW_COUNT_PREVIOUS, ROW_COUNT_NEIGHBOURS, CHECKSUM_DRIFT,
+)  # fmt: skip

@@ -11,13 +11,15 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from kfm_pipelines.catalog.trust.environment import environment_facts, sbom, unlisted_software
-from kfm_pipelines.catalog.trust.sbom import (
+from kfm_pipelines.catalog.trust.environment import (
     InstalledDistribution,
+    environment_facts,
     find_unlisted,
     list_installed,
     listed_versions,
+    sbom,
     sbom_document,
+    unlisted_software,
 )
 
 OWN = Path("/checkout")
@@ -38,7 +40,7 @@ def module(name: str, file: str | None) -> ModuleType:
     return made
 
 
-def test_what_runs_here_is_listed_and_valid() -> None:
+def test_the_sbom_of_this_process_is_complete_and_valid() -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(sbom().decode()) is None
     listed = listed_versions(sbom())
     assert listed == {one.name: one.version for one in list_installed(distributions())}
@@ -47,7 +49,7 @@ def test_what_runs_here_is_listed_and_valid() -> None:
     assert unlisted_software() == []
 
 
-def test_the_same_installation_has_the_same_list() -> None:
+def test_the_same_installation_has_the_same_sbom() -> None:
     found = list(distributions())
     random.Random(3).shuffle(found)
     assert sbom_document(list_installed(found)) == sbom()
@@ -59,7 +61,7 @@ def test_the_same_installation_has_the_same_list() -> None:
     )
 
 
-def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
+def test_a_licence_is_listed_where_metadata_states_it(tmp_path: Path) -> None:
     found = list_installed(
         [
             distribution(tmp_path, "Foo.Bar_baz", License_Expression="MIT OR Apache-2.0", License="ignored"),
@@ -88,7 +90,7 @@ def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "owners", "said"),
+    ("name", "file", "owners", "expected"),
     [
         ("listed", "/lib/listed.py", {"listed": ["Listed"]}, []),
         ("ours", "/checkout/ours/__init__.py", {}, []),
@@ -100,13 +102,13 @@ def test_a_licence_is_told_where_it_is_stated(tmp_path: Path) -> None:
         ("sys", None, {}, []),
     ],
 )
-def test_a_module_from_nowhere_is_named(
-    tmp_path: Path, name: str, file: str | None, owners: dict[str, list[str]], said: list[str]
+def test_a_module_that_is_not_listed_is_named(
+    tmp_path: Path, name: str, file: str | None, owners: dict[str, list[str]], expected: list[str]
 ) -> None:
     here = [distribution(tmp_path, "listed")]
     document = sbom_document(list_installed(here))
     modules = {f"{name}.part": module(f"{name}.part", file), name: module(name, file)}
-    assert find_unlisted(document, here, modules, owners, standard=frozenset({"sys"}), own=OWN) == said
+    assert find_unlisted(document, here, modules, owners, standard=frozenset({"sys"}), own=OWN) == expected
 
 
 def test_another_version_than_the_listed_one_is_named(tmp_path: Path) -> None:
