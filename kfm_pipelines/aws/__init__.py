@@ -1,1 +1,1 @@
-"""SNS and SQS: the clients, the wiring, and everything that sends, receives or sets aside a message."""
+"""SNS, SQS and S3: clients, error translation, queues, and the wiring between them."""

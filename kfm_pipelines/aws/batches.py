@@ -1,4 +1,4 @@
-"""Several messages in one call, and which of them SNS or SQS did not take: it answers 200 and says so in the answer."""
+"""Batch calls of SNS and SQS: entries, sizes, and the refusals that come inside a response with status 200."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message as it is handed to SNS or SQS."""
+    """A message to send to SNS or SQS."""
 
     body: str
     attributes: Mapping[str, str]
@@ -15,12 +15,12 @@ class Outgoing:
 
 
 MAX_MESSAGES = 10
-MAX_BYTES = 256 * 1024  # of SNS; SQS takes more
+MAX_BYTES = 256 * 1024  # the limit of SNS; SQS takes more
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """One message that was not taken: where it stood in the batch, why, and whether it would never be."""
+    """One message of a batch that was refused; `permanent` when sending it again would not help."""
 
     position: int
     code: str
@@ -28,7 +28,6 @@ class RefusedMessage:
 
 
 def batch_entries(batch: Sequence[Outgoing], body_field: Literal["Message", "MessageBody"]) -> list[Any]:
-    """The batch as AWS wants it; SNS and SQS differ in one name."""
     return [
         {
             "Id": str(position),
@@ -50,16 +49,16 @@ def text_attributes(attributes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def split_batches(messages: Mapping[int, Outgoing]) -> Iterator[dict[int, Outgoing]]:
-    """As many messages at a time as one call takes, in order, each with its position."""
+    """Yields as many messages as one call takes, in order, by their position."""
     batch: dict[int, Outgoing] = {}
-    room = MAX_BYTES
+    free = MAX_BYTES
     for position, message in messages.items():
         size = _message_size(message)
-        if batch and (len(batch) == MAX_MESSAGES or size > room):
+        if batch and (len(batch) == MAX_MESSAGES or size > free):
             yield batch
-            batch, room = {}, MAX_BYTES
+            batch, free = {}, MAX_BYTES
         batch[position] = message
-        room -= size
+        free -= size
     if batch:
         yield batch
 

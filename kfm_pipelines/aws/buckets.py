@@ -1,4 +1,4 @@
-"""Buckets and what they announce: as they are, and put right where they differ. No object passes here."""
+"""Buckets and their notifications: reading them, and correcting what differs. Handles no objects."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,13 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import SettingsInvalid
 
 CREATED = "s3:ObjectCreated:*"
-# What a lifecycle rule removes is announced under a name of its own.
+# Removals by a lifecycle rule have an event name of their own.
 REMOVED = ("s3:LifecycleExpiration:*", "s3:ObjectRemoved:*")
 EVENTS = (*REMOVED, CREATED)
 
 
 def is_versioned(bucket: str) -> bool:
-    with translate_aws_errors(f"looking at bucket {bucket}"):
+    with translate_aws_errors(f"reading bucket {bucket}"):
         return s3_client().get_bucket_versioning(Bucket=bucket).get("Status") == "Enabled"
 
 
@@ -28,9 +28,9 @@ def notifications_of(bucket: str) -> dict[str, Any]:
 
 
 def missing_events(notifications: Mapping[str, Any], topic: str, prefix: str) -> list[str]:
-    """Which of our events under this prefix do not reach the topic."""
+    """Returns which of our events under this prefix do not reach the topic."""
     if notifications.get("EventBridgeConfiguration") is not None:
-        return []  # everything goes to EventBridge, and rules there are the operator's own
+        return []  # EventBridge gets every event, and its rules belong to the operator
     reaching = [
         one
         for one in notifications.get("TopicConfigurations", [])
@@ -41,7 +41,7 @@ def missing_events(notifications: Mapping[str, Any], topic: str, prefix: str) ->
 
 
 def ensure_bucket(name: str) -> list[str]:
-    """A versioned bucket: an event names one version of an object, and that one has to stay."""
+    """Creates the bucket and turns versioning on: an event names one version of an object, which must stay."""
     done: list[str] = []
     with translate_aws_errors(f"bucket {name}"):
         if not _exists(name) and _create(name):
@@ -53,7 +53,7 @@ def ensure_bucket(name: str) -> list[str]:
 
 
 def ensure_notifications(bucket: str, topic: str, datasets: Iterable[Dataset]) -> list[str]:
-    """One notification for each dataset's prefix, beside whatever notifications others have set up."""
+    """Sets one notification for each dataset's prefix and keeps the notifications of others."""
     wanted = [_notification_config(dataset, topic) for dataset in datasets]
     current = notifications_of(bucket)
     announced = current.get("TopicConfigurations", [])
@@ -105,6 +105,6 @@ def _covers_prefix(key_filter: Mapping[str, Any], prefix: str) -> bool:
 
 
 def _normalise_notifications(notifications: Iterable[Mapping[str, Any]]) -> list[str]:
-    """AWS answers `Prefix` where we say `prefix`, and in any order."""
+    """AWS returns `Prefix` for `prefix`, and events in any order."""
     ordered = [{**one, "Events": sorted(one["Events"])} for one in notifications]
     return sorted(json.dumps(one, sort_keys=True).replace('"Prefix"', '"prefix"') for one in ordered)

@@ -1,4 +1,4 @@
-"""AWS errors turned into ours, in one place."""
+"""Translates AWS errors into the pipeline's own."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
 
 _MISSING_CODES = frozenset({"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "404", "NotFound"})
-# Credentials that run out are renewed by whoever gave them, and bytes damaged on their way are whole at the source; the
-# work is not to blame.
+# Expired credentials get renewed, and bytes damaged in transit are intact at the source: retrying helps.
 _TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
                       "RequestTimeTooSkewed", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody",
                       "OperationAborted"})  # fmt: skip
@@ -25,7 +24,7 @@ _MESSAGES: Mapping[type[KfmError], str] = {
 
 @contextmanager
 def translate_aws_errors(operation: str) -> Iterator[None]:
-    """Run an AWS call; what goes wrong comes out as one of our errors, saying what was being done."""
+    """Raises the matching KfmError, prefixed with the operation, when the AWS call inside fails."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -41,7 +40,7 @@ def error_code(error: "ClientError") -> str:
 
 
 def error_class_for_status(status: int) -> type[KfmError]:
-    """What an HTTP status means for the work, when nothing more exact is known."""
+    """The error for an HTTP status when the error code says nothing more exact."""
     if status >= 500 or status in (408, 429):
         return ServiceUnavailable
     if status in (401, 403):
@@ -59,7 +58,7 @@ def _from_client_error(operation: str, error: "ClientError") -> KfmError:
 
 
 def _error_class_for_code(code: str) -> type[KfmError] | None:
-    """Some codes come with a status that says something else: a throttled call is a 400, a wrong clock a 403."""
+    """Some codes come with a misleading status: a throttled call is a 400, a wrong clock a 403."""
     if code in _MISSING_CODES:
         return ObjectMissing
     if code in _FORBIDDEN_CODES:

@@ -1,4 +1,4 @@
-"""Resource policies of topics and queues: one statement of ours, merged into whatever else is there. Pure."""
+"""Resource policies of topics and queues: merging in our statement and finding open ones. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 Statement = Mapping[str, object]
 
-# Conditions that say who is behind a call, so that a statement for everybody is one for them only.
+# Conditions that limit a statement for everybody to certain callers.
 _BINDING_KEYS = frozenset({
     "aws:sourcearn", "aws:sourceaccount", "aws:sourceowner", "aws:sourceorgid",
     "aws:principalarn", "aws:principalaccount", "aws:principalorgid",
@@ -16,10 +16,10 @@ _BINDING_OPERATORS = frozenset({"stringequals", "stringlike", "arnequals", "arnl
 
 
 def allow_statement(sid: str, service: str, action: str, resource: str, sources: Sequence[str]) -> Statement:
-    """Let an AWS service act on this resource, on behalf of these sources only."""
+    """Lets an AWS service act on this resource on behalf of these sources only."""
     condition: dict[str, object] = {"ArnEquals": {"aws:SourceArn": list(sources)}}
     if any(source.split(":")[4] == "" for source in sources):
-        # A bucket's ARN names no account: once we delete it, its next owner could send to us.
+        # A bucket's ARN names no account: after we delete it, its next owner could send to us.
         condition["StringEquals"] = {"aws:SourceAccount": resource.split(":")[4]}
     return {
         "Sid": sid,
@@ -31,8 +31,10 @@ def allow_statement(sid: str, service: str, action: str, resource: str, sources:
     }
 
 
-def with_statement(policy: str, statement: Statement) -> str | None:
-    """The policy with this statement in place of any of the same name; None when it is already there."""
+def with_statement(policy: str, statement: Statement | None) -> str | None:
+    """Returns the policy with this statement replacing any with the same Sid; None when nothing has to change."""
+    if statement is None:
+        return None
     document: dict[str, Any] = json.loads(policy) if policy else {"Version": "2012-10-17"}
     statements = _as_list(document.get("Statement", []))
     others = [one for one in statements if one.get("Sid") != statement["Sid"]]
@@ -42,7 +44,7 @@ def with_statement(policy: str, statement: Statement) -> str | None:
 
 
 def open_statements(policy: str, action: str) -> list[str]:
-    """Names of the statements that let anybody do this, or a service on anybody's behalf."""
+    """Returns the Sids of statements that allow the action to anybody, or to a service on anybody's behalf."""
     document = json.loads(policy) if policy else {}
     statements = _as_list(document.get("Statement", []))
     return [str(one.get("Sid", "without a name")) for one in statements if _is_open(one, action)]
@@ -73,12 +75,12 @@ def _binds(operator: str, key: str, values: list[Any]) -> bool:
 
 
 def _as_list(value: Any) -> list[Any]:
-    """AWS writes a list of one as the one."""
+    """AWS writes a list of one as its element."""
     return value if isinstance(value, list) else [value]
 
 
 def _normalise(statement: object) -> object:
-    """AWS turns a list of one into the one, and reorders lists."""
+    """AWS turns a list of one into its element, and reorders lists."""
     if isinstance(statement, Mapping):
         return {key: _normalise(value) for key, value in statement.items()}
     if isinstance(statement, list):

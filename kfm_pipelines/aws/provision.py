@@ -1,44 +1,83 @@
-"""Buckets, topics, queues and the wiring between them, created where they are missing.
+"""Creates the buckets, topics, queues and subscriptions that are missing, and corrects the settings that differ.
 
-Safe to run at any time, twice, or by two at once: it looks first, changes only what differs from what we declare, and
-leaves what others have set up beside it alone. Belongs here: the order. Does not: what is wanted (`wiring`).
+Safe to run at any time, twice, or by two processes at once: it changes only what differs from the topology and leaves
+everything else in the account alone.
 """
 
+import json
 from urllib.parse import urlsplit
 
 from kfm_pipelines.aws.buckets import ensure_bucket, ensure_notifications
-from kfm_pipelines.aws.queue_settings import ensure_queue
-from kfm_pipelines.aws.topics import ensure_subscription, ensure_topic, subscriptions_of
-from kfm_pipelines.aws.topology import AwsAccount, SubscriptionSpec, required_topology
+from kfm_pipelines.aws.clients import sqs_client
+from kfm_pipelines.aws.errors import translate_aws_errors
+from kfm_pipelines.aws.policies import with_statement
+from kfm_pipelines.aws.topics import ensure_subscriptions, ensure_topic
+from kfm_pipelines.aws.topology import AwsAccount, QueueSpec, required_topology
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.settings import Settings
 
 
 def provision(settings: Settings, datasets: Datasets) -> list[str]:
-    """Create what is missing; return one line for each thing created or changed, none when all was there."""
+    """Returns one line for each thing created or changed; none when everything was in place."""
     wanted = required_topology(settings, datasets)
     buckets = sorted({dataset.input.bucket for dataset in datasets.values()})
     done = [line for bucket in [*buckets, *store_bucket(settings)] for line in ensure_bucket(bucket)]
-    queues = [ensure_queue(queue) for queue in wanted.queues]
-    place = queues[0][0]
+    queues = [_ensure_queue(queue) for queue in wanted.queues]
+    account = queues[0][0]
     done += [line for _, lines in queues for line in lines]
     for topic in wanted.topics:
-        done += ensure_topic(topic, place)
+        done += ensure_topic(topic, account)
     for topic in wanted.topics:
-        leading = [one for one in wanted.subscriptions if one.topic == topic.name]
-        done += _subscribe(leading, place) if leading else []
+        done += ensure_subscriptions([one for one in wanted.subscriptions if one.topic == topic.name], account)
     for bucket in buckets:
         inside = [dataset for dataset in datasets.values() if dataset.input.bucket == bucket]
-        done += ensure_notifications(bucket, place.topic_arn(settings.topic), inside)
+        done += ensure_notifications(bucket, account.topic_arn(settings.topic), inside)
     return done
 
 
 def store_bucket(settings: Settings) -> list[str]:
-    """The store's bucket, when it is on S3. What is archived and published there must not be lost to an overwrite."""
+    """Returns the store's bucket when it is on S3: its objects must not be lost to an overwrite either."""
     store = urlsplit(settings.store_url)
     return [store.netloc] if store.scheme == "s3" else []
 
 
-def _subscribe(specs: list[SubscriptionSpec], account: AwsAccount) -> list[str]:
-    known = subscriptions_of(account.topic_arn(specs[0].topic))
-    return [line for one in specs for line in ensure_subscription(one, account, known)]
+def account_of(queue_url: str) -> AwsAccount:
+    """Reads the account id from the queue's URL; the client knows the rest."""
+    meta = sqs_client().meta
+    return AwsAccount(meta.partition, meta.region_name, urlsplit(queue_url).path.split("/")[-2])
+
+
+def _ensure_queue(spec: QueueSpec) -> tuple[AwsAccount, list[str]]:
+    sqs = sqs_client()
+    with translate_aws_errors(f"queue {spec.name}"):
+        try:
+            url = sqs.get_queue_url(QueueName=spec.name)["QueueUrl"]
+        except sqs.exceptions.QueueDoesNotExist:
+            url = sqs.create_queue(QueueName=spec.name, Attributes=spec.settings())["QueueUrl"]  # type: ignore[arg-type]
+            _apply_settings(url, _changed_settings(spec, spec.settings(), account_of(url)))
+            return account_of(url), [f"queue {spec.name}"]
+        response = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+        current = {str(name): value for name, value in response["Attributes"].items()}
+        changed = _changed_settings(spec, current, account_of(url))
+        _apply_settings(url, changed)
+    return account_of(url), [f"queue {spec.name}: {', '.join(sorted(changed))}"] if changed else []
+
+
+def _changed_settings(spec: QueueSpec, current: dict[str, str], account: AwsAccount) -> dict[str, str]:
+    settings = spec.settings() | spec.redrive_settings(account)
+    changed = {name: value for name, value in settings.items() if not _same_setting(current.get(name), value)}
+    if (policy := with_statement(current.get("Policy", ""), spec.statement(account))) is not None:
+        changed["Policy"] = policy
+    return changed
+
+
+def _same_setting(current: str | None, desired: str) -> bool:
+    """Compares JSON by value: AWS reorders it and may write numbers as text."""
+    if current is None or not desired.startswith("{"):
+        return current == desired
+    return {k: str(v) for k, v in json.loads(current).items()} == {k: str(v) for k, v in json.loads(desired).items()}
+
+
+def _apply_settings(url: str, settings: dict[str, str]) -> None:
+    if settings:
+        sqs_client().set_queue_attributes(QueueUrl=url, Attributes=settings)  # type: ignore[arg-type]

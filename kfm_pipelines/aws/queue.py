@@ -1,4 +1,4 @@
-"""One SQS queue, standard or FIFO: receive, delete, send, and how full it is."""
+"""One SQS queue, standard or FIFO: receive, delete, send, depth."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,24 +26,24 @@ STRING_TYPE = "String"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery. Group and sequence are only there on a FIFO queue."""
+    """One delivery. Only FIFO queues set group and sequence."""
 
     body: str
     receipt: str = ""
     message_id: str = ""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)  # of attributes that are not plain text; bytes are in Base64
+    types: Mapping[str, str] = field(default_factory=dict)  # of attributes that are not text; binary values are Base64
     group: str | None = None
     sequence: int | None = None
     receives: int = 1
-    moved_from: str | None = None  # the queue SQS took it from, when this is a dead-letter queue
-    sent_at: datetime | None = None  # when SQS got it, by its clock
-    received_at: datetime | None = None  # when we got it, by ours
+    moved_from: str | None = None  # the source queue, when this is a dead-letter queue
+    sent_at: datetime | None = None  # by the clock of SQS
+    received_at: datetime | None = None  # by our clock
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """Approximate, as SQS itself says."""
+    """Approximate, as SQS reports it."""
 
     waiting: int
     in_flight: int
@@ -55,9 +55,9 @@ class Queue:
         self._cached_url: str | None = None
 
     def receive(self, wait_seconds: int = 0) -> list[Message]:
-        """Up to ten messages, hidden from others until the visibility timeout runs out."""
+        """Receives up to ten messages; they stay hidden from others until the visibility timeout ends."""
         with self._queue_call("receiving from") as url:
-            answer = sqs_client().receive_message(
+            response = sqs_client().receive_message(
                 QueueUrl=url,
                 MaxNumberOfMessages=BATCH_SIZE,
                 WaitTimeSeconds=wait_seconds,
@@ -71,11 +71,11 @@ class Queue:
                 ],
             )
         now = datetime.now(UTC)
-        return [_parse_message(received, now) for received in answer.get("Messages", [])]
+        return [_parse_message(received, now) for received in response.get("Messages", [])]
 
     def delete(self, messages: Sequence[Message]) -> int:
-        """Delete what was recorded; return how many are gone. What SQS fails to delete twice comes again and is
-        recognised then; the second try is for a FIFO queue, where it would keep its group waiting."""
+        """Returns how many messages were deleted. Those that fail twice are delivered again and deduplicated then; the
+        second attempt is for FIFO queues, where an undeleted message blocks its group."""
         left = [message for batch in _split_batches(messages) for message in self._delete_batch(batch)]
         left = [message for batch in _split_batches(left) for message in self._delete_batch(batch)]
         return len(messages) - len(left)
@@ -88,7 +88,7 @@ class Queue:
         deduplication_id: str | None = None,
         types: Mapping[str, str] | None = None,
     ) -> None:
-        """Send one message. On a FIFO queue it needs a group, and SQS tells equal ones apart by body or by the id."""
+        """Sends one message. FIFO queues need a group and deduplicate by body, or by the id when there is one."""
         fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
         with self._queue_call("sending to") as url:
             sqs_client().send_message(
@@ -102,10 +102,10 @@ class Queue:
             )
 
     def send_batch(self, batch: Sequence[Outgoing]) -> list[RefusedMessage]:
-        """Send up to ten messages to a FIFO queue; return those that SQS did not take."""
+        """Sends up to ten messages to a FIFO queue and returns those that SQS refused."""
         with translate_aws_errors(f"sending to queue {self.name}"):
-            answer = sqs_client().send_message_batch(QueueUrl=self.url, Entries=batch_entries(batch, "MessageBody"))
-        return parse_refusals(answer)
+            response = sqs_client().send_message_batch(QueueUrl=self.url, Entries=batch_entries(batch, "MessageBody"))
+        return parse_refusals(response)
 
     def depth(self) -> QueueDepth:
         counts = self.attributes()
@@ -114,20 +114,20 @@ class Queue:
         )
 
     def attributes(self) -> dict[str, str]:
-        with self._queue_call("asking about") as url:
-            answer = sqs_client().get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
-        return {str(name): value for name, value in answer["Attributes"].items()}
+        with self._queue_call("reading the settings of") as url:
+            response = sqs_client().get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+        return {str(name): value for name, value in response["Attributes"].items()}
 
     def _delete_batch(self, batch: Sequence[Message]) -> list[Message]:
-        """Those that SQS could not delete: the answer to a batch is 200 even then."""
+        """Returns the messages SQS failed to delete: the batch response has status 200 even then."""
         entries = [{"Id": str(number), "ReceiptHandle": message.receipt} for number, message in enumerate(batch)]
         with self._queue_call("deleting from") as url:
-            answer = sqs_client().delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
-        return [batch[int(failed["Id"])] for failed in answer.get("Failed", [])]
+            response = sqs_client().delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        return [batch[int(failed["Id"])] for failed in response.get("Failed", [])]
 
     @contextmanager
     def _queue_call(self, operation: str) -> Iterator[str]:
-        """The queue's address for one call; a queue that is gone is said to be, whoever deleted it when."""
+        """Yields the queue's URL for one call and reports a queue that was deleted meanwhile."""
         with translate_aws_errors(f"{operation} queue {self.name}"):
             try:
                 yield self.url

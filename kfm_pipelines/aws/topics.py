@@ -1,6 +1,7 @@
-"""Topics and their subscriptions: as they are, and put right where they differ. Nothing is published here."""
+"""Topics and their subscriptions: reading them, and correcting what differs. Publishes nothing."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kfm_pipelines.aws.clients import sns_client
@@ -22,9 +23,9 @@ class Subscription:
 
 
 def topic_attributes(arn: str) -> dict[str, str] | None:
-    """None when there is no such topic."""
+    """Returns None when there is no such topic."""
     sns = sns_client()
-    with translate_aws_errors(f"asking about topic {arn}"):
+    with translate_aws_errors(f"reading topic {arn}"):
         try:
             return sns.get_topic_attributes(TopicArn=arn)["Attributes"]
         except sns.exceptions.NotFoundException:
@@ -32,9 +33,9 @@ def topic_attributes(arn: str) -> dict[str, str] | None:
 
 
 def subscriptions_of(topic_arn: str) -> dict[str, str]:
-    """The topic's subscriptions by the queue they lead to; none when there is no such topic."""
+    """Returns subscription ARNs by the ARN of their queue; none when there is no such topic."""
     sns = sns_client()
-    with translate_aws_errors(f"asking about subscriptions to {topic_arn}"):
+    with translate_aws_errors(f"listing the subscriptions of {topic_arn}"):
         try:
             pages = list(sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic_arn))
         except sns.exceptions.NotFoundException:
@@ -43,13 +44,13 @@ def subscriptions_of(topic_arn: str) -> dict[str, str]:
 
 
 def get_subscription(arn: str) -> Subscription:
-    with translate_aws_errors(f"asking about subscription {arn}"):
-        said = sns_client().get_subscription_attributes(SubscriptionArn=arn)["Attributes"]
-    return Subscription(arn, said.get("RawMessageDelivery") == "true", said.get("FilterPolicy", ""))
+    with translate_aws_errors(f"reading subscription {arn}"):
+        attributes = sns_client().get_subscription_attributes(SubscriptionArn=arn)["Attributes"]
+    return Subscription(arn, attributes.get("RawMessageDelivery") == "true", attributes.get("FilterPolicy", ""))
 
 
 def ensure_topic(spec: TopicSpec, account: AwsAccount) -> list[str]:
-    """One line for each thing created or changed."""
+    """Returns one line for each thing created or changed."""
     arn, done = account.topic_arn(spec.name), []
     current = topic_attributes(arn)
     with translate_aws_errors(f"topic {spec.name}"):
@@ -63,8 +64,13 @@ def ensure_topic(spec: TopicSpec, account: AwsAccount) -> list[str]:
     return done
 
 
-def ensure_subscription(spec: SubscriptionSpec, account: AwsAccount, existing: dict[str, str]) -> list[str]:
-    """`known` are the topic's subscriptions, asked for once."""
+def ensure_subscriptions(specs: Sequence[SubscriptionSpec], account: AwsAccount) -> list[str]:
+    """Takes the subscriptions of one topic. Returns one line for each that was created or changed."""
+    existing = subscriptions_of(account.topic_arn(specs[0].topic)) if specs else {}
+    return [line for spec in specs for line in _ensure_subscription(spec, account, existing)]
+
+
+def _ensure_subscription(spec: SubscriptionSpec, account: AwsAccount, existing: dict[str, str]) -> list[str]:
     topic, queue = account.topic_arn(spec.topic), account.queue_arn(spec.queue)
     label = f"subscription of {spec.queue} to {spec.topic}"
     with translate_aws_errors(label):
@@ -74,20 +80,16 @@ def ensure_subscription(spec: SubscriptionSpec, account: AwsAccount, existing: d
         current = get_subscription(existing[queue])
         if current.matches(spec):
             return []
-        _update_subscription(current, spec)
+        # An empty policy removes the filter.
+        for name, value in {"FilterPolicy": json.dumps(spec.filter_policy or {}), **spec.settings()}.items():
+            sns_client().set_subscription_attributes(
+                SubscriptionArn=current.arn, AttributeName=name, AttributeValue=value
+            )
     return [f"{label}: filter and delivery"]
 
 
-def _update_subscription(current: Subscription, spec: SubscriptionSpec) -> None:
-    # An empty policy is how SNS is told to filter no longer.
-    settings = {"FilterPolicy": json.dumps(spec.filter_policy or {}), **spec.settings()}
-    for name, value in settings.items():
-        sns_client().set_subscription_attributes(SubscriptionArn=current.arn, AttributeName=name, AttributeValue=value)
-
-
 def _changed_settings(spec: TopicSpec, current: dict[str, str], account: AwsAccount) -> dict[str, str]:
-    differing = {name: value for name, value in spec.settings().items() if current.get(name) != value}
-    statement = spec.statement(account)
-    if statement is not None and (policy := with_statement(current.get("Policy", ""), statement)) is not None:
-        differing["Policy"] = policy
-    return differing
+    changed = {name: value for name, value in spec.settings().items() if current.get(name) != value}
+    if (policy := with_statement(current.get("Policy", ""), spec.statement(account))) is not None:
+        changed["Policy"] = policy
+    return changed

@@ -1,7 +1,6 @@
-"""What should exist between a producer and the pipeline: topics, queues, subscriptions, and who may send what. Pure.
+"""The topics, queues and subscriptions that should exist, and who may send to them. Pure.
 
-Provisioning makes it so and `kfm doctor` compares; both go by this. Belongs here: what is wanted, by name. Does not:
-any call.
+`provision` creates them and `kfm doctor` compares them.
 """
 
 import json
@@ -15,7 +14,7 @@ from kfm_pipelines.events.notice import Priority
 from kfm_pipelines.settings import Settings
 
 VISIBILITY_SECONDS = 120
-DEAD_LETTER_VISIBILITY_SECONDS = 300  # a person or a redrive looks at these, not a tick
+DEAD_LETTER_VISIBILITY_SECONDS = 300  # read by people and redrives, not by a tick
 RETENTION_SECONDS = 14 * 24 * 3600
 RECEIVES_BEFORE_DEAD_LETTER = 5
 MAX_FILTER_COMBINATIONS = 150  # SNS refuses a filter policy with more
@@ -27,7 +26,7 @@ FilterPolicy = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class AwsAccount:
-    """The account and region our names are in, from which every ARN follows without asking."""
+    """Account and region, from which every ARN follows without a call."""
 
     partition: str
     region: str
@@ -45,7 +44,7 @@ class AwsAccount:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A queue. `senders` are the topics that may send to it; a dead-letter queue has none and no queue of its own."""
+    """A queue and the topics that may send to it; a dead-letter queue has none."""
 
     name: str
     visibility_seconds: int
@@ -57,7 +56,7 @@ class QueueSpec:
         return self.name.endswith(".fifo")
 
     def settings(self) -> dict[str, str]:
-        """What is the same in every account."""
+        """Settings that are the same in every account."""
         wanted = {
             "VisibilityTimeout": str(self.visibility_seconds),
             "MessageRetentionPeriod": str(RETENTION_SECONDS),
@@ -83,7 +82,7 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic. `buckets` may announce their objects there; identities of the account need no statement."""
+    """A topic and the buckets that may publish to it; identities of the account need no statement."""
 
     name: str
     buckets: tuple[str, ...] = ()
@@ -104,7 +103,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSpec:
-    """Which messages of a topic reach a queue, and whether as they were sent. No filter means all."""
+    """Which messages of a topic reach a queue, and whether raw. No filter means all."""
 
     topic: str
     queue: str
@@ -118,7 +117,7 @@ class SubscriptionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything wanted; queues in the order they can be created in."""
+    """Queues come in the order they can be created in."""
 
     queues: tuple[QueueSpec, ...]
     topics: tuple[TopicSpec, ...]
@@ -126,8 +125,7 @@ class Topology:
 
 
 def required_topology(settings: Settings, datasets: Datasets) -> Topology:
-    """S3 announces to one topic, producers to another that routes by attributes, FIFO producers to a third. A fourth is
-    for people who want to know what failed."""
+    """One topic for S3, one for producers that routes by attributes, one for FIFO producers, one for alerts."""
     buckets = tuple(sorted({dataset.input.bucket for dataset in datasets.values()}))
     dead, fifo_dead = settings.dead_letter_queue, settings.fifo_dead_letter_queue
     announced, notices, in_order = settings.topic, settings.notice_topic, settings.fifo_queue
@@ -143,10 +141,10 @@ def required_topology(settings: Settings, datasets: Datasets) -> Topology:
             TopicSpec(announced, buckets),
             TopicSpec(notices),
             TopicSpec(in_order),
-            TopicSpec(settings.alert_topic),  # what failed; who listens is up to whoever runs the site
+            TopicSpec(settings.alert_topic),  # the operator subscribes to it
         ),
         subscriptions=(
-            # S3's notices carry no attributes, and no filter policy matches a message without any.
+            # S3's notices carry no attributes, so no filter policy would match them.
             SubscriptionSpec(announced, settings.queue),
             SubscriptionSpec(
                 notices, settings.priority_queue, filter_policy=filter_policy(datasets, URGENT_PRIORITIES)
@@ -158,10 +156,8 @@ def required_topology(settings: Settings, datasets: Datasets) -> Topology:
 
 
 def filter_policy(datasets: Datasets, priorities: Sequence[Priority]) -> FilterPolicy:
-    """Declared datasets and products of these priorities; the least telling field goes first when there are too many.
-
-    Nothing is lost by leaving one out: what a filter lets through, the pipeline still checks against the declarations.
-    """
+    """Lets declared datasets and products of these priorities through. Drops the least selective field first when SNS
+    would refuse the policy: the pipeline checks every message against the declarations anyway."""
     wanted: dict[str, list[str]] = {
         "product": sorted({dataset.product for dataset in datasets.values()}),
         "dataset": sorted(datasets),
@@ -174,7 +170,7 @@ def filter_policy(datasets: Datasets, priorities: Sequence[Priority]) -> FilterP
 
 
 def same_filter(current: str | None, desired: FilterPolicy | None) -> bool:
-    """Whether SNS has this filter; it may give the fields and values back in any order."""
+    """Compares with what SNS returns, which may list fields and values in any order."""
     return _normalise_filter(json.loads(current or "{}")) == _normalise_filter(desired or {})
 
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kfm_pipelines.aws.byte_counters import traffic
+from kfm_pipelines.aws.clients import traffic
 from kfm_pipelines.energy.counters import machine_watt_seconds
 
 GIGABYTE = 1e9

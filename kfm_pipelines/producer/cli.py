@@ -1,4 +1,4 @@
-"""`kfm emit`: sample objects into the bucket and messages about them by any of the three roads, or given messages."""
+"""`kfm emit`: uploads sample objects and announces them by one of three routes, or sends a given message."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, print_json, progress
+from kfm_pipelines.console.output import console, json_option, progress, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events import normalise, resolve_event
@@ -24,7 +24,7 @@ from kfm_pipelines.telemetry.traces.spans import SpanValue, context_of
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Which sample objects to upload, by which road to tell of them, and how often to repeat that."""
+    """Which sample objects to upload, and by which route and how often to announce them."""
 
     dataset: str
     start: datetime
@@ -36,7 +36,7 @@ class SampleRequest:
 
     @property
     def messages_per_object(self) -> int:
-        """S3 tells of an object by itself; the other roads are ours to send on."""
+        """S3 announces an object itself; on the other routes the announcement is ours to send."""
         return self.copies if self.route == "s3" else self.copies + 1
 
 
@@ -56,7 +56,7 @@ class SampleRequest:
     default=0,
     show_default=True,
     type=click.IntRange(0, 100),
-    help="Send each notice so many times more, as SNS and SQS may do.",
+    help="Extra copies of each message, as SNS and SQS may deliver.",
 )
 @click.option(
     "--as",
@@ -64,21 +64,21 @@ class SampleRequest:
     default="s3",
     show_default=True,
     type=click.Choice(ROUTES),
-    help="What tells of the objects: S3 alone, or also auto-update notices or FIFO envelopes.",
+    help="Who announces the objects: S3 alone, or also auto-update notices or FIFO envelopes.",
 )
-@click.option("--fifo", is_flag=True, help="The same as --as fifo.")
+@click.option("--fifo", is_flag=True, help="Same as --as fifo.")
 @click.option(
     "--priority",
     default="normal",
     show_default=True,
     type=click.Choice(["high", "normal", "low"]),
-    help="Of auto-update notices.",
+    help="Priority of auto-update notices.",
 )
-@click.option("--group", help="Message group on the FIFO road; the dataset's pipeline by default.")
+@click.option("--group", help="Message group of FIFO messages; by default the dataset's pipeline.")
 @click.option(
     "--body",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Send the text of this file (- for standard input) as one message instead.",
+    help="Send the text of this file (- for stdin) as one message instead.",
 )
 @click.option(
     "--to",
@@ -86,23 +86,23 @@ class SampleRequest:
     default="topic",
     show_default=True,
     type=click.Choice(["topic", "queue"]),
-    help="Where messages and --body go: to the road's topic, or past it to the queue.",
+    help="Send messages and --body to the route's topic, or directly to its queue.",
 )
 @json_option
 def emit(**given: Any) -> None:
-    """Publish sample objects and events, or a message of your own."""
+    """Upload sample objects and announce them, or send a message of your own."""
     body, target, as_json, group = (given.pop(name) for name in ("body", "target", "as_json", "group"))
     if given.pop("fifo"):
         given["route"] = "fifo"
     samples = SampleRequest(**{**given, "start": given["start"].replace(tzinfo=UTC)})
     with open_services() as services:
-        way = sender_for_route(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
+        sender = sender_for_route(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
         if body is not None:
-            _send_traced(services, way, _read_text(body))
+            _send_traced(services, sender, _read_text(body))
             _display_sent({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
-        with progress("objects uploaded", samples.windows, quiet=as_json) as show:
-            keys = emit_samples(services, samples, way, show)
+        with progress("objects uploaded", samples.windows, quiet=as_json) as on_progress:
+            keys = emit_samples(services, samples, sender, on_progress)
         sent = samples.windows * samples.messages_per_object
         _display_sent({"objects": samples.windows, "messages": sent, "keys": keys}, as_json)
 
@@ -110,15 +110,15 @@ def emit(**given: Any) -> None:
 def emit_samples(
     services: Services, request: SampleRequest, sender: MessageSender, on_progress: Callable[[int], None]
 ) -> list[str]:
-    """Upload the samples and tell of them; return the keys they belong to, in order."""
+    """Uploads and announces the samples. Returns the keys they belong to, in order."""
     dataset, sample = services.datasets[request.dataset], SAMPLES[request.dataset]
     keys: dict[str, None] = {}
     for number, start in enumerate(sample.windows(request.start, request.windows), start=1):
         begun = datetime.now(UTC)
         object_key, data = sample.make(start, seed=request.seed)
         uploaded = upload(dataset, object_key, data, start)
-        [event] = [resolve_event(said, services.datasets) for said in normalise(format_message(uploaded, "s3"))]
-        trace = TraceContext.of_event(event.identity)  # S3's own notice leads to the same one
+        [event] = [resolve_event(notice, services.datasets) for notice in normalise(format_message(uploaded, "s3"))]
+        trace = TraceContext.of_event(event.identity)  # the same for S3's own notice
         for _ in range(request.messages_per_object):
             sender.send(format_message(uploaded, request.route, request.priority), {TRACEPARENT: trace.traceparent})
         attributes: dict[str, SpanValue] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
@@ -142,11 +142,9 @@ def _read_text(path: Path) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise MessageRefused(f"{path.name} is not UTF-8 text, which is all that SNS and SQS carry") from None
+        raise MessageRefused(f"{path.name} is not UTF-8 text, the only kind SNS and SQS accept") from None
 
 
 def _display_sent(sent: dict[str, object], as_json: bool) -> None:
-    if as_json:
-        print_json(sent)
-    else:
-        console.print(f"{sent['objects']} objects uploaded, {sent['messages']} messages sent besides S3's own notices")
+    summary = f"{sent['objects']} objects uploaded, {sent['messages']} messages sent in addition to S3's own"
+    respond(sent, lambda: console.print(summary), as_json=as_json)

@@ -1,8 +1,7 @@
-"""The envelope of a message to a FIFO queue, written so that the same event is the same bytes, always and everywhere.
+"""Builds FIFO envelopes: the same event always gives the same bytes. Sends nothing.
 
-SQS tells messages on a FIFO queue apart by the SHA-256 of the body and nothing else. So everything that makes an event
-this event is in the body, the body is canonical JSON (RFC 8785), and nothing in it depends on when or by whom it is
-sent. Belongs here: what is sent. Does not: sending it.
+SQS deduplicates by the SHA-256 of the body alone. So the body holds everything that identifies the event, is canonical
+JSON (RFC 8785), and does not depend on when or by whom it is sent.
 """
 
 import hashlib
@@ -25,18 +24,18 @@ from kfm_pipelines.events.timestamps import write_timestamp
 from kfm_pipelines.producer.messages import s3_envelope
 from kfm_pipelines.text import quote_value
 
-# As in the contract: what is sent must be read.
+# The limits of the message contract.
 MAX_EVENT_SOURCE_LENGTH = 200
-GROUP_PATTERN = re.compile(r"[!-~]{1,128}")  # letters, digits and punctuation: what SQS takes
+GROUP_PATTERN = re.compile(r"[!-~]{1,128}")  # what SQS accepts
 MAX_DEDUPE_KEY_LENGTH = 256
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FORBIDDEN_CHARACTERS = re.compile("[\ufffe\uffff]")  # all that JSON allows unescaped and SQS does not
+_FORBIDDEN_CHARACTERS = re.compile("[\ufffe\uffff]")  # JSON allows them unescaped, SQS refuses them
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One event, and the bytes it is sent as."""
+    """One event and its message body."""
 
     event_id: str
     event_source: str
@@ -47,17 +46,17 @@ class Envelope:
 
 
 def envelope(event_source: str, dedupe_key: str, event_time: datetime, payload: Mapping[str, Any]) -> Envelope:
-    """The envelope of one event. `event_time` is when it happened, so that a replay gives the same; not now."""
+    """Takes the time the event happened, not the current time, so that a replay gives the same envelope."""
     _check_source(event_source)
     _check_dedupe_key(dedupe_key)
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "event_id": event_id(event_source, dedupe_key, event_time),
         "event_source": event_source,
-        "event_time": _format_event_time(event_time),
+        "event_time": write_timestamp(_require_offset(event_time)),
         "dedupe_key": dedupe_key,
         "payload": payload,
     }
-    return Envelope(said["event_id"], event_source, event_time, dedupe_key, payload, _encode_body(said))
+    return Envelope(fields["event_id"], event_source, event_time, dedupe_key, payload, _encode_body(fields))
 
 
 def object_envelope(
@@ -69,27 +68,27 @@ def object_envelope(
     version_id: str | None,
     event_time: datetime,
 ) -> Envelope:
-    """The envelope of an uploaded object. Its key is the object's identity, which S3's own notice has too."""
+    """The envelope of an uploaded object. Its dedupe_key is the object's identity, the same as in S3's own notice."""
     tag = normalise_etag(etag)
     identity = s3_object_identity(bucket, object_key, tag, version_id, size)
-    known_as = event_id(event_source, identity, event_time)
-    payload = s3_envelope(bucket, object_key, tag, size, version_id, event_time, known_as)
+    inner_id = event_id(event_source, identity, event_time)
+    payload = s3_envelope(bucket, object_key, tag, size, version_id, event_time, inner_id)
     return envelope(event_source, identity, event_time, payload)
 
 
 def outgoing_message(event: Envelope, group: str | None = None, routing: Sequence[str] = ()) -> Outgoing:
-    """The message of an envelope. `routing` names fields of the payload to repeat as attributes, for filters."""
-    unsaid = [name for name in routing if not isinstance(event.payload.get(name), str)]
-    if unsaid:
+    """`routing` names payload fields to repeat as message attributes, for subscription filters."""
+    missing = [name for name in routing if not isinstance(event.payload.get(name), str)]
+    if missing:
         raise ProducerMistaken(
-            f"an attribute repeats what the payload says as text; {quote_value(unsaid[0])} is not there"
+            f"routing attributes must be text fields of the payload; {quote_value(missing[0])} is not one"
         )
     attributes = {"event_source": event.event_source} | {name: event.payload[name] for name in routing}
     return Outgoing(event.body, attributes, require_valid_group(group or event.event_source))
 
 
 def require_valid_group(group: str) -> str:
-    """What SQS keeps in order; by default a pipeline, so that one that is stuck holds up no other."""
+    """Raises ProducerMistaken when SQS would refuse the message group."""
     if not GROUP_PATTERN.fullmatch(group):
         raise ProducerMistaken(
             f"a message group is 1 to 128 letters, digits or punctuation without spaces, not {quote_value(group)}"
@@ -98,10 +97,10 @@ def require_valid_group(group: str) -> str:
 
 
 def event_id(event_source: str, dedupe_key: str, event_time: datetime) -> str:
-    """A UUIDv7 whose time is the event's and whose random bits come from what the event is."""
+    """A UUIDv7 with the event's time; its random bits are derived from source and dedupe_key."""
     milliseconds = (_require_offset(event_time) - _EPOCH) // timedelta(milliseconds=1)
     if milliseconds < 0:
-        raise ProducerMistaken(f"event_time {event_time.isoformat()} is before 1970, which a UUIDv7 cannot say")
+        raise ProducerMistaken(f"event_time {event_time.isoformat()} is before 1970, which a UUIDv7 cannot express")
     digest = hashlib.sha256(rfc8785.dumps(["kfm-event-id-1", event_source, dedupe_key])).digest()
     bits = int.from_bytes(digest[:10], "big")
     first, second = bits >> 68, bits & ((1 << 62) - 1)
@@ -127,18 +126,14 @@ def _check_dedupe_key(dedupe_key: str) -> None:
         )
 
 
-def _format_event_time(event_time: datetime) -> str:
-    return write_timestamp(_require_offset(event_time))
-
-
 def _require_offset(event_time: datetime) -> datetime:
     if event_time.tzinfo is None:
-        raise ProducerMistaken(f"event_time {event_time.isoformat()} has no offset, so it names no instant")
+        raise ProducerMistaken(f"event_time {event_time.isoformat()} has no UTC offset")
     return event_time
 
 
 def _encode_body(fields: Mapping[str, Any]) -> str:
-    """Canonical JSON that the pipeline will read: what its reader refuses is refused here already."""
+    """Encodes canonical JSON and refuses what the pipeline would refuse to read."""
     if not isinstance(fields["payload"], Mapping):
         raise ProducerMistaken(f"payload must be an object, not {quote_value(fields['payload'])}")
     try:
@@ -147,7 +142,7 @@ def _encode_body(fields: Mapping[str, Any]) -> str:
     except (rfc8785.CanonicalizationError, RecursionError) as error:
         raise ProducerMistaken(f"payload cannot be written as canonical JSON: {error}") from None
     except MessageRefused as error:
-        raise ProducerMistaken(f"the pipeline would not read this: {error}") from None
+        raise ProducerMistaken(f"the pipeline would refuse this message: {error}") from None
     if _FORBIDDEN_CHARACTERS.search(body):
-        raise ProducerMistaken("payload holds U+FFFE or U+FFFF, which SQS does not carry")
+        raise ProducerMistaken("payload contains U+FFFE or U+FFFF, which SQS refuses")
     return body

@@ -1,4 +1,4 @@
-"""The three roads a message can take into the pipeline: what it says on each, and what carries it there."""
+"""The three routes into the pipeline: what a message on each looks like, and who sends it."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from kfm_pipelines.errors import ProducerMistaken
 from kfm_pipelines.events import normalise
 from kfm_pipelines.events.notice import ObjectNotice, Priority
 from kfm_pipelines.producer.envelope import object_envelope
-from kfm_pipelines.producer.messages import auto_update, routing_attributes, s3_notification
+from kfm_pipelines.producer.messages import auto_update, s3_notification
 from kfm_pipelines.producer.send import FifoProducer
 from kfm_pipelines.producer.upload import Topic, UploadedObject
 from kfm_pipelines.services import Services
@@ -22,14 +22,12 @@ ROUTES: tuple[Route, ...] = ("s3", "auto-update", "fifo")
 
 
 class MessageSender(Protocol):
-    """What takes a body and sees it on its way."""
-
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeSender:
-    """The notice topic, or past it the queue it leads to. The attributes are read off the body, so they agree."""
+    """Sends to the notice topic or directly to its queue. Routing attributes are taken from the body."""
 
     services: Services
     bypass_topic: bool
@@ -41,13 +39,13 @@ class NoticeSender:
             Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
         else:
             product = self.services.datasets[dataset].product
-            said = routing_attributes(dataset, product, priority)
-            Topic(settings.notice_topic).send(body, {**(attributes or {}), **said})
+            routing = {"dataset": dataset, "product": product, "priority": priority}
+            Topic(settings.notice_topic).send(body, {**(attributes or {}), **routing})
 
 
 @dataclass(frozen=True, slots=True)
 class FifoSender:
-    """The FIFO topic or queue, in one group."""
+    """Sends to the FIFO topic or queue, in one message group."""
 
     producer: FifoProducer
     group: str
@@ -57,23 +55,22 @@ class FifoSender:
 
 
 def sender_for_route(services: Services, route: Route, target: str, group: str) -> MessageSender:
-    """What carries messages on this road, through its topic or past it to the queue."""
     settings = services.settings
     to_queue = target == "queue"
     if route == "auto-update":
         return NoticeSender(services, to_queue)
     if route == "fifo":
-        end = Queue(settings.fifo_queue) if to_queue else Topic(settings.fifo_queue)
+        target_end = Queue(settings.fifo_queue) if to_queue else Topic(settings.fifo_queue)
         hits = partial(services.telemetry.metrics.count, "sqs_fifo.dedupe_window_hits")
-        return FifoSender(FifoProducer(end, on_window_hit=hits), group)
+        return FifoSender(FifoProducer(target_end, on_window_hit=hits), group)
     return services.queue if to_queue else Topic(settings.topic)
 
 
 def format_message(uploaded: UploadedObject, route: Route, priority: Priority = "normal") -> str:
-    """The message about an uploaded object, as this road's senders write it."""
+    """Returns the body that announces an uploaded object on this route."""
     if route == "auto-update":
         return json.dumps(_auto_update(uploaded, priority))
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "bucket": uploaded.bucket,
         "object_key": uploaded.object_key,
         "etag": uploaded.etag,
@@ -82,8 +79,8 @@ def format_message(uploaded: UploadedObject, route: Route, priority: Priority = 
         "event_time": uploaded.event_time,
     }
     if route == "fifo":
-        return object_envelope(uploaded.dataset.event_source, **said).body
-    return json.dumps(s3_notification(**said))
+        return object_envelope(uploaded.dataset.event_source, **fields).body
+    return json.dumps(s3_notification(**fields))
 
 
 def _auto_update(uploaded: UploadedObject, priority: Priority) -> dict[str, object]:
@@ -102,4 +99,4 @@ def _read_routing(body: str) -> tuple[str, Priority]:
     match normalise(body):
         case (ObjectNotice(dataset=str(dataset), priority=priority),):
             return dataset, priority
-    raise ProducerMistaken("an auto-update notice names one asset of one dataset; this message does not")
+    raise ProducerMistaken("not an auto-update notice: it must name one asset of one dataset")

@@ -1,4 +1,4 @@
-"""The other end of the queue: upload objects and publish messages, for producers, demonstrations and tests."""
+"""Uploads objects and publishes messages: the other end of the queue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from kfm_pipelines.errors import SettingsInvalid
 
 @dataclass(frozen=True, slots=True)
 class UploadedObject:
-    """An object in a dataset's bucket, with all that a message about it may say."""
+    """An object in a dataset's bucket."""
 
     dataset: Dataset
     object_key: str
@@ -28,12 +28,12 @@ class UploadedObject:
 
 
 def upload(dataset: Dataset, object_key: str, data: bytes, event_time: datetime) -> UploadedObject:
-    """Put an object into the dataset's bucket. S3 sends a notice of its own."""
+    """Puts an object into the dataset's bucket. S3 sends a notice of its own."""
     bucket = dataset.input.bucket
     with translate_aws_errors(f"uploading {object_key} to {bucket}"):
-        answer = s3_client().put_object(Bucket=bucket, Key=object_key, Body=data)
+        response = s3_client().put_object(Bucket=bucket, Key=object_key, Body=data)
     return UploadedObject(
-        dataset, object_key, answer["ETag"].strip('"'), len(data), answer.get("VersionId"), event_time
+        dataset, object_key, response["ETag"].strip('"'), len(data), response.get("VersionId"), event_time
     )
 
 
@@ -45,18 +45,16 @@ class Topic:
         self._cached_arn: str | None = None
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
-        """Publish one message; subscriptions filter by its attributes."""
-        said = text_attributes(attributes or {})
         with translate_aws_errors(f"publishing to topic {self.name}"):
-            sns_client().publish(TopicArn=self._arn, Message=body, MessageAttributes=said)
+            sns_client().publish(TopicArn=self._arn, Message=body, MessageAttributes=text_attributes(attributes or {}))
 
     def send_batch(self, batch: Sequence[Outgoing]) -> list[RefusedMessage]:
-        """Publish up to ten messages to a FIFO topic; return those that SNS did not take."""
+        """Publishes up to ten messages to a FIFO topic and returns those that SNS refused."""
         with translate_aws_errors(f"publishing to topic {self.name}"):
-            answer = sns_client().publish_batch(
+            response = sns_client().publish_batch(
                 TopicArn=self._arn, PublishBatchRequestEntries=batch_entries(batch, "Message")
             )
-        return parse_refusals(answer)
+        return parse_refusals(response)
 
     @property
     def _arn(self) -> str:

@@ -92,7 +92,7 @@ def error(code: str) -> bytes:
         (403, "RequestTimeTooSkewed", ServiceUnavailable),
     ],
 )
-def test_an_answer_becomes_the_error_that_says_what_to_do(status: int, code: str, named: type[KfmError]) -> None:
+def test_a_response_becomes_the_matching_error(status: int, code: str, named: type[KfmError]) -> None:
     with (
         service_that_answers(status, error(code) if code else b"") as client,
         pytest.raises(named, match=r"^reading one: ") as raised,
@@ -190,7 +190,7 @@ def test_what_the_client_meets_before_any_answer(raised: Exception, named: type[
     assert found.value.__cause__ is raised
 
 
-def test_the_emulator_says_what_aws_says(stack: Stack) -> None:
+def test_the_emulator_responds_as_aws_does(stack: Stack) -> None:
     with pytest.raises(ObjectMissing, match="NoSuchBucket"), translate_aws_errors("reading"):
         s3_client().get_object(Bucket="no-such-bucket-at-all", Key="one")
     with pytest.raises(ObjectMissing, match="404"), translate_aws_errors("looking"):

@@ -19,7 +19,7 @@ from kfm_pipelines_tests.fixtures.aws.emulator import bodies, inside_sns, queue_
 
 
 def records(queue: str, expected: int) -> list[dict[str, Any]]:
-    """What S3 announced on the queue; it does so a moment after the call that it tells of."""
+    """Receives S3's notices, which arrive a moment after the call."""
     found: list[dict[str, Any]] = []
     deadline = time.monotonic() + 10
     while len(found) < expected and time.monotonic() < deadline:
@@ -51,7 +51,7 @@ def test_an_object_that_is_removed_is_announced_too(settings: Settings, datasets
     ]
 
 
-def test_it_says_what_it_created(settings: Settings, datasets: Datasets) -> None:
+def test_it_returns_what_it_created(settings: Settings, datasets: Datasets) -> None:
     lines = provision(settings, datasets)
     (dataset,) = datasets.values()
     queues = (settings.queue, settings.priority_queue, settings.fifo_queue)
@@ -82,9 +82,7 @@ def test_the_queues_are_patient_and_lead_to_their_dead_letter_queue(
     assert json.loads(queue["RedrivePolicy"]) == {"deadLetterTargetArn": dead["QueueArn"], "maxReceiveCount": 5}
 
 
-def test_fifo_queues_and_their_topic_tell_messages_apart_by_their_bodies(
-    settings: Settings, datasets: Datasets
-) -> None:
+def test_fifo_queues_and_their_topic_deduplicate_by_body(settings: Settings, datasets: Datasets) -> None:
     provision(settings, datasets)
     for queue in (settings.fifo_queue, settings.fifo_dead_letter_queue):
         found = queue_attributes(queue)

@@ -1,4 +1,4 @@
-"""One SQS queue: what is received stays hidden, what is deleted is gone, what is absent is said."""
+"""One SQS queue: received messages stay hidden, deleted ones are gone, a missing queue is reported."""
 
 import json
 from uuid import uuid4
@@ -73,7 +73,7 @@ def test_deleting_again_does_no_harm(queue: Queue) -> None:
     queue.delete([two])
 
 
-def test_a_queue_that_does_not_exist_is_one_sentence_saying_what_to_do(stack: Stack) -> None:
+def test_a_missing_queue_is_one_sentence_with_a_remedy(stack: Stack) -> None:
     absent = Queue("no-such-queue")
     for ask in (absent.receive, absent.depth, lambda: absent.send("x")):
         with pytest.raises(

@@ -18,8 +18,8 @@ def provisioned(settings: Settings, datasets: Datasets) -> None:
 
 
 def publish(topic: str, body: str, **attributes: str) -> None:
-    said = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
-    sns_client().publish(TopicArn=topic_arn(topic), Message=body, MessageAttributes=said)  # type: ignore[arg-type]
+    sent = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+    sns_client().publish(TopicArn=topic_arn(topic), Message=body, MessageAttributes=sent)  # type: ignore[arg-type]
 
 
 def arrived(queue: str) -> list[str]:

@@ -9,7 +9,7 @@ from timeit import timeit
 
 import pytest
 
-from kfm_pipelines.aws.byte_counters import traffic
+from kfm_pipelines.aws.clients import traffic
 from kfm_pipelines.energy import meter as usage
 from kfm_pipelines.energy.meter import Meter, Usage
 

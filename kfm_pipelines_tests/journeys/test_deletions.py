@@ -11,8 +11,9 @@ import pytest
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.events import newest_per_object
-from kfm_pipelines.producer.messages import s3_notification, s3_removal
+from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines_tests.fixtures.aws.messages import s3_removal
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
 OBJECT = "usgs/streamflow/2025/12/04/00/part.parquet"

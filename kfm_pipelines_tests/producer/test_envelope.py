@@ -1,4 +1,4 @@
-"""The FIFO envelope: the same event is the same bytes, another event is others, and nonsense is refused at once."""
+"""The FIFO envelope: one event always gives the same bytes, another event other bytes, and bad input is refused."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -40,7 +40,7 @@ def landsat(**changes: Any) -> Envelope:
 
 
 def test_the_bytes_are_pinned() -> None:
-    """Another version of this code that writes other bytes would send every event in flight twice."""
+    """Other bytes in another version would deliver every event in flight twice."""
     assert landsat().body == (
         '{"dedupe_key":"landsat-2025-12-04T00:00Z","event_id":"019ae6a8-9800-7fa5-9669-ca16e3e6b996",'
         '"event_source":"kfm.remote-sensing.landsat-refresh","event_time":"2025-12-04T00:00:00.000Z",'
@@ -49,15 +49,15 @@ def test_the_bytes_are_pinned() -> None:
 
 
 @given(event_time=times, dedupe_key=keys)
-def test_the_event_id_is_a_uuid_of_version_7_that_says_when(event_time: datetime, dedupe_key: str) -> None:
-    known_as = UUID(landsat(event_time=event_time, dedupe_key=dedupe_key).event_id)
-    assert (known_as.version, known_as.variant) == (7, "specified in RFC 4122")
+def test_the_event_id_is_a_version_7_uuid_with_the_event_time(event_time: datetime, dedupe_key: str) -> None:
+    found = UUID(landsat(event_time=event_time, dedupe_key=dedupe_key).event_id)
+    assert (found.version, found.variant) == (7, "specified in RFC 4122")
     milliseconds = (event_time - EPOCH) // timedelta(milliseconds=1)
-    assert known_as.int >> 80 == milliseconds
+    assert found.int >> 80 == milliseconds
 
 
 @given(event_time=times, dedupe_key=keys, tile=keys)
-def test_the_body_is_canonical_and_says_what_was_given(event_time: datetime, dedupe_key: str, tile: str) -> None:
+def test_the_body_is_canonical_and_has_the_given_fields(event_time: datetime, dedupe_key: str, tile: str) -> None:
     event = landsat(event_time=event_time, dedupe_key=dedupe_key, payload={"tile": tile})
     document = json.loads(event.body)
     assert rfc8785.dumps(document).decode() == event.body
@@ -94,7 +94,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"event_source": "kfm.landsat"}, "event_source must be kfm.<domain>.<pipeline>"),
         ({"event_source": "nasa.remote-sensing.landsat"}, "event_source must be"),
@@ -107,7 +107,7 @@ def nested(levels: int) -> dict[str, Any]:
         ({"dedupe_key": "x" * 257}, "dedupe_key must be 1 to 256"),
         ({"dedupe_key": "two\nlines"}, "dedupe_key must be"),
         ({"dedupe_key": "half \ud800"}, "dedupe_key must be"),
-        ({"event_time": datetime(2025, 12, 4)}, "has no offset"),  # noqa: DTZ001 -- the mistake
+        ({"event_time": datetime(2025, 12, 4)}, "has no UTC offset"),  # noqa: DTZ001 -- the mistake
         ({"event_time": datetime(1969, 12, 31, tzinfo=UTC)}, "before 1970"),
         ({"payload": [1]}, "payload must be an object"),
         ({"payload": {"a": float("nan")}}, "canonical JSON"),
@@ -118,17 +118,17 @@ def nested(levels: int) -> dict[str, Any]:
         ({"payload": nested(5000)}, "canonical JSON"),
         ({"payload": nested(70)}, "nested deeper"),
         ({"payload": {"a": "x" * 1024 * 1024}}, "at most 1048576"),
-        ({"payload": {"a": "\uffff"}}, "SQS does not carry"),
+        ({"payload": {"a": "\uffff"}}, "which SQS refuses"),
         ({"payload": {"Records": [{}] * 201}}, "at most 200 are read"),
         ({"payload": {"event_source": SOURCE}}, "another FIFO envelope"),
     ],
 )
-def test_what_no_reader_would_take_is_never_sent(change: dict[str, Any], says: str) -> None:
-    with pytest.raises(ProducerMistaken, match=says):
+def test_an_envelope_that_would_be_refused_is_never_built(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProducerMistaken, match=message):
         landsat(**change)
 
 
-def test_a_source_is_what_the_contract_says() -> None:
+def test_sources_follow_the_contract() -> None:
     schema = json.loads((shipped_path("resources") / "contracts" / "fifo-envelope-v1.schema.json").read_text())
     source = schema["properties"]["event_source"]
     pattern = source["pattern"].removeprefix("^").removesuffix(r"$(?!\n)")
@@ -142,7 +142,7 @@ sources = st.from_regex(r"kfm\.[a-z0-9_-]{1,12}\.[a-z0-9_-]{1,12}", fullmatch=Tr
 
 @given(sources, keys, times, st.dictionaries(st.sampled_from(["tile", "path", "source", "payload"]), keys))
 @settings(deadline=None)
-def test_whatever_is_sent_is_read(source: str, key: str, event_time: datetime, payload: dict[str, Any]) -> None:
+def test_every_envelope_can_be_read(source: str, key: str, event_time: datetime, payload: dict[str, Any]) -> None:
     try:
         sent = envelope(source, key, event_time, payload)
     except ProducerMistaken:
@@ -169,14 +169,14 @@ def test_an_objects_envelope_has_the_identity_of_s3s_own_notice() -> None:
     }
 
 
-def test_attributes_repeat_what_the_body_says_and_nothing_else() -> None:
+def test_attributes_only_repeat_fields_of_the_body() -> None:
     assert outgoing_message(landsat()).attributes == {"event_source": SOURCE}
     assert outgoing_message(landsat(), routing=["tile"]).attributes == {"event_source": SOURCE, "tile": "p32r29"}
-    with pytest.raises(ProducerMistaken, match="'priority' is not there"):
+    with pytest.raises(ProducerMistaken, match="'priority' is not one"):
         outgoing_message(landsat(), routing=["tile", "priority"])
 
 
-def test_a_pipeline_is_one_group_unless_told_otherwise() -> None:
+def test_the_source_is_the_default_group() -> None:
     assert outgoing_message(landsat()).group == SOURCE
     assert outgoing_message(landsat(), group="p32r29").group == "p32r29"
 
@@ -188,5 +188,5 @@ def test_a_group_that_sqs_refuses_is_refused_here(group: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["x" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "usgs-streamflow"])
-def test_a_group_that_sqs_takes_is_taken(group: str) -> None:
+def test_a_group_that_sqs_accepts_is_accepted(group: str) -> None:
     assert require_valid_group(group) == group

@@ -1,4 +1,4 @@
-"""Diagnosis: every assumption the pipeline makes about its surroundings, checked one by one."""
+"""Checks every assumption the pipeline makes about its environment."""
 
 from kfm_pipelines.operations.doctor.diagnose import diagnose
 from kfm_pipelines.operations.doctor.finding import DoctorFinding

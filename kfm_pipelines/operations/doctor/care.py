@@ -1,8 +1,9 @@
-"""What each dataset is published under: policy, authority, secret and exemptions. All of it is for people to mend."""
+"""Policy, authority, secret and exemptions of each dataset. Only people can fix these."""
 
 from collections.abc import Callable, Iterator
 from datetime import date
 from functools import partial
+from typing import TypeVar
 
 from kfm_pipelines.care.authorities import Authority
 from kfm_pipelines.care.exemptions import Exemption, exemptions_of
@@ -12,49 +13,35 @@ from kfm_pipelines.care.policy_versions import known_versions, refuse_changed_ru
 from kfm_pipelines.care.secrets import secret_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError, PolicyRefused
-from kfm_pipelines.operations.doctor.finding import DoctorFinding
+from kfm_pipelines.operations.doctor.finding import DoctorCheck, DoctorFinding
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.database import is_current
+
+Result = TypeVar("Result")
 
 REVIEW_SOON_DAYS = 30
 EXEMPTION_SOON_DAYS = 7
 
 
-def care_checks(services: Services) -> Iterator[tuple[str, Callable[[], Iterator[DoctorFinding]]]]:
-    recorded = _has_current_schema(services)
+def care_checks(services: Services, *, has_schema: bool) -> Iterator[DoctorCheck]:
     for dataset in services.datasets.values():
         name = dataset.dataset
         yield f"policy of {name}", partial(_check_policy, services, dataset)
-        policy = _load_policy(services, dataset)
+        policy = _try(partial(policy_of, services, dataset))
         if policy is None:
             continue
-        yield f"rules for {name}", partial(_check_rules, services, dataset, policy, recorded=recorded)
+        yield f"rules for {name}", partial(_check_rules, services, dataset, policy, has_schema=has_schema)
         yield f"authority over {name}", partial(_check_authority, services, dataset, policy)
         if policy.key_id is not None:
-            yield f"secret for {name}", partial(_check_secret, services, dataset, policy, recorded=recorded)
-        authority = _find_authority(services, policy)
-        if recorded and authority is not None:
+            yield f"secret for {name}", partial(_check_secret, services, dataset, policy, has_schema=has_schema)
+        authority = (_try(partial(authorities_of, services)) or {}).get(policy.authority)
+        if has_schema and authority is not None:
             yield f"exemptions of {name}", partial(_check_exemptions, services, dataset, policy, authority)
 
 
-def _has_current_schema(services: Services) -> bool:
-    """Without a database or a schema, which others tell about, there is nothing to compare with."""
+def _try(read: Callable[[], Result]) -> Result | None:
+    """Returns None on failure, which another check reports."""
     try:
-        return is_current(services.database)
-    except KfmError:
-        return False
-
-
-def _load_policy(services: Services, dataset: Dataset) -> Policy | None:
-    try:
-        return policy_of(services, dataset)
-    except KfmError:
-        return None
-
-
-def _find_authority(services: Services, policy: Policy) -> Authority | None:
-    try:
-        return authorities_of(services).get(policy.authority)
+        return read()
     except KfmError:
         return None
 
@@ -67,20 +54,21 @@ def _check_policy(services: Services, dataset: Dataset) -> Iterator[DoctorFindin
         remedy = "correct reviewed_on; until that day nothing is published under it"
         yield DoctorFinding(check, ok=False, found=found, remedy=remedy)
         return
+    soon = _deadline_note(policy.review_by, today, REVIEW_SOON_DAYS)
     yield DoctorFinding(
         check,
         ok=today <= policy.review_by,
-        found=f"{policy.name}, to be reviewed by {policy.review_by}{_deadline_note(policy.review_by, today, REVIEW_SOON_DAYS)}",
+        found=f"{policy.name}, to be reviewed by {policy.review_by}{soon}",
         remedy=f"have {policy.authority} review it; until then nothing is published under it",
     )
 
 
-def _check_rules(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[DoctorFinding]:
+def _check_rules(services: Services, dataset: Dataset, policy: Policy, *, has_schema: bool) -> Iterator[DoctorFinding]:
     refuse_if_mismatched(policy, dataset)
-    if recorded:
+    if has_schema:
         used = policy_version(policy, b"")
         refuse_changed_rules(used, known_versions(services.database, used))
-    found = "nothing is masked" if policy.is_open else "they say what becomes of every column"
+    found = "nothing is masked" if policy.is_open else "they cover every column"
     yield DoctorFinding(f"rules for {dataset.dataset}", ok=True, found=found)
 
 
@@ -89,31 +77,31 @@ def _check_authority(services: Services, dataset: Dataset, policy: Policy) -> It
     authority, today = authorities_of(services).get(policy.authority), services.today()
     if authority is None:
         remedy = f"declare it in resources/authorities/{policy.authority}.yaml, or correct the policy's authority"
-        yield DoctorFinding(check, ok=False, found=f"nobody declared {policy.authority!r}", remedy=remedy)
+        yield DoctorFinding(check, ok=False, found=f"{policy.authority!r} is not declared", remedy=remedy)
         return
-    counting = [key for key in authority.keys if key.valid_from <= today <= key.valid_until]
+    valid = [key for key in authority.keys if key.valid_from <= today <= key.valid_until]
     yield DoctorFinding(
         check,
-        ok=bool(counting) or dataset.review == "none",
-        found=f"{authority.name}, {len(counting)} of {len(authority.keys)} keys count today",
-        remedy=f"every release awaits a review that nobody can sign: make a key with `kfm review keygen"
+        ok=bool(valid) or dataset.review == "none",
+        found=f"{authority.name}, {len(valid)} of {len(authority.keys)} keys are valid today",
+        remedy=f"nobody can sign the reviews that releases await: create a key with `kfm review keygen"
         f" {authority.authority}` and add its public half to resources/authorities/{authority.authority}.yaml",
     )
 
 
-def _check_secret(services: Services, dataset: Dataset, policy: Policy, *, recorded: bool) -> Iterator[DoctorFinding]:
+def _check_secret(services: Services, dataset: Dataset, policy: Policy, *, has_schema: bool) -> Iterator[DoctorFinding]:
     used = policy_version(policy, secret_of(services, policy.key_id or ""))
-    known = known_versions(services.database, used) if recorded else []
+    known = known_versions(services.database, used) if has_schema else []
     refuse_changed_secret(used, known)
     before = any(one.key_id == policy.key_id for one in known)
-    found = f"key {policy.key_id}, {'the one used before' if before else 'not used yet'}"
+    found = f"key {policy.key_id}, {'used before' if before else 'not used yet'}"
     yield DoctorFinding(f"secret for {dataset.dataset}", ok=True, found=found)
 
 
 def _check_exemptions(
     services: Services, dataset: Dataset, policy: Policy, authority: Authority
 ) -> Iterator[DoctorFinding]:
-    """Those that decide about any key; one that a newer one has replaced does not."""
+    """Checks exemptions in force; those replaced by a newer one are skipped."""
     given = exemptions_of(services.database, dataset.dataset)
     governance = Governance(Oversight(services, dataset, policy, authority), b"", given)
     for exemption in given:
@@ -127,7 +115,7 @@ def _check_exemption(governance: Governance, exemption: Exemption) -> DoctorFind
     try:
         governance.rules_for(exemption.key_prefix)
     except PolicyRefused as error:
-        remedy = "its keys are not published: give a new one with `kfm review exempt`, or end it with `kfm review end`"
+        remedy = "its keys are not published: grant a new one with `kfm review exempt`, or end it with `kfm review end`"
         return DoctorFinding(check, ok=False, found=str(error), remedy=remedy)
     return DoctorFinding(check, ok=True, found=f"unmasked until {exemption.until}{soon}")
 

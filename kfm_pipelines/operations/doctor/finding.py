@@ -1,11 +1,9 @@
-"""What one check found, and what to do about it when it is wrong."""
+"""What one check found, and what to do when it is wrong."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from kfm_pipelines.aws.queue_settings import account_of
-from kfm_pipelines.aws.topology import AwsAccount
-from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.services import Services
+from kfm_pipelines.errors import KfmError
 
 FIX_REMEDY = "run `kfm doctor --fix`, or create it as you create the rest of your infrastructure"
 
@@ -18,11 +16,13 @@ class DoctorFinding:
     remedy: str = ""
 
 
-def site_account(services: Services) -> AwsAccount:
-    """One missing queue must not make topics and buckets look wrong too."""
-    for intake in services.intakes:
+DoctorCheck = tuple[str, Callable[[], Iterator[DoctorFinding]]]
+
+
+def run_checks(checks: Iterable[DoctorCheck]) -> Iterator[DoctorFinding]:
+    """Runs all checks. One that fails becomes a finding and does not stop the others."""
+    for check, function in checks:
         try:
-            return account_of(intake.queue.url)
-        except SettingsInvalid:
-            continue
-    raise SettingsInvalid("there is none of the queues; `kfm doctor --fix` creates them")
+            yield from function()
+        except KfmError as error:
+            yield DoctorFinding(check, ok=False, found=str(error), remedy="fix this, then run `kfm doctor` again")

@@ -1,13 +1,11 @@
-"""Garbage: immutable objects that nothing refers to, and work folders of transactions that are over.
+"""Garbage collection: immutable objects without references, and work folders of finished transactions.
 
-An object stays when any document of the catalog names it, when the log says that a release has it, or when a manifest
-that stays names it. Both the catalog and the log have to agree that it is nobody's, so one of them may be damaged, or
-be older than the other. Finding takes as long as it takes, and holds nobody off. Then the log is asked once more with
-nobody publishing: whatever was published since has been through it. Only then, and for moments, do publications wait.
+An object stays while a catalog document, the write-ahead log or a retained manifest names it. Catalog and log must
+agree before it is removed, so that one of them may be damaged or out of date. Finding garbage blocks nobody. Before
+removal the log is read again while publications wait for a moment: it knows everything published since.
 """
 
 import hashlib
-import json
 import re
 import time
 from collections import deque
@@ -15,8 +13,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from kfm_pipelines.catalog.documents import read_item
 from kfm_pipelines.catalog.facts import MANIFEST
 from kfm_pipelines.catalog.trust.environment import environment_facts
 from kfm_pipelines.declarations.dataset import pipeline_of
@@ -30,13 +28,12 @@ from kfm_pipelines.stages.publish.gc_roots import (
     open_transactions,
     retained_releases,
 )
-from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Layout, Store, read_if_exists
 from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, is_key_document, work_folder
 
-READERS = 8  # at once; on S3 a read is mostly waiting
-HOLD_SECONDS = 2.0  # publications wait no longer at a time, and give up after five
-PAUSE_SECONDS = 0.2  # for those that waited
+READERS = 8  # threads; reading from S3 is mostly waiting
+HOLD_SECONDS = 2.0  # publications wait this long at most; they give up after five
+PAUSE_SECONDS = 0.2  # lets waiting publications proceed
 REFUSALS_IN_A_ROW = 5
 
 _OBJECT = re.compile(rb"objects/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
@@ -44,19 +41,19 @@ _OBJECT = re.compile(rb"objects/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What was found. Objects are looked at again before they go."""
+    """What was found. Objects are checked again before they are removed."""
 
     objects: tuple[str, ...]
     folders: tuple[str, ...]
-    refused: str | None  # why no object may go
-    since: datetime  # what was staged later has to be asked about
+    refused: str | None  # why no object may be removed
+    since: datetime  # releases staged later are checked again
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
     objects: tuple[str, ...]
     folders: tuple[str, ...]
-    left: int  # objects that may be garbage, but publications gave no chance to look again
+    left: int  # objects that could not be checked again because publications kept running
     refused: str | None
 
 
@@ -77,7 +74,7 @@ def find_garbage(services: Services) -> Garbage:
 
 
 def sweep(services: Services, garbage: Garbage) -> SweepResult:
-    # Their transactions are over, and what is over does not begin again: nobody has to be held off.
+    # Finished transactions do not start again, so this needs no lock.
     for folder in garbage.folders:
         services.store.remove(folder)
     waiting = deque(garbage.objects)
@@ -93,7 +90,7 @@ def sweep(services: Services, garbage: Garbage) -> SweepResult:
 
 
 def _sweep_batch(services: Services, waiting: deque[str], since: datetime) -> list[str] | None:
-    """Remove as many as there is time for; None when publications go on all the time."""
+    """Removes objects for a limited time. Returns None when running publications hold the lock."""
     removed: list[str] = []
     with lock_for_collection(services.database) as connection:
         if connection is None:
@@ -103,14 +100,14 @@ def _sweep_batch(services: Services, waiting: deque[str], since: datetime) -> li
         while waiting and (not removed or time.monotonic() < until):
             path = waiting.popleft()
             if digest_of(path) not in kept:
-                connection.execute("SELECT")  # as long as the database answers, nobody publishes
+                connection.execute("SELECT")  # fails when the lock's connection is lost
                 services.store.discard(path)
                 removed.append(path)
     return removed
 
 
 def _unreferenced_objects(store: Store, held: Iterable[RetainedRelease]) -> tuple[str, ...]:
-    """IntegrityBroken when some document cannot be read: nobody knows what it refers to."""
+    """Raises IntegrityBroken when a document cannot be read, because its references are unknown."""
     documents = [path for path in store.paths(CATALOG) if path.endswith((".json", ".jsonld"))]
     marked = _read_digests(documents, lambda path: _referenced_digests(store, path))
     marked |= {digest for one in held for digest in one.digests}
@@ -126,63 +123,50 @@ def _unreferenced_objects(store: Store, held: Iterable[RetainedRelease]) -> tupl
 def _referenced_digests(store: Store, path: str) -> set[str]:
     data = read_if_exists(store, path)
     if data is None:
-        return set()  # gone since it was listed
-    document = _parse_object(data)
+        return set()  # removed since it was listed
+    document = read_item(data)
     named = {digest.decode() for digest in _OBJECT.findall(data)}
-    if document is None or (is_key_document(path) and document.get("type") not in ("Feature", "Catalog")):
-        raise IntegrityBroken(f"{path} cannot be read, so nobody knows what it refers to; restore it first")
+    if not document or (is_key_document(path) and document.get("type") not in ("Feature", "Catalog")):
+        raise IntegrityBroken(f"{path} cannot be read, so its references are unknown; restore it first")
     if document.get("type") == "Feature" and not named:
-        raise IntegrityBroken(f"{path} is an Item that refers to no object; restore it first")
+        raise IntegrityBroken(f"{path} is an Item without references to objects; restore it first")
     return named
 
 
 def _sbom_of_kept(store: Store, path: str) -> set[str]:
-    """What a kept document names beside what the catalog does; nothing unless it is a manifest."""
+    """Returns the SBOM a manifest names; nothing for other documents."""
     data = read_if_exists(store, path)
     if data is None:
-        return set()  # gone since it was listed
+        return set()  # removed since it was listed
     if hashlib.sha256(data).hexdigest() != digest_of(path):
-        raise IntegrityBroken(f"{path} holds other bytes than its name says, so nobody knows what it refers to")
+        raise IntegrityBroken(f"{path} does not match its name, so its references are unknown")
     return _sbom_of(data)
 
 
 def _sboms_of_staged(store: Store, held: Iterable[RetainedRelease]) -> set[str]:
-    """A manifest that is not yet kept is where it was staged."""
+    """Reads the manifests of open releases where they were staged."""
     layouts = [(Layout(pipeline_of(one.dataset)), one) for one in held if one.is_open]
     staged = [read_if_exists(store, layout.staged_document(one.key, one.txn, MANIFEST)) for layout, one in layouts]
     return {digest for data in staged if data is not None for digest in _sbom_of(data)}
 
 
 def _sbom_of(data: bytes) -> set[str]:
-    manifest = _parse_object(data)
-    if manifest is None or manifest.get("kind") != "kfm-run-manifest":
+    manifest = read_item(data)
+    if manifest.get("kind") != "kfm-run-manifest":
         return set()
     return {manifest["environment"]["sbom"]["sha256"]}
 
 
 def _idle_folders(services: Services) -> set[WorkFolder]:
-    """Work folders of transactions that are over. Of a key or an epoch that the database has never heard of nobody can
-    say so."""
+    """Returns work folders of finished transactions. Keys and epochs unknown to the database are left alone."""
     paths = [path for tier in TIERS for path in services.store.paths(tier)]
     found = {folder for folder in map(work_folder, paths) if folder is not None}
-    # Asked after the folders were found: one that is there was begun before this.
-    alive, epochs = _work_in_progress(services.database)
+    # Read after listing: every folder found belongs to a transaction that began before.
+    with services.database.transaction() as connection:
+        alive, epochs = open_transactions(connection), newest_epochs(connection)
     return {one for one in found if one.txn <= epochs.get(one.key, 0) and (one.key, one.txn) not in alive}
-
-
-def _work_in_progress(database: Database) -> tuple[set[tuple[str, int]], dict[str, int]]:
-    with database.transaction() as connection:
-        return open_transactions(connection), newest_epochs(connection)
 
 
 def _read_digests(paths: Iterable[str], digests_of: Callable[[str], set[str]]) -> set[str]:
     with ThreadPoolExecutor(READERS) as pool:
         return set().union(*pool.map(digests_of, paths))
-
-
-def _parse_object(data: bytes) -> dict[str, Any] | None:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None

@@ -1,4 +1,4 @@
-"""The nightly purge, and the collection of garbage after it, as a job that can also be started from the UI."""
+"""The nightly purge and garbage collection as a Dagster job."""
 
 import dagster as dg
 
@@ -9,29 +9,29 @@ from kfm_pipelines.orchestration.schedule import build_schedule
 
 
 @dg.op(
-    description="Forgets replaced events beyond the backfill window, payloads of old settled dead letters, refused "
-    "tables that were kept long enough, shadow files that nobody compares any more, old findings and reports.",
+    description="Deletes replaced events beyond the backfill window, payloads of old closed dead letters, refused "
+    "tables and shadow files kept long enough, old findings and reports.",
     out=dg.Out(dg.Nothing),
 )
 def purge_what_is_past(context: dg.OpExecutionContext, services: ServicesResource) -> None:
     purged = purge(services.open())
-    context.log.info("%d replaced events and %d payloads forgotten", purged.events, purged.payloads)
-    context.log.info("%d refused tables and %d shadow files removed", purged.refused_tables, purged.shadows)
-    context.log.info("%d findings and %d validation reports forgotten", purged.findings, purged.reports)
+    context.log.info("%d replaced events and %d payloads deleted", purged.events, purged.payloads)
+    context.log.info("%d refused tables and %d shadow files deleted", purged.refused_tables, purged.shadows)
+    context.log.info("%d findings and %d validation reports deleted", purged.findings, purged.reports)
 
 
 @dg.op(
     ins={"purged": dg.In(dg.Nothing)},
-    description="Removes objects that no Item refers to and no publication owns, and work folders of transactions that "
-    "are over. Fails when a document of the catalog cannot be read: then nobody knows what it refers to.",
+    description="Removes objects that no Item refers to and no publication owns, and work folders of finished "
+    "transactions. Fails when a catalog document cannot be read, because its references are unknown then.",
 )
 def collect_what_is_nobodys(context: dg.OpExecutionContext, services: ServicesResource) -> None:
     collected = collect_garbage(services.open())
     context.log.info("%d objects and %d work folders removed", len(collected.objects), len(collected.folders))
     if collected.left:
-        context.log.warning("%d objects left: publications went on all the time", collected.left)
+        context.log.warning("%d objects left because publications kept running", collected.left)
     if collected.refused:
-        raise dg.Failure(f"no object may be removed: {collected.refused}", allow_retries=False)
+        raise dg.Failure(f"no object was removed: {collected.refused}", allow_retries=False)
 
 
 @dg.job(name="kfm_purge", description="Housekeeping: see KFM_INBOX_DAYS, KFM_PAYLOADS_KEPT, KFM_FINDINGS_DAYS.")

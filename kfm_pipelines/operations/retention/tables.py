@@ -1,9 +1,10 @@
-"""What of the gates' records is old enough to be forgotten: findings, and the files that verdicts were written into."""
+"""SQL of the purge: events, payloads, findings and verdicts that have been kept long enough."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Connection, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +15,51 @@ class ExpiredVerdict:
     at: datetime
 
 
+def keys_with_old_events(database: Database, *, days: int, page_size: int) -> Iterator[str]:
+    """Yields every key with an old event and with two events about one object, in order."""
+    page = [""]
+    while page:
+        rows = database.fetch(
+            """
+            SELECT key FROM kfm.inbox WHERE key > %(after)s GROUP BY key
+            HAVING count(*) > count(DISTINCT asset_uri)
+               AND min(received_at) < clock_timestamp() - make_interval(days => %(days)s)
+            ORDER BY key LIMIT %(limit)s
+            """,
+            {"after": page[-1], "days": days, "limit": page_size},
+        )
+        page = [row["key"] for row in rows]
+        yield from page
+
+
+def delete_old_events(connection: Connection, candidates: Iterable[str], *, days: int) -> int:
+    """Deletes those of the events that succeeded, are archived and are old enough."""
+    rows = connection.execute(
+        """
+        SELECT identity FROM kfm.inbox WHERE identity = ANY(%(candidates)s) AND state = 'succeeded'
+          AND archived_at IS NOT NULL AND received_at < clock_timestamp() - make_interval(days => %(days)s)
+        """,
+        {"candidates": list(candidates), "days": days},
+    ).fetchall()
+    identities = {"identities": [row["identity"] for row in rows]}
+    connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s)", identities)
+    return connection.execute("DELETE FROM kfm.inbox WHERE identity = ANY(%(identities)s)", identities).rowcount
+
+
+def delete_old_payloads(database: Database, *, kept: int) -> int:
+    """Empties the bodies of all but the last closed letters; the letters stay. Quarantined ones keep their bodies."""
+    return database.execute(
+        """
+        UPDATE kfm.dead_letters SET body = '' WHERE body <> '' AND id IN (
+            SELECT id FROM kfm.dead_letters WHERE state = 'closed' AND body <> '' ORDER BY id DESC OFFSET %(kept)s)
+        """,
+        {"kept": kept},
+    )
+
+
 def delete_old_findings(database: Database, *, days: int, limit: int) -> int:
-    """Remove findings that are older, the oldest first; how many. A key that is still wrong keeps what scans found: it
-    is not written down again while it stays the same."""
+    """Deletes old findings, oldest first. A key with errors keeps the findings of scans, because a scan does not record
+    the same findings again."""
     return database.execute(
         """
         DELETE FROM kfm.qa_findings WHERE id IN (
@@ -30,8 +73,8 @@ def delete_old_findings(database: Database, *, days: int, limit: int) -> int:
 
 
 def expired_verdicts(database: Database, *, days: int, limit: int) -> list[ExpiredVerdict]:
-    """Verdicts that are older, from where the last purge of reports ended; the oldest first. Those given in the same
-    instant come together, so that the next one can begin after it."""
+    """Returns old verdicts, oldest first, from where the last purge ended. Verdicts of the same instant are never
+    split, so that the next purge can start after it."""
     rows = database.fetch(
         """
         SELECT k.dataset, v.key, v.txn, v.at FROM kfm.verdicts v JOIN kfm.keys k ON k.key = v.key

@@ -1,4 +1,4 @@
-"""`kfm qa`: look at what is published, and at what was found wrong with it and with what was refused."""
+"""`kfm qa`: scans what is published, and lists what gates and scans found."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,13 +8,14 @@ import click
 
 from kfm_pipelines.console.findings import display_finding
 from kfm_pipelines.console.options import StorableText
-from kfm_pipelines.console.output import console, format_time, json_option, print_json, progress
+from kfm_pipelines.console.output import console, format_time, json_option, progress, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.operations.scans import tables
-from kfm_pipelines.operations.scans.nightly import MAX_KEYS_PER_SCAN, ScanResult, nightly_scan
+from kfm_pipelines.operations.scans.nightly import MAX_KEYS_PER_SCAN, nightly_scan
+from kfm_pipelines.operations.scans.result import ScanResult
 from kfm_pipelines.operations.scans.weekly import deep_scan
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.verdicts import latest_findings
@@ -24,61 +25,58 @@ DEFAULT_FINDINGS_LIMIT = 200
 
 @click.group()
 def qa() -> None:
-    """The quality of what is published: scan it, and see what was found."""
+    """Scan published data and list findings."""
 
 
 @qa.command()
 @click.argument("dataset", required=False, type=StorableText())
-@click.option("--deep", is_flag=True, help="Judge the Great Expectations suites over published data, write Data Docs.")
-@click.option("--full", is_flag=True, help="Count every published key as new since the last scan.")
+@click.option("--deep", is_flag=True, help="Run the Great Expectations suites and write Data Docs.")
+@click.option("--full", is_flag=True, help="Treat every published key as new since the last scan.")
 @click.option(
     "--keys",
     type=click.IntRange(1),
     default=MAX_KEYS_PER_SCAN,
     show_default=True,
-    help="So many of a dataset at most: new ones, then those that were not looked at for longest.",
+    help="Maximum keys per dataset: new ones, then the longest unscanned.",
 )
 @json_option
 def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) -> None:
-    """Look at what is published of one DATASET, or of all, as the scheduled scans do.
+    """Scan what is published of one DATASET, or of all, as the scheduled scans do.
 
-    Exits with 1 when something is wrong. What was found is kept; see `kfm qa findings`.
+    Exits with 1 when it finds an error. Findings are kept; see `kfm qa findings`.
     """
     if deep and full:
-        raise click.UsageError("--full is about single keys; --deep takes the newest of them anyway")
+        raise click.UsageError("--full applies to the nightly scan only; --deep always takes the newest keys")
     run_id = f"cli-{uuid4()}"
     with open_services() as services:
         chosen = [services.datasets[dataset]] if dataset else list(services.datasets.values())
         if deep:
-            scanned = [_run_deep_scan(services, one, run_id, quiet=as_json) for one in chosen]
+            results = [_run_deep_scan(services, one, run_id, quiet=as_json) for one in chosen]
         else:
-            scanned = [_run_nightly_scan(services, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
-    if as_json:
-        print_json({"run": run_id, "datasets": [_result_document(one) for one in scanned]})
-    else:
-        for one in scanned:
-            _display_result(one)
-    if any(one.errors for one in scanned):
+            results = [_run_nightly_scan(services, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
+    document = {"run": run_id, "datasets": [_result_document(one) for one in results]}
+    respond(document, lambda: _display_results(results), as_json=as_json)
+    if any(one.errors for one in results):
         raise click.exceptions.Exit(1)
 
 
 @qa.command()
 @click.argument("dataset", required=False, type=StorableText())
-@click.option("--key", type=StorableText(), help="Only about this key.")
-@click.option("--run", "run_id", type=StorableText(), help="Only of this run.")
-@click.option("--severity", type=click.Choice(["info", "warn", "error"]), help="Only these.")
+@click.option("--key", type=StorableText(), help="Only this key.")
+@click.option("--run", "run_id", type=StorableText(), help="Only this run.")
+@click.option("--severity", type=click.Choice(["info", "warn", "error"]), help="Only this severity.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),
     default=DEFAULT_FINDINGS_LIMIT,
     show_default=True,
-    help="The newest so many.",
+    help="Maximum number, newest first.",
 )
 @json_option
 def findings(
     dataset: str | None, key: str | None, run_id: str | None, severity: str | None, limit: int, as_json: bool
 ) -> None:
-    """List what gates and scans found, the newest first: of one DATASET, of one key, or of all."""
+    """List what gates and scans found, newest first, for one DATASET, one key, or all."""
     if key is not None:
         CanonicalKey.parse(key)
     with open_services() as services:
@@ -88,25 +86,20 @@ def findings(
             services.database, dataset=dataset, key=key, run_id=run_id, severity=severity, limit=limit
         )
     rows = [{**asdict(one), "fix": remedy_of(one.gate, one.rule)} for one in found]
-    if as_json:
-        print_json({"findings": rows})
-        return
-    for row in rows:
-        display_finding(row, f"{format_time(row['at'])}, {row['key'] or row['dataset']}, ")
-    console.print(f"{len(rows)} findings")
+    respond({"findings": rows}, lambda: _display_rows(rows), as_json=as_json)
 
 
 def _run_nightly_scan(
     services: Services, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool
 ) -> ScanResult:
     due = tables.select_due_keys(services.database, dataset.dataset, full=full, limit=limit)
-    with progress(f"{dataset.dataset}: keys looked at", len(due.keys), quiet=quiet) as tell:
-        return nightly_scan(services, dataset, run_id, full=full, limit=limit, on_progress=tell)
+    with progress(f"{dataset.dataset}: keys scanned", len(due.keys), quiet=quiet) as on_progress:
+        return nightly_scan(services, dataset, run_id, full=full, limit=limit, on_progress=on_progress)
 
 
 def _run_deep_scan(services: Services, dataset: Dataset, run_id: str, *, quiet: bool) -> ScanResult:
-    with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as tell:
-        return deep_scan(services, dataset, run_id, on_progress=tell)
+    with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as on_progress:
+        return deep_scan(services, dataset, run_id, on_progress=on_progress)
 
 
 def _result_document(result: ScanResult) -> dict[str, Any]:
@@ -124,12 +117,19 @@ def _result_document(result: ScanResult) -> dict[str, Any]:
     }
 
 
-def _display_result(result: ScanResult) -> None:
-    console.print(str(result), style="bold" if result.errors else "")
-    for row in _finding_rows(result):
-        display_finding(row, f"{row['key']}, " if row["key"] else "")
-    if result.data_docs:
-        console.print(f"  Data Docs: {result.data_docs}")
+def _display_results(results: list[ScanResult]) -> None:
+    for result in results:
+        console.print(str(result), style="bold" if result.errors else "")
+        for row in _finding_rows(result):
+            display_finding(row, f"{row['key']}, " if row["key"] else "")
+        if result.data_docs:
+            console.print(f"  Data Docs: {result.data_docs}")
+
+
+def _display_rows(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        display_finding(row, f"{format_time(row['at'])}, {row['key'] or row['dataset']}, ")
+    console.print(f"{len(rows)} {'finding' if len(rows) == 1 else 'findings'}")
 
 
 def _finding_rows(result: ScanResult) -> list[dict[str, Any]]:

@@ -1,38 +1,18 @@
-"""Scans of what is published: one at a time of each kind and dataset, what each came to, and what is still to do."""
+"""The tables of scans: a lock per kind and dataset, scanned keys and their digests, and the outcome of each scan."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
+from kfm_pipelines.operations.scans.result import ScanKind, ScanResult
 from kfm_pipelines.state.database import Connection, Database, jsonb
-
-
-class ScanKind(StrEnum):
-    NIGHTLY = "nightly"
-    DEEP = "deep"
-    EXTENTS = "extents"
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """One that ended. `detail` holds counts and names, never values of the data."""
-
-    run_id: str
-    kind: ScanKind
-    dataset: str
-    started_at: datetime
-    keys: int
-    errors: int
-    warnings: int
-    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DueKeys:
-    """Keys to look at now, and how many more should have been."""
+    """Keys to scan now, and how many more are due."""
 
     keys: tuple[str, ...]
     left: int
@@ -40,9 +20,9 @@ class DueKeys:
 
 @contextmanager
 def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[datetime | None]:
-    """When this scan began; None when another of the kind is under way, which is then left alone.
+    """Yields when this scan began, or None when another of its kind is running.
 
-    The lock is the connection's, not a transaction's: that one would be ended for being idle. It goes with the process.
+    The lock belongs to the connection: a transaction would be ended for being idle. It is released with the process.
     """
     parameters = {"lock": f"kfm scan {kind} {dataset}"}
     with database.transaction() as connection:
@@ -58,9 +38,9 @@ def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[date
 
 
 def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int) -> DueKeys:
-    """Published keys that were not looked at since they were published, or were not right then; with `full` all of
-    them. If these are fewer than the limit, others as well: bytes change without being published. Those that waited
-    longest come first, so that a bounded scan goes on where the last one ended."""
+    """Selects keys published since their last scan or with errors in it; with `full` all keys are due. Fills up to the
+    limit with other keys, because bytes can change without a publication. The longest unscanned come first, so that a
+    bounded scan continues where the last one ended."""
     rows = database.fetch(
         """
         SELECT key, count(*) FILTER (WHERE due) OVER () AS due
@@ -83,8 +63,7 @@ def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int)
 
 
 def record_scanned_key(connection: Connection, key: str, revision: int, errors: int, findings_digest: str) -> bool:
-    """Note it together with what was found, of which this is a digest. False when the last look at this revision found
-    the same."""
+    """Returns False when the last scan of this revision had the same findings."""
     parameters = {"key": key, "revision": revision, "errors": errors, "found": findings_digest}
     before = connection.execute(
         "SELECT FROM kfm.scanned WHERE key = %(key)s AND revision = %(revision)s AND found = %(found)s", parameters
@@ -101,31 +80,24 @@ def record_scanned_key(connection: Connection, key: str, revision: int, errors: 
     return before is None
 
 
-def record_scan(connection: Connection, scan: Scan) -> None:
+def record_scan(
+    connection: Connection, result: ScanResult, run_id: str, started_at: datetime, detail: Mapping[str, Any]
+) -> None:
+    """Records that a scan ended. `detail` holds counts and names, never values of the data."""
+    left = {"left": result.keys_left, "left_out": result.keys_left_out}
     connection.execute(
         """
         INSERT INTO kfm.scans (run_id, kind, dataset, started_at, keys, errors, warnings, detail)
         VALUES (%(run_id)s, %(kind)s, %(dataset)s, %(started_at)s, %(keys)s, %(errors)s, %(warnings)s, %(detail)s)
         """,
         {
-            "run_id": scan.run_id,
-            "kind": scan.kind,
-            "dataset": scan.dataset,
-            "started_at": scan.started_at,
-            "keys": scan.keys,
-            "errors": scan.errors,
-            "warnings": scan.warnings,
-            "detail": jsonb(dict(scan.detail)),
+            "run_id": run_id,
+            "kind": result.kind,
+            "dataset": result.dataset,
+            "started_at": started_at,
+            "keys": result.keys,
+            "errors": result.errors,
+            "warnings": result.warnings,
+            "detail": jsonb({**left, **detail}),
         },
     )
-
-
-def last_scan(database: Database, kind: ScanKind, dataset: str) -> Scan | None:
-    rows = database.fetch(
-        """
-        SELECT run_id, kind, dataset, started_at, keys, errors, warnings, detail FROM kfm.scans
-        WHERE kind = %(kind)s AND dataset = %(dataset)s ORDER BY id DESC LIMIT 1
-        """,
-        {"kind": kind, "dataset": dataset},
-    )
-    return Scan(**{**rows[0], "kind": ScanKind(rows[0]["kind"])}) if rows else None

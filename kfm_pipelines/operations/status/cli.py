@@ -1,15 +1,13 @@
-"""`kfm status`: everything at a glance, or one key's whole history."""
+"""`kfm status`: an overview of everything, or the history of one key."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.console.findings import display_findings
-from kfm_pipelines.console.output import console, format_time, json_option, print_json
+from kfm_pipelines.console.output import console, format_time, json_option, print_table, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
@@ -41,12 +39,8 @@ def status(key: str | None, as_json: bool) -> None:
         CanonicalKey.parse(key)
     with open_services() as services:
         document = _overview_document(services) if key is None else _key_document(services, key)
-    if as_json:
-        print_json(document)
-    elif key is None:
-        _display_overview(document)
-    else:
-        _display_key(document)
+    display = _display_overview if key is None else _display_key
+    respond(document, lambda: display(document), as_json=as_json)
 
 
 def _overview_document(services: Services) -> dict[str, Any]:
@@ -119,13 +113,13 @@ def _display_queue(queue: dict[str, Any]) -> None:
     console.print(f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
                   f"{queue['duplicates']} duplicates, {queue['refused']} refused")  # fmt: skip
     if queue["violations"]:
-        console.print(f"             {queue['violations']} kept their uniqueness in attributes")
+        console.print(f"             {queue['violations']} had their deduplication key only in attributes")
 
 
 def _display_key(history: dict[str, Any]) -> None:
     console.print(history["key"], style="bold")
     console.print(
-        f"{history['dataset']}, {format_time(history['window_start'])} until before {format_time(history['window_end'])}"
+        f"{history['dataset']}, {format_time(history['window_start'])} to {format_time(history['window_end'])}"
     )
     if history["killed"]:
         console.print(f"KILLED, nothing of {history['dataset']} is published: {_format_kill_switch(history['killed'])}")
@@ -142,12 +136,9 @@ def _display_key(history: dict[str, Any]) -> None:
         ("dead letters", ("letter", "at", "state", "failure_stage", "triage", "reason"), history["dead_letters"]),
     ):
         if rows:
-            table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-            for column in columns:
-                table.add_column(column.replace("_", " "), overflow="fold")
-            for row in rows:
-                table.add_row(*(_format_cell(row[column]) for column in columns))
-            console.print(table)
+            console.print(title, style="italic")
+            headings = [column.replace("_", " ") for column in columns]
+            print_table(headings, [[_shorten(row[column]) for column in columns] for row in rows])
     display_findings(history["findings"])
     for kept in history["red_bytes"]:
         console.print(f"refused bytes: {kept['folder']} until {format_time(kept['until'])}", markup=False)
@@ -161,8 +152,6 @@ def _with_reason(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "reason": one["detail"].get("reason")} for one in transitions]
 
 
-def _format_cell(value: object) -> str:
-    if isinstance(value, datetime):
-        return format_time(value)
-    text = "" if value is None else make_printable(str(value))
-    return text[:12] if len(text) == 64 else text
+def _shorten(value: object) -> object:
+    """Digests are shown by their first characters."""
+    return value[:12] if isinstance(value, str) and len(value) == 64 else value

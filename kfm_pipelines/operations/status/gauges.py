@@ -1,10 +1,6 @@
-"""Vital signs: how things stand, read from the database and the queues, and told as gauges.
-
-Belongs here: what is true now, whoever brought it about. Does not: what happened, which is told where it happens.
-"""
+"""Reads the current state from the database and the queues and emits it as gauges."""
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from kfm_pipelines.errors import KfmError
@@ -26,8 +22,8 @@ DOUBLE_APPLY_WINDOW = timedelta(days=1)
 
 
 def emit_gauges(services: Services, *, at_once: bool = False) -> list[str]:
-    """Tell them if it is time again, and have everything written; what could not be read, one sentence each. To be
-    called now and then by whoever lives long: a sensor's process, a worker."""
+    """Emits the gauges at most every 15 seconds and flushes all telemetry. Returns a sentence for each part that could
+    not be read. Called repeatedly by long-lived processes."""
     problems: list[str] = []
     with best_effort(services.telemetry, "how things stand", "metric"):
         now, taken = time.monotonic(), services.cache.get(LAST_EMITTED)
@@ -35,21 +31,17 @@ def emit_gauges(services: Services, *, at_once: bool = False) -> list[str]:
             _initialise_counters(services)
         if at_once or taken is None or now - taken >= INTERVAL_SECONDS:
             services.cache[LAST_EMITTED] = now
-            problems = [*_emit_part(services, _emit_database_gauges), *_emit_part(services, _emit_queue_gauges)]
+            for emit in (_emit_database_gauges, _emit_queue_gauges):
+                try:
+                    emit(services, services.telemetry.metrics)
+                except KfmError as error:
+                    problems.append(str(error))
     services.telemetry.flush()
     return problems
 
 
-def _emit_part(services: Services, emit: Callable[[Services, Instruments], None]) -> list[str]:
-    try:
-        emit(services, services.telemetry.metrics)
-    except KfmError as error:
-        return [str(error)]
-    return []
-
-
 def _initialise_counters(services: Services) -> None:
-    """Every counter is there from the beginning: whoever watches it grow has to see where it began."""
+    """Starts every counter at 0, so that its first increase is visible."""
     metrics = services.telemetry.metrics
     for name in (
         "event_dedup_hits", "event_dlq_count", "event_success_total", "sqs_fifo.dedupe.collisions_detected",
@@ -88,7 +80,7 @@ def _emit_database_gauges(services: Services, metrics: Instruments) -> None:
 
 
 def _emit_dead_letter_gauges(services: Services, metrics: Instruments) -> None:
-    """Where their messages came from; what became of a key came by the ordinary queue or by any other."""
+    """Counts letters by the queue of their message; letters of keys count for the ordinary queue."""
     waiting = indicators.letters_by_queue(services.database)
     of_keys = waiting.pop(None, 0)
     for intake in services.intakes:
@@ -99,10 +91,8 @@ def _emit_dead_letter_gauges(services: Services, metrics: Instruments) -> None:
 
 def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime) -> None:
     marks, held = read_watermarks(services.database), late_lane.count_held_by_dataset(services.database)
-    stopped, published = (
-        kill_switch.killed_datasets(services.database),
-        indicators.last_published(services.database, services.datasets),
-    )
+    killed = kill_switch.killed_datasets(services.database)
+    published = indicators.last_published(services.database, services.datasets)
     for name, dataset in services.datasets.items():
         if name in marks:
             metrics.set("watermark_event_time_seconds", marks[name].timestamp(), stream=name)
@@ -114,7 +104,7 @@ def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime
         if name in published:
             metrics.set("published_timestamp_seconds", published[name].timestamp(), dataset=name)
         metrics.set("late_held_events", held.get(name, 0), dataset=name)
-        metrics.set("killed_timestamp_seconds", stopped[name].at.timestamp() if name in stopped else 0, dataset=name)
+        metrics.set("killed_timestamp_seconds", killed[name].at.timestamp() if name in killed else 0, dataset=name)
 
 
 def _emit_latency_gauges(database: Database, metrics: Instruments) -> None:
@@ -126,9 +116,6 @@ def _emit_latency_gauges(database: Database, metrics: Instruments) -> None:
 def _emit_burn_rates(database: Database, metrics: Instruments, objectives: Objectives) -> None:
     for window in objectives.windows:
         settled = indicators.count_settled(database, window.length, objectives.latency_seconds)
-        for slo, bad, of in (
-            ("success", settled.failed, settled.keys),
-            ("latency", settled.slow, settled.events),
-        ):
-            rate = objectives.objectives[slo].burn_rate(bad, of)
+        for slo, bad, total in (("success", settled.failed, settled.keys), ("latency", settled.slow, settled.events)):
+            rate = objectives.objectives[slo].burn_rate(bad, total)
             metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)

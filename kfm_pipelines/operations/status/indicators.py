@@ -1,7 +1,7 @@
-"""What the tables say of the last minutes and hours: how quick, how often in vain, how fresh. Read-only.
+"""Latency, failures and freshness over the last minutes and hours. Read-only.
 
-Every question is answered from an index over the time in question, so that it costs the same in a table of any age.
-For that the clock has to stand still during a statement: Postgres looks nothing up by one that runs.
+Every query uses an index on time, so that its cost does not grow with the table. That needs `statement_timestamp()`:
+Postgres uses no index for `clock_timestamp()`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from kfm_pipelines.state.database import Database
 
 @dataclass(frozen=True, slots=True)
 class SettledCounts:
-    """What was settled in a span of time: keys, those of them that failed; events, those of them that took too long."""
+    """Keys settled in a period and how many failed; events settled and how many were slow."""
 
     keys: int
     failed: int
@@ -22,7 +22,7 @@ class SettledCounts:
 
 
 def count_settled(database: Database, length: timedelta, slow_after_seconds: float) -> SettledCounts:
-    """A key that is tried again has not failed yet; of what a replay does, nobody waited for the result."""
+    """A key that will be retried has not failed yet. Replays have no sending time and do not count as events."""
     [row] = database.fetch(
         """
         SELECT (SELECT count(*) FROM kfm.wal WHERE at > statement_timestamp() - %(length)s::interval
@@ -39,7 +39,7 @@ def count_settled(database: Database, length: timedelta, slow_after_seconds: flo
 
 
 def latency_quantiles(database: Database, length: timedelta, quantiles: Sequence[float]) -> list[float]:
-    """Seconds from sent to settled, of what was settled within that time; none when nothing was."""
+    """Returns quantiles of the seconds from sent to settled; none when nothing was settled."""
     [row] = database.fetch(
         """
         SELECT percentile_cont(%(quantiles)s::float[]) WITHIN GROUP (
@@ -52,8 +52,7 @@ def latency_quantiles(database: Database, length: timedelta, quantiles: Sequence
 
 
 def double_applies(database: Database, length: timedelta) -> dict[str, int]:
-    """Revisions of that time that were made from the inputs of the revision before, by dataset. There are none unless
-    something is broken that was thought to be impossible."""
+    """Counts revisions with the same inputs as the revision before, by dataset. Any is a broken guarantee."""
     rows = database.fetch(
         """
         WITH doubled AS MATERIALIZED (
@@ -81,7 +80,7 @@ def last_published(database: Database, datasets: Iterable[str]) -> dict[str, dat
 
 
 def letters_by_queue(database: Database) -> dict[str | None, int]:
-    """Dead letters that wait for somebody, by the queue their message came from; None for those of keys."""
+    """Counts waiting dead letters by the queue of their message; None for letters of keys."""
     rows = database.fetch(
         "SELECT queue, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY queue"
     )

@@ -1,21 +1,23 @@
-"""What `kfm status` says of the last hour, from what all processes of this home have told of themselves."""
+"""The section of `kfm status` about the last hour, from the metrics of all processes of this home."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.console.output import console
 from kfm_pipelines.telemetry.metrics.reader import read_totals
-from kfm_pipelines.telemetry.metrics.totals import Distribution, Totals
+
+if TYPE_CHECKING:
+    from kfm_pipelines.telemetry.metrics.totals import Totals
 
 MINUTES = 60
-NO_DATA = "nothing told yet"
+NO_DATA = "no data yet"
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def last_hour(folder: Path, now: datetime) -> dict[str, Any]:
-    """Counts of the hour, and of what is measured now and then the last."""
+    """Returns counts over the hour, and the latest values of gauges."""
     totals = read_totals(folder, now - timedelta(minutes=MINUTES))
     return {
         "minutes": MINUTES,
@@ -55,18 +57,28 @@ def display_last_hour(document: Mapping[str, Any]) -> None:
 def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
     yield "messages", _format_messages(document["messages"])
     yield "keys", _format_keys(document["keys"])
-    yield "latency", _format_latency(document["latency_seconds"])
+    yield (
+        "latency",
+        _align_rows(
+            {
+                name.replace("_", " "): ", ".join(f"{q.upper()} {_format_duration(one[q]):>6}" for q in _QUANTILES)
+                for name, one in document["latency_seconds"].items()
+            }
+        ),
+    )
     yield "depth", _align_rows({queue: f"{depth:.0f}" for queue, depth in document["queue_depth"].items()})
-    yield "DLQ", _format_dead_letters(document["dead_letters"])
+    letters = document["dead_letters"]
+    counts = f"{letters['new']:.0f} new, {sum(letters['waiting'].values()):.0f} waiting"
+    yield "DLQ", [counts] if letters["new"] or letters["waiting"] else []
     yield "lag", _align_rows({name: _format_duration(lag) for name, lag in document["watermark_lag_seconds"].items()})
     yield "fresh", _format_freshness(document["freshness_min"], document["freshness_target_min"])
-    yield "burn rate", _format_burn_rates(document["burn_rate"])
+    yield "burn rate", _align_rows({slo: _format_windows(rates) for slo, rates in document["burn_rate"].items()})
     yield "energy", _format_energy(document["energy"])
-    if any(document["dropped"].values()):
-        yield "not told", _format_dropped(document["dropped"])
+    if dropped := [f"{number:.0f} {signal}s" for signal, number in document["dropped"].items() if number]:
+        yield "dropped", [", ".join(dropped)]
 
 
-def _messages(totals: Totals) -> dict[str, Any]:
+def _messages(totals: "Totals") -> dict[str, Any]:
     received, duplicates = totals.counter("messages_received_total"), totals.counter("messages_duplicate_total")
     return {
         "received": received,
@@ -77,7 +89,7 @@ def _messages(totals: Totals) -> dict[str, Any]:
     }
 
 
-def _keys(totals: Totals) -> dict[str, Any]:
+def _keys(totals: "Totals") -> dict[str, Any]:
     outcomes = totals.by_label("keys_settled_total", "outcome")
     return {
         "published": outcomes.get("APPLIED", 0.0),
@@ -88,23 +100,22 @@ def _keys(totals: Totals) -> dict[str, Any]:
     }
 
 
-def _latency(totals: Totals) -> dict[str, dict[str, float | None]]:
-    """End to end first, then on the way there."""
+def _latency(totals: "Totals") -> dict[str, dict[str, float | None]]:
+    """Lists end-to-end latency first, then the stages."""
     stages = {labels[0] for labels, _ in totals.series("processing_latency_seconds")}
     ordered = ["end_to_end", "queue", *sorted(stages - {"end_to_end", "queue"})]
-    spread = {name: totals.histogram("processing_latency_seconds", stage=name) for name in ordered if name in stages}
-    ingest = totals.histogram("event_ingest_latency_ms")
-    seconds = Distribution([bound / 1000 for bound in ingest.bounds], ingest.counts, ingest.total / 1000)
-    told = {**spread, **({"ingest": seconds} if seconds.count else {})}
+    series = {name: (totals.histogram("processing_latency_seconds", stage=name), 1) for name in ordered}
+    series["ingest"] = (totals.histogram("event_ingest_latency_ms"), 1000)
     return {
-        name: {"count": one.count, **{label: one.quantile(share) for label, share in _QUANTILES.items()}}
-        for name, one in told.items()
+        name: {"count": one.count} | {q: (one.quantile(share) or 0.0) / unit for q, share in _QUANTILES.items()}
+        for name, (one, unit) in series.items()
+        if one.count
     }
 
 
-def _burn_rates(totals: Totals) -> dict[str, dict[str, float]]:
-    rates: dict[str, dict[str, float]] = {}
-    for (slo, window), (_, rate) in sorted(totals.gauges["error_budget_burn_rate"].items()):
+def _burn_rates(totals: "Totals") -> dict[str, dict[str, Any]]:
+    rates: dict[str, dict[str, Any]] = {}
+    for (slo, window), rate in totals.series("error_budget_burn_rate"):
         rates.setdefault(slo, {})[window] = rate
     return rates
 
@@ -121,52 +132,30 @@ def _format_keys(keys: Mapping[str, float]) -> Iterator[str]:
     if any(keys.values()):
         yield (
             f"{keys['published']:.0f} published, {keys['published_per_minute']:.1f} a minute; "
-            f"{keys['unchanged']:.0f} unchanged, {keys['failed']:.0f} failed, {keys['retries']:.0f} tried again"
+            f"{keys['unchanged']:.0f} unchanged, {keys['failed']:.0f} failed, {keys['retries']:.0f} retried"
         )
 
 
-def _format_latency(latency: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
-    quantiles = {
-        name.replace("_", " "): ", ".join(f"{label.upper()} {_format_duration(one[label]):>6}" for label in _QUANTILES)
-        for name, one in latency.items()
-    }
-    yield from _align_rows(quantiles)
-
-
-def _format_dead_letters(dead_letters: Mapping[str, Any]) -> Iterator[str]:
-    if dead_letters["new"] or dead_letters["waiting"]:
-        waiting = sum(dead_letters["waiting"].values())
-        yield f"{dead_letters['new']:.0f} new, {waiting:.0f} waiting"
-
-
-def _format_freshness(freshness: Mapping[str, float], targets: Mapping[str, float]) -> Iterator[str]:
-    def shown(name: str) -> str:
+def _format_freshness(freshness: Mapping[str, float], targets: Mapping[str, float]) -> list[str]:
+    rows = {}
+    for name in sorted({*freshness, *targets}):
         target = f", at most {_format_duration(60 * targets[name])}" if name in targets else ""
-        return (_format_duration(60 * freshness[name]) if name in freshness else NO_DATA) + target
+        rows[name] = (_format_duration(60 * freshness[name]) if name in freshness else NO_DATA) + target
+    return _align_rows(rows)
 
-    yield from _align_rows({name: shown(name) for name in sorted({*freshness, *targets})})
 
-
-def _format_burn_rates(rates: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """The shortest window first: 5m, 30m, 1h."""
-
-    def said(of_windows: Mapping[str, float]) -> str:
-        windows = sorted(of_windows, key=lambda window: ("smhd".find(window[-1:]), len(window), window))
-        return ", ".join(f"{window} {of_windows[window]:.1f}" for window in windows)
-
-    yield from _align_rows({slo: said(of_windows) for slo, of_windows in rates.items()})
+def _format_windows(rates: Mapping[str, float]) -> str:
+    """Lists the shortest window first: 5m, 30m, 1h."""
+    windows = sorted(rates, key=lambda window: ("smhd".find(window[-1:]), len(window), window))
+    return ", ".join(f"{window} {rates[window]:.1f}" for window in windows)
 
 
 def _format_energy(energy: Mapping[str, Any]) -> Iterator[str]:
-    """What was measured and what was estimated are never added up."""
+    """Never adds measured and estimated energy."""
     for method, watt_seconds in energy["watt_seconds"].items():
         yield f"{watt_seconds:.3g} Ws, {energy['carbon_grams'].get(method, 0):.2g} g CO2e, {method}"
     if energy["cost_usd"] >= 1e-6:
         yield f"{energy['cost_usd']:.6f}".rstrip("0") + " USD, estimated"
-
-
-def _format_dropped(dropped: Mapping[str, float]) -> Iterator[str]:
-    yield ", ".join(f"{number:.0f} of {signal}" for signal, number in dropped.items() if number)
 
 
 def _align_rows(rows: Mapping[str, str]) -> list[str]:
@@ -174,10 +163,7 @@ def _align_rows(rows: Mapping[str, str]) -> list[str]:
     return [f"{name:<{width}}  {value}" for name, value in rows.items()]
 
 
-def _format_duration(seconds: float | None) -> str:
-    """In the unit that leaves a number one can say."""
-    if seconds is None:
-        return NO_DATA
+def _format_duration(seconds: float) -> str:
     if abs(seconds) < 1:
         return f"{1000 * seconds:.0f} ms"
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):

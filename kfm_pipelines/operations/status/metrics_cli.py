@@ -1,4 +1,4 @@
-"""`kfm metrics`: what all processes of this home have told, as Prometheus reads it. Needs no database and no queue."""
+"""`kfm metrics`: the metrics of all processes of this home, for Prometheus. Needs no database and no queue."""
 
 import os
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.output import console, json_option, print_json, respond
 from kfm_pipelines.console.session import stop_on_signal
 from kfm_pipelines.settings import TELEMETRY_FOLDER, home_directory, metrics_port
 
 
 @click.command()
-@click.option("--serve", is_flag=True, help="Answer Prometheus on this machine until Ctrl-C.")
+@click.option("--serve", is_flag=True, help="Serve Prometheus on this machine until Ctrl-C.")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port to serve on; KFM_METRICS_PORT or 9464 by default.")
 @json_option
 def metrics(serve: bool, port: int | None, as_json: bool) -> None:
@@ -31,31 +31,27 @@ def metrics(serve: bool, port: int | None, as_json: bool) -> None:
 
 
 def _serve(folder: Path, port: int | None, as_json: bool) -> None:
-    """On the port that was asked for, which somebody may be told to scrape; else on the usual one or any other."""
+    """Insists on a port that was asked for; else takes the usual one or any free port."""
     from kfm_pipelines.telemetry.metrics.scrape import DEFAULT_PORT, serve_metrics
 
     stop = stop_on_signal()
     with serve_metrics(folder, port or DEFAULT_PORT, or_any_free_port=port is None) as url:
-        if as_json:
-            print_json({"metrics": url})
-        else:
-            console.print(f"Metrics      {url}")
+        respond({"metrics": url}, lambda: console.print(f"Metrics      {url}"), as_json=as_json)
         stop.wait()
 
 
 def _document(folder: Path) -> dict[str, Any]:
     from kfm_pipelines.telemetry.metrics.names import METRICS
     from kfm_pipelines.telemetry.metrics.reader import read_totals
-    from kfm_pipelines.telemetry.metrics.totals import Distribution
 
     totals = read_totals(folder)
 
-    def shown(value: float | Distribution) -> dict[str, Any]:
-        return {"count": value.count, "sum": value.total} if isinstance(value, Distribution) else {"value": value}
+    def fields(value: Any) -> dict[str, Any]:
+        return {"value": value} if isinstance(value, float | int) else {"count": value.count, "sum": value.total}
 
     return {
         metric.name: [
-            {"labels": dict(zip(metric.labels, labels, strict=True)), **shown(value)}
+            {"labels": dict(zip(metric.labels, labels, strict=True)), **fields(value)}
             for labels, value in totals.series(metric.name)
         ]
         for metric in METRICS

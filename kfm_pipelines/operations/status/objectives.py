@@ -1,6 +1,4 @@
-"""What the pipeline as a whole promises, and how fast it may use up what is left to go wrong. Reads
-`resources/slo.yaml`, which the alert rules are held against.
-"""
+"""Service level objectives and burn rates, from `resources/slo.yaml`. A test compares the alert rules with them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from kfm_pipelines.errors import DeclarationInvalid
 
 SLO_FILE = "slo.yaml"
 AlertSeverity = Literal["page", "ticket"]
-# 100 would leave nothing that may go wrong, and a budget to divide by.
+# 100 would leave an error budget of 0 to divide by.
 PercentGood = Annotated[float, Field(gt=0, lt=100)]
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
 
@@ -29,33 +27,31 @@ _MAX_WINDOW_LENGTH: Mapping[WindowLength, timedelta] = {
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """How much of something has to be good."""
-
     name: str
     percent: float
 
     @property
     def budget(self) -> float:
-        """The share that may go wrong."""
+        """The share that may fail."""
         return (100 - self.percent) / 100
 
     def burn_rate(self, bad: float, total: float) -> float:
-        """1 uses up the budget just in time; nothing at all uses up nothing."""
+        """A rate of 1 uses up the budget exactly; no events use none of it."""
         return bad / total / self.budget if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class BurnWindow:
-    """How far back a burn rate looks, and the rate from which it is too fast."""
+    """The period of a burn rate, and the rate above which it alerts."""
 
-    label: str  # as Prometheus writes it: 5m, 1h
+    label: str  # Prometheus duration: 5m, 1h
     length: timedelta
     factor: float
 
 
 @dataclass(frozen=True, slots=True)
 class BurnAlert:
-    """Two windows that an alert wants both, and how bad it is."""
+    """Alerts when both windows exceed their rate."""
 
     short: BurnWindow
     long: BurnWindow
@@ -68,11 +64,10 @@ class Objectives:
     latency_seconds: float
     double_applies: int
     burn_alerts: tuple[BurnAlert, ...]
-    min_events: int  # fewer in the long window say nothing
+    min_events: int  # fewer in the long window raise no alert
 
     @property
     def windows(self) -> tuple[BurnWindow, ...]:
-        """All of them, the shortest first."""
         both = [window for burn in self.burn_alerts for window in (burn.short, burn.long)]
         return tuple(sorted(both, key=lambda window: window.length))
 
@@ -110,21 +105,21 @@ class _SloFile(DeclarationModel):
 
 def load_objectives(resources: Path) -> Objectives:
     try:
-        said = _SloFile.model_validate(read_yaml(resources / SLO_FILE))
+        declared = _SloFile.model_validate(read_yaml(resources / SLO_FILE))
     except ValidationError as error:
         raise DeclarationInvalid(f"{SLO_FILE}: {format_validation_error(error)}") from None
     return Objectives(
-        objectives={name: Objective(name, percent) for name, percent in said.objectives},
-        latency_seconds=said.latency.total_seconds(),
-        double_applies=said.double_applies,
-        burn_alerts=tuple(_burn_alert(one) for one in said.burn.windows),
-        min_events=said.burn.events,
+        objectives={name: Objective(name, percent) for name, percent in declared.objectives},
+        latency_seconds=declared.latency.total_seconds(),
+        double_applies=declared.double_applies,
+        burn_alerts=tuple(_burn_alert(one) for one in declared.burn.windows),
+        min_events=declared.burn.events,
     )
 
 
 def lag_target(dataset: Dataset) -> timedelta | None:
-    """How far its watermark may be behind the clock: what may still come out of order, the window that is not over yet,
-    and how long the next publication may take. None when nobody waits for it."""
+    """How far the watermark may lag: allowed disorder, the open window, and the time to publish. None without a
+    freshness objective."""
     if dataset.slo.freshness is None:
         return None
     return dataset.watermark.out_of_order + _MAX_WINDOW_LENGTH[dataset.key.window] + dataset.slo.freshness
@@ -139,6 +134,6 @@ def _burn_alert(settings: _BurnAlertSettings) -> BurnAlert:
 
 
 def format_prometheus_duration(length: timedelta) -> str:
-    """A duration as Prometheus writes it, in the largest unit that divides it."""
+    """Formats a duration for Prometheus in the largest unit that divides it."""
     unit, one = next((unit, one) for unit, one in _UNITS.items() if not length % one)
     return f"{length // one}{unit}"

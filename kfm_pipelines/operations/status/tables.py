@@ -1,4 +1,4 @@
-"""What is going on: read-only questions that `kfm status` and the progress bars ask."""
+"""Read-only queries of `kfm status` and of progress bars."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from kfm_pipelines.state.kill_switch import find_killed, killed_datasets
 
 
 def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
-    """Per dataset: inbox by state, keys by what happens to them, dead letters, how far it is complete, up to where
-    every known window is published, what is held because it is late, and who killed it."""
+    """Returns per dataset: events by state, keys by state, dead letters, watermark, the time up to which every known
+    window is published, late events held, and its kill switch."""
     rows = database.fetch(
         """
         WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
@@ -36,8 +36,7 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
     overview: dict[str, dict[str, Any]] = {}
     for row in rows:
         name = row.pop("dataset")
-        inbox = dict.fromkeys(("received", "started", "succeeded", "failed"), 0)
-        inbox |= {one["state"]: one["n"] for one in states if one["dataset"] == name}
+        inbox = empty_overview()["inbox"] | {one["state"]: one["n"] for one in states if one["dataset"] == name}
         overview[name] = {"inbox": inbox, **row, "killed": None}
     for name, one in killed_datasets(database).items():
         overview.setdefault(name, empty_overview())["killed"] = one.as_document()
@@ -45,7 +44,7 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
 
 
 def empty_overview() -> dict[str, Any]:
-    """The overview of a dataset that no event has named yet."""
+    """The overview of a dataset without any events."""
     inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
     return {
         "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "awaiting_review": 0,
@@ -62,7 +61,7 @@ def queue_totals(database: Database, queue: str) -> dict[str, int]:
 
 
 def letters_by_class(database: Database) -> dict[str, int]:
-    """How many dead letters wait for somebody, by class."""
+    """Counts waiting dead letters by class."""
     rows = database.fetch(
         """
         SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving')
@@ -73,13 +72,13 @@ def letters_by_class(database: Database) -> dict[str, int]:
 
 
 def refused_messages(database: Database) -> int:
-    """Open dead letters of messages that belong to no dataset."""
+    """Counts open dead letters of messages that belong to no dataset."""
     rows = database.fetch("SELECT count(*) AS n FROM kfm.dead_letters WHERE closed_at IS NULL AND key IS NULL")
     return int(rows[0]["n"])
 
 
 def latest_dead_letters(database: Database, limit: int) -> list[dict[str, Any]]:
-    """The newest open dead letters, of keys and of refused messages."""
+    """Returns the newest open dead letters, of keys and of refused messages."""
     return database.fetch(
         """
         SELECT id AS letter, changed_at AS at, dataset, key, failure_stage, triage, error, reason
@@ -90,7 +89,7 @@ def latest_dead_letters(database: Database, limit: int) -> list[dict[str, Any]]:
 
 
 def key_history(database: Database, key: str) -> dict[str, Any] | None:
-    """Everything that ever happened to one key; None when no event has named it."""
+    """Returns everything that happened to one key; None when no event has named it."""
     parameters = {"key": key}
     keys = database.fetch(
         """
@@ -151,7 +150,7 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
 
 
 def keys_in_progress(database: Database, keys: list[str]) -> list[str]:
-    """Those of the keys that are not known yet, due, or held by a run."""
+    """Returns those of the keys that are unknown, due, or held by a run."""
     rows = database.fetch(
         "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND due_at IS NULL AND owner IS NULL", {"keys": keys}
     )
@@ -160,7 +159,7 @@ def keys_in_progress(database: Database, keys: list[str]) -> list[str]:
 
 
 def revisions_of(database: Database, keys: list[str]) -> dict[str, int]:
-    """The current revision of each of the keys that is published."""
+    """Returns the current revision of each published key."""
     rows = database.fetch(
         "SELECT key, max(revision) AS revision FROM kfm.revisions WHERE key = ANY(%(keys)s) GROUP BY key",
         {"keys": keys},

@@ -1,4 +1,4 @@
-"""`kfm trace`: what happened to an event, from whoever sent it to the published Item, as a tree of spans."""
+"""`kfm trace`: the spans of an event, from its sender to the published Item, as a tree."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.output import console, json_option, respond
 from kfm_pipelines.errors import TraceUnknown
 from kfm_pipelines.settings import TELEMETRY_FOLDER, home_directory
 from kfm_pipelines.telemetry.traces.reader import RecordedSpan, spans_of_trace, traces_about
@@ -24,16 +24,18 @@ DISPLAYED_ATTRIBUTES = {"attempt": "kfm.attempt", "verdict": "kfm.verdict", "que
 def trace(what: str, as_json: bool) -> None:
     """Show the latest trace about WHAT: a key, an event id, a run id, a replay id or a trace id.
 
-    Reads the files of this home alone; neither database nor queue has to be there.
+    Reads only files of this home; needs no database and no queue.
     """
     folder = home_directory(os.environ) / TELEMETRY_FOLDER
     traces = [what] if TRACE_ID.fullmatch(what) else traces_about(folder, what)
     spans = spans_of_trace(folder, traces[0]) if traces else []
     if not spans:
-        raise TraceUnknown(f"nothing was told of {make_printable(what[:200])} in {folder.name}/; see docs/traces.md")
-    if as_json:
-        print_json({"trace": traces[0], "others": traces[1:], "spans": [asdict(one) for one in spans]})
-        return
+        raise TraceUnknown(f"no trace of {make_printable(what[:200])} in {folder.name}/; see docs/traces.md")
+    document = {"trace": traces[0], "others": traces[1:], "spans": [asdict(one) for one in spans]}
+    respond(document, lambda: _display_trace(traces, spans), as_json=as_json)
+
+
+def _display_trace(traces: Sequence[str], spans: Sequence[RecordedSpan]) -> None:
     console.print(f"trace {traces[0]}", style="bold")
     for depth, one in order_spans(spans):
         _display_span(one, depth)
@@ -42,8 +44,8 @@ def trace(what: str, as_json: bool) -> None:
 
 
 def order_spans(spans: Sequence[RecordedSpan]) -> Iterator[tuple[int, RecordedSpan]]:
-    """Each under its parent, the earlier first. One whose parent nobody has written stands by itself."""
-    spans = list({one.id: one for one in spans}.values())  # whoever sends twice has written the first span twice
+    """Yields each span with its depth below its parent, earliest first. A span without a recorded parent is a root."""
+    spans = list({one.id: one for one in spans}.values())  # a sender that sends twice records its span twice
     known = {one.id for one in spans}
     waiting = [(0, one) for one in spans if one.parent not in known]
     waiting.sort(key=lambda found: found[1].begun, reverse=True)
@@ -55,12 +57,12 @@ def order_spans(spans: Sequence[RecordedSpan]) -> Iterator[tuple[int, RecordedSp
 
 
 def _display_span(span: RecordedSpan, depth: int) -> None:
-    name = f"{'  ' * depth}{make_printable(span.name)}"
+    title = f"{'  ' * depth}{make_printable(span.name)}"
     failed = f"  FAILED: {make_printable(span.failed)}" if span.failed else ""
     about = "  ".join(
-        f"{label} {make_printable(str(span.attributes[said]))}"
-        for label, said in DISPLAYED_ATTRIBUTES.items()
-        if said in span.attributes
+        f"{label} {make_printable(str(span.attributes[name]))}"
+        for label, name in DISPLAYED_ATTRIBUTES.items()
+        if name in span.attributes
     )
     begun = f"{span.begun:%Y-%m-%d %H:%M:%S.%f}"[:-3]
-    console.print(f"  {begun}  {span.milliseconds:>10.1f} ms  {name:<34}  {about}{failed}".rstrip())
+    console.print(f"  {begun}  {span.milliseconds:>10.1f} ms  {title:<34}  {about}{failed}".rstrip())

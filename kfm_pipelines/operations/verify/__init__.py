@@ -1,7 +1,4 @@
-"""Whether what is published is what was published: recomputed from the bytes in the store and public keys alone.
-
-Belongs here: everything a stranger can check. Does not: anything that needs the database or the queues.
-"""
+"""Recomputes everything about a published tree from its bytes and public keys alone, without database or queues."""
 
 from kfm_pipelines.catalog.trust.trust_root import PublicKeyOrigin, TrustRoot, load_trust_root
 from kfm_pipelines.operations.verify.check import Check, VerificationResult

@@ -1,4 +1,4 @@
-"""A check, what it said of which file, and how a part that cannot be read becomes one that failed."""
+"""A check and its result. Parts that cannot be read become failed checks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,29 +6,26 @@ from typing import TypeVar
 
 from kfm_pipelines.errors import KfmError
 
-# What a document gives that is JSON and nothing more: a field that is not there, or is not what it should be. Some
-# readers of Parquet call a broken file an OSError.
+# Raised by documents with missing or malformed fields; pyarrow raises OSError for some broken Parquet files.
 MALFORMED_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OSError)
-# Documents are written one after the other, so for a moment they do not agree.
-PUBLICATION_HINT = "if a publication is under way, ask again when it is over"
+# Documents are written one after the other, so they may disagree for a moment.
+PUBLICATION_HINT = "if a publication is running, try again when it is over"
 
 Case = TypeVar("Case")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
-
     what: str
-    file: str  # its path in the store
+    file: str  # path in the store
     ok: bool
-    found: str = ""  # why not, or what else is worth knowing
-    note: bool = False  # whether it is to be told although it is ok
+    found: str = ""  # why it failed, or other details
+    note: bool = False  # report it although it is ok
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """Everything that was looked at for one key, or for the catalog around them."""
+    """All checks of one key, or of the catalog around the keys."""
 
     subject: str
     checks: tuple[Check, ...]
@@ -42,12 +39,12 @@ CheckFunction = Callable[[Case], Iterator[Check]]
 
 
 def run_check(what: str, file: str, function: CheckFunction[Case], case: Case) -> list[Check]:
-    """What `look` says; a failure that names the file where it cannot say anything."""
+    """Runs the function and adds a failed check for the file when it raises."""
     checks: list[Check] = []
     try:
         checks.extend(function(case))
     except KfmError as error:
         checks.append(Check(what, file, ok=False, found=str(error)))
     except MALFORMED_ERRORS as error:
-        checks.append(Check(what, file, ok=False, found=f"not written as it should be: {type(error).__name__}"))
+        checks.append(Check(what, file, ok=False, found=f"malformed: {type(error).__name__}"))
     return checks

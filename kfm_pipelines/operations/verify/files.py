@@ -1,4 +1,4 @@
-"""Every public file: something vouches for each, or it should not be there."""
+"""Checks that something vouches for every public file."""
 
 from collections.abc import Collection, Iterator
 
@@ -7,13 +7,13 @@ from kfm_pipelines.operations.verify.check import Check, run_check
 from kfm_pipelines.operations.verify.published_tree import PublishedTree
 from kfm_pipelines.stores.layout import CATALOG, KEYS, REPORTS, Layout, is_item, public_key
 
-UNFINISHED = ".part"  # what a store writes to before it gives a file its name
+UNFINISHED = ".part"  # suffix of files that are still being written
 TIERS = (CATALOG, "objects", "processed", REPORTS)
-ORPHAN = "nothing that could be read refers to it; kfm gc removes what nobody needs"
+ORPHAN = "no readable document refers to it; `kfm gc` removes what is not needed"
 
 
 def check_files(tree: PublishedTree, processed: Collection[str]) -> Iterator[Check]:
-    """`processed` are the files that the Items speak of. Whatever was asked for until now is somebody's."""
+    """`processed` are the files the Items describe. Every path read so far counts as referred to."""
     referred = tree.paths_read()
     for tier in TIERS:
         yield from _check_skipped_files(tree, tier)
@@ -23,23 +23,23 @@ def check_files(tree: PublishedTree, processed: Collection[str]) -> Iterator[Che
             yield Check("object is referred to", path, ok=True, found=ORPHAN, note=True)
     for path in _finished_paths(tree, "processed"):
         if path not in processed:
-            yield Check("belongs to a key", path, ok=False, found="no Item speaks of it")
+            yield Check("belongs to a key", path, ok=False, found="no Item describes it")
     for path in _finished_paths(tree, CATALOG):
         if path.startswith(f"{KEYS}/"):
             yield from run_check("public key", path, lambda at: _check_public_key(tree, at), path)
-        elif not is_item(path):  # those are attested
+        elif not is_item(path):  # Items are attested
             yield from run_check("sealed", path, lambda at: _check_seal(tree, at), path)
     for path in _finished_paths(tree, REPORTS):
         yield from run_check("sealed", path, lambda at: _check_seal(tree, at), path)
 
 
 def _check_skipped_files(tree: PublishedTree, tier: str) -> Iterator[Check]:
-    """What is not looked into: it is told that it is there."""
+    """Reports entries whose content is not checked."""
     for path in tree.store.foreign_entries(tier):
-        yield Check("is a file of its own", path, ok=False, found="a link, a pipe or the like; a store has none")
+        yield Check("is a file of its own", path, ok=False, found="not a regular file; a store has only those")
     for path in tree.store.paths(tier):
         if path.endswith(UNFINISHED):
-            yield Check("finished", path, ok=True, found="being written, or left by a crash: do not read it", note=True)
+            yield Check("finished", path, ok=True, found="being written, or left by a crash: do not use", note=True)
 
 
 def _finished_paths(tree: PublishedTree, tier: str) -> list[str]:
@@ -60,7 +60,7 @@ def _check_public_key(tree: PublishedTree, path: str) -> Iterator[Check]:
 
 
 def _check_seal(tree: PublishedTree, path: str) -> Iterator[Check]:
-    """By a seal of its own, or by one beside it."""
+    """Accepts a seal inside the document or in a sidecar file."""
     if path.endswith(SIDECAR) or not tree.exists(path + SIDECAR):
         yield tree.check_seal(path)
         sealed = path.removesuffix(SIDECAR)
@@ -70,4 +70,4 @@ def _check_seal(tree: PublishedTree, path: str) -> Iterator[Check]:
     document, _ = open_sealed(path + SIDECAR, tree.read(path + SIDECAR), tree.trust.keys)
     digest, size = tree.digest_and_size(path)
     same = (document["path"], document["sha256"], document["size"]) == (path, digest, size)
-    yield Check("sealed", path, ok=same, found="" if same else "not what the seal beside it tells")
+    yield Check("sealed", path, ok=same, found="" if same else "differs from its seal")

@@ -1,13 +1,13 @@
-"""The published files as a reader gets at them: by path, by relative link, each hashed once."""
+"""Reads published files by path and by relative link, and hashes each once."""
 
 import hashlib
-import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from kfm_pipelines.catalog.documents import read_item
 from kfm_pipelines.catalog.trust.signer import open_sealed
 from kfm_pipelines.catalog.trust.trust_root import TrustRoot
 from kfm_pipelines.errors import IntegrityBroken, KfmError
@@ -15,12 +15,12 @@ from kfm_pipelines.operations.verify.check import Check
 from kfm_pipelines.stores import Store
 
 _ABSOLUTE_HREF = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|urn:|mailto:|/")
-# Links to documents of the catalog; others lead to licences and to where inputs came from.
+# Links to catalog documents; others lead to licences and input sources.
 CATALOG_LINKS = ("root", "parent", "collection", "version-history")
 
 
 class PublishedTree:
-    """A store, the keys that count, and what is known of its files already."""
+    """A store with its trusted keys, and a cache of digests and seals."""
 
     def __init__(self, store: Store, trust: TrustRoot) -> None:
         self.store = store
@@ -37,33 +37,28 @@ class PublishedTree:
         return data
 
     def exists(self, path: str) -> bool:
-        """Also of what can be nowhere: links are others' words."""
+        """Returns False for impossible paths too: links are untrusted input."""
         try:
             return self.store.exists(path)
         except (OSError, ValueError):
             return False
 
     def digest_and_size(self, path: str) -> tuple[str, int]:
-        """Digest and size."""
         if path not in self._digests:
             self.read(path)
         return self._digests[path]
 
     def paths_read(self) -> frozenset[str]:
-        """What was read until now."""
         return frozenset(self._digests)
 
     def document(self, path: str) -> dict[str, Any]:
-        try:
-            document = json.loads(self.read(path))
-        except (ValueError, RecursionError):
-            raise IntegrityBroken(f"{path} is not JSON") from None
-        if not isinstance(document, dict):
-            raise IntegrityBroken(f"{path} is not a JSON object")
+        document = dict(read_item(self.read(path)))
+        if not document:
+            raise IntegrityBroken(f"{path} is not a JSON object with fields")
         return document
 
     def check_seal(self, path: str) -> Check:
-        """Whether the document at this path is the one that was sealed."""
+        """Checks that the document at this path is the one that was sealed."""
         if path not in self._seal_checks:
             try:
                 _, key = open_sealed(path, self.read(path), self.trust.keys)
@@ -74,18 +69,18 @@ class PublishedTree:
         return self._seal_checks[path]
 
     def resolve(self, base: str, href: str) -> str | None:
-        """The path that a relative address leads to; None for one that leads out of the store."""
+        """Returns the path a relative link leads to, or None for an absolute one."""
         if _ABSOLUTE_HREF.match(href):
             return None
         path = posixpath.normpath(posixpath.join(posixpath.dirname(base), href))
         if not self.exists(path):
-            path = posixpath.normpath(unquote(path))  # a climb may be written in escapes
+            path = posixpath.normpath(unquote(path))  # ".." may be escaped
         if path.startswith(("..", "/")):
-            raise IntegrityBroken(f"{base} links {href}, which is outside of the store")
+            raise IntegrityBroken(f"{base} links {href}, which is outside the store")
         return path
 
     def links(self, base: str, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Relation and path of every link into the store."""
+        """Yields relation and path of every link into the store."""
         for link in document.get("links", []):
             path = self.resolve(base, link["href"])
             if path is not None:
@@ -98,4 +93,4 @@ def check_links(tree: PublishedTree, base: str, document: Mapping[str, Any]) -> 
 
 
 def _describe_error(error: OSError | ValueError) -> str:
-    return (isinstance(error, OSError) and error.strerror) or "no such name can be"
+    return (isinstance(error, OSError) and error.strerror) or "impossible name"

@@ -1,12 +1,11 @@
-"""What tells how a release came about: attestation, manifest and list of software, and whether all of them speak of the
-same bytes."""
+"""Attestation, manifest and software list of a release, and whether they describe the same bytes."""
 
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.catalog.trust.attestation import open_attestation, source_of, subjects_of
+from kfm_pipelines.catalog.trust.attestation import open_attestation, source_of
 from kfm_pipelines.catalog.trust.environment import listed_versions
 from kfm_pipelines.operations.verify.check import Check
 from kfm_pipelines.operations.verify.published_tree import PublishedTree
@@ -20,30 +19,24 @@ MANIFEST_SCHEMA = "run-manifest-v1.schema.json"
 
 
 def read_statement(tree: PublishedTree, path: str) -> dict[str, Any]:
-    """The statement in an attestation of the store, its signature checked."""
+    """Checks the signature of an attestation and returns its statement."""
     statement, key = open_attestation(path, tree.read(path), tree.trust.keys)
     tree.trust.used.add(key.key_id)
     return statement
-
-
-def find_manifest_path(statement: Mapping[str, Any], known: set[str]) -> str:
-    """The one subject that is none of the known ones."""
-    [path] = subjects_of(statement).keys() - known
-    return path
 
 
 def check_manifest_schema(path: str, manifest: Mapping[str, Any]) -> Iterator[Check]:
     from jsonschema.exceptions import best_match
 
     error = best_match(_manifest_validator().iter_errors(manifest))
-    where = "" if error is None else "/".join(str(part) for part in error.absolute_path) or "the whole of it"
-    yield Check("manifest keeps to its schema", path, ok=error is None, found=where and f"not at {where}")
+    where = "" if error is None else "/".join(str(part) for part in error.absolute_path) or "the top level"
+    yield Check("manifest keeps to its schema", path, ok=error is None, found=where and f"broken at {where}")
 
 
 def check_manifest_agreement(
     path: str, manifest: Mapping[str, Any], statement: Mapping[str, Any], item: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """With the Item it belongs to, and with what was attested."""
+    """Compares the manifest with its Item and with the attestation."""
     properties, asset = item["properties"], item["assets"]["data"]
     definition = statement["predicate"]["buildDefinition"]
     external, policy = definition["externalParameters"], definition["internalParameters"]["policy"]
@@ -82,12 +75,12 @@ def check_manifest_agreement(
         ),
     }
     differing = [name for name, values in pairs.items() if any(value != values[0] for value in values)]
-    found = f"other than Item or attestation: {', '.join(differing)}" if differing else ""
+    found = f"differs from Item or attestation: {', '.join(differing)}" if differing else ""
     yield Check("manifest, Item and attestation agree", path, ok=not differing, found=found)
 
 
 def check_outputs(path: str, manifest: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Check]:
-    """The manifest and the attestation name the same digests."""
+    """Manifest and attestation must name the same digests."""
     outputs = {output["sha256"] for output in manifest["outputs"].values()}
     attested = {digest for name, digest in subjects.items() if name != path}
     yield Check("manifest names what is attested", path, ok=outputs == attested)
@@ -103,12 +96,12 @@ def check_sbom(tree: PublishedTree, manifest: Mapping[str, Any]) -> Iterator[Che
 
 
 def check_masking_notice(path: str, manifest: Mapping[str, Any], item: Mapping[str, Any]) -> Iterator[Check]:
-    """Readers of masked data are told so, and under which policy."""
+    """The Item of masked data must state that it is masked, and under which policy."""
     properties = item["properties"]
-    told = bool(properties.get("anon:warning")) and "anon:size" in properties and bool(properties.get("kfm:policy"))
+    stated = bool(properties.get("anon:warning")) and "anon:size" in properties and bool(properties.get("kfm:policy"))
     masked = manifest["policy"]["masked"]
-    found = "" if masked == told else "the Item does not say so" if masked else "only the Item says so"
-    yield Check("masking is told" if masked else "nothing is masked", path, ok=masked == told, found=found)
+    found = "" if masked == stated else "the Item does not state it" if masked else "only the Item states masking"
+    yield Check("masking is told" if masked else "nothing is masked", path, ok=masked == stated, found=found)
 
 
 @cache

@@ -1,21 +1,28 @@
-"""One Item, current or of its history, and everything it leads to."""
+"""Checks one Item, current or historical, and everything it leads to."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, check_document
 from kfm_pipelines.catalog.prov.constraints import violations
 from kfm_pipelines.catalog.trust.attestation import subjects_of
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.arrow import arrow_type
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.verify import records
 from kfm_pipelines.operations.verify.check import PUBLICATION_HINT, Check, CheckFunction, run_check
 from kfm_pipelines.operations.verify.published_tree import CATALOG_LINKS, PublishedTree, check_links
-from kfm_pipelines.operations.verify.tables import check_data
+from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.stages.publish.stage import bounding_box
 from kfm_pipelines.stores.layout import Layout
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COORDINATE_COLUMNS = ("longitude", "latitude")  # where no geometry is declared
 _STAC_KINDS = {"Feature": "item", "Collection": "collection", "Catalog": "catalog"}
 
 
@@ -23,7 +30,7 @@ def check_stac(path: str, document: Mapping[str, Any]) -> Iterator[Check]:
     kind = _STAC_KINDS.get(str(document.get("type")))
     try:
         if kind is None:
-            raise IntegrityBroken("it is no Item, Collection or Catalog")
+            raise IntegrityBroken("not an Item, Collection or Catalog")
         check_document(kind, document)  # type: ignore[arg-type]  # the three there are
     except IntegrityBroken as error:
         yield Check("valid STAC", path, ok=False, found=str(error))
@@ -33,7 +40,7 @@ def check_stac(path: str, document: Mapping[str, Any]) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class PublishedRelease:
-    """An Item and how to get at what it leads to; each part is read when it is first asked for."""
+    """An Item and what it leads to, read when first used."""
 
     tree: PublishedTree
     path: str
@@ -54,17 +61,17 @@ class PublishedRelease:
     def asset(self, name: str) -> str:
         path = self.tree.resolve(self.path, self.item["assets"][name]["href"])
         if path is None:
-            raise IntegrityBroken(f"{self.path}: its {name} is outside of the store")
+            raise IntegrityBroken(f"{self.path}: its {name} is outside the store")
         return path
 
     @cached_property
     def attestation(self) -> str:
-        """Its path. The current Item knows no history, so that of its newest revision tells."""
+        """The path of the attestation. The current Item does not link it; its newest revision does."""
         if self.is_historical:
             return self.asset("attestation")
         history = [path for rel, path in self.tree.links(self.path, self.item) if rel == "version-history"]
         if not history:
-            raise IntegrityBroken(f"{self.path} leads to no history, so nothing that is signed can be found")
+            raise IntegrityBroken(f"{self.path} links no history, so its attestation cannot be found")
         linked = [path for rel, path in self.tree.links(history[0], self.tree.document(history[0])) if rel == "item"]
         newest = max(linked, key=lambda path: int(path.rsplit("/", 1)[-1].removesuffix(".json")))
         return PublishedRelease(self.tree, newest, is_historical=True).attestation
@@ -76,7 +83,8 @@ class PublishedRelease:
     @cached_property
     def manifest_path(self) -> str:
         known = {self.layout.processed_data(self.key), self.layout.item(self.key), self.asset("provenance")}
-        return records.find_manifest_path(self.statement, known)
+        [path] = subjects_of(self.statement).keys() - known
+        return path
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -84,34 +92,22 @@ class PublishedRelease:
 
 
 def verify_release(release: PublishedRelease) -> list[Check]:
-    looks = _HISTORICAL_CHECKS if release.is_historical else _CURRENT_CHECKS
-    return [check for what, look in looks.items() for check in run_check(what, release.path, look, release)]
-
-
-def _check_stac(release: PublishedRelease) -> Iterator[Check]:
-    yield from check_stac(release.path, release.item)
+    functions = _HISTORICAL_CHECKS if release.is_historical else _CURRENT_CHECKS
+    return [check for what, function in functions.items() for check in run_check(what, release.path, function, release)]
 
 
 def _check_location(release: PublishedRelease) -> Iterator[Check]:
-    """The key in the name of the file is the key in the document."""
+    """The file name must have the key that is in the document."""
     expected = release.layout.item(release.key)
     same = (release.path, release.item["id"]) == (expected, release.key)
-    yield Check("Item is where its key says", release.path, ok=same, found="" if same else f"it is that of {expected}")
-
-
-def _check_links(release: PublishedRelease) -> Iterator[Check]:
-    yield from check_links(release.tree, release.path, release.item)
+    yield Check("Item is where its key says", release.path, ok=same, found="" if same else f"it belongs at {expected}")
 
 
 def _check_seals(release: PublishedRelease) -> Iterator[Check]:
-    """Of every document of the catalog that the Item leads to."""
+    """Checks the seal of every catalog document that the Item links."""
     for rel, path in release.tree.links(release.path, release.item):
         if rel in CATALOG_LINKS:
             yield release.tree.check_seal(path)
-
-
-def _check_own_seal(release: PublishedRelease) -> Iterator[Check]:
-    yield release.tree.check_seal(release.path)
 
 
 def _check_assets(release: PublishedRelease) -> Iterator[Check]:
@@ -130,8 +126,41 @@ def _check_processed_file(release: PublishedRelease) -> Iterator[Check]:
 
 
 def _check_data(release: PublishedRelease) -> Iterator[Check]:
-    path = release.asset("data")
-    yield from check_data(path, release.tree.read(path), release.item)
+    path, properties = release.asset("data"), release.item["properties"]
+    table = read_parquet(release.tree.read(path), path)
+    yield Check("data can be read", path, ok=True, found=f"{table.num_rows} rows")
+    count = properties["table:row_count"]
+    yield Check("row count", path, ok=table.num_rows == count, found=f"{table.num_rows}, the Item has {count}")
+    columns = properties["table:columns"]
+    stated = [(column["name"], arrow_type(column["type"])) for column in columns]
+    actual = [(field.name, field.type) for field in table.schema]
+    differing = ", ".join(sorted({name for name, _ in set(stated) ^ set(actual)})) or "order"
+    found = f"{len(actual)}" if stated == actual else f"differs from the Item: {differing}"
+    yield Check("columns", path, ok=stated == actual, found=found)
+    yield _check_bounding_box(path, table, release.item.get("bbox"), columns)
+
+
+def _check_bounding_box(path: str, table: "pa.Table", stated: object, columns: list[dict[str, Any]]) -> Check:
+    location = _location_columns(table, columns)
+    if location is None:
+        found = "no column holds a location" + (", but the Item has one" if stated else "")
+        return Check("bounding box", path, ok=stated is None, found=found)
+    box = bounding_box(table, location)
+    same = stated == (list(box) if box else None)
+    return Check("bounding box", path, ok=same, found="" if same else "differs from the Item")
+
+
+def _location_columns(table: "pa.Table", columns: list[dict[str, Any]]) -> Table | None:
+    """Finds the location columns: by the file's metadata where it is GeoParquet, else by the Item."""
+    geo = json.loads((table.schema.metadata or {}).get(b"geo", b"{}"))
+    geometry = geo.get("primary_column") or next((one["name"] for one in columns if one["type"] == "geometry"), None)
+    names = {one["name"] for one in columns}
+    if geometry is None and not names.issuperset(COORDINATE_COLUMNS):
+        return None
+    longitude, latitude = (None, None) if geometry else COORDINATE_COLUMNS
+    return Table.model_construct(
+        primary_key=[], columns=[], geometry_column=geometry, longitude_column=longitude, latitude_column=latitude
+    )
 
 
 def _check_provenance(release: PublishedRelease) -> Iterator[Check]:
@@ -161,7 +190,7 @@ def _check_attestation(release: PublishedRelease) -> Iterator[Check]:
 def _check_item_attested(release: PublishedRelease) -> Iterator[Check]:
     digest, _ = release.tree.digest_and_size(release.path)
     same = subjects_of(release.statement).get(release.path) == digest
-    found = "" if same else f"not what the newest revision of its history attests; {PUBLICATION_HINT}"
+    found = "" if same else f"differs from what its newest revision attests; {PUBLICATION_HINT}"
     yield Check("attested", release.path, ok=same, found=found)
 
 
@@ -175,8 +204,8 @@ def _check_manifest(release: PublishedRelease) -> Iterator[Check]:
 
 
 _COMMON_CHECKS: dict[str, CheckFunction[PublishedRelease]] = {
-    "valid STAC": _check_stac,
-    "links lead somewhere": _check_links,
+    "valid STAC": lambda release: check_stac(release.path, release.item),
+    "links lead somewhere": lambda release: check_links(release.tree, release.path, release.item),
     "documents around it are sealed": _check_seals,
     "assets": _check_assets,
     "data": _check_data,
@@ -190,4 +219,7 @@ _CURRENT_CHECKS: dict[str, CheckFunction[PublishedRelease]] = {
     "Item is attested": _check_item_attested,
     "file by its name": _check_processed_file,
 }
-_HISTORICAL_CHECKS: dict[str, CheckFunction[PublishedRelease]] = {"sealed": _check_own_seal, **_COMMON_CHECKS}
+_HISTORICAL_CHECKS: dict[str, CheckFunction[PublishedRelease]] = {
+    "sealed": lambda release: iter([release.tree.check_seal(release.path)]),
+    **_COMMON_CHECKS,
+}

@@ -1,6 +1,6 @@
-"""The revisions of a key among each other: none is passed over, and the last one is the one in force.
+"""The history of a key: its revisions follow each other without gaps, and the last one is current.
 
-Each is signed on its own, so older ones that are put back are genuine. What gives them away is what lies around them.
+Each revision has its own signature, so an old one that is put back is genuine; its neighbours give it away.
 """
 
 import re
@@ -18,38 +18,35 @@ GATES_GREEN = "gates were green"
 
 
 def check_reports(release: PublishedRelease) -> Iterator[Check]:
-    """The same bytes may have been refused before, under other rules or for want of a review."""
-    shelf = release.tree
+    """One green report is enough: the same bytes may have been refused before, under other rules or without review."""
+    tree = release.tree
     content, item, provenance = (
-        shelf.digest_and_size(path)[0] for path in (release.asset("data"), release.path, release.asset("provenance"))
+        tree.digest_and_size(path)[0] for path in (release.asset("data"), release.path, release.asset("provenance"))
     )
     digest = release_digest(content, item, {PROVENANCE: provenance})
     about = []
-    for path in shelf.store.paths(release.layout.validation_reports(release.key)):
-        seal = shelf.check_seal(path)
+    for path in tree.store.paths(release.layout.validation_reports(release.key)):
+        seal = tree.check_seal(path)
         yield seal
-        report = shelf.document(path) if seal.ok else {"gates": []}
+        report = tree.document(path) if seal.ok else {"gates": []}
         if any(gate["digest"] == digest for gate in report["gates"]):
             green = report["passed"] is True and all(gate["passed"] is True for gate in report["gates"])
             about.append((green, path))
     if about:
         green, path = max(about)
-        yield Check(GATES_GREEN, path, ok=green, found="" if green else "no report says so of what is published")
+        yield Check(GATES_GREEN, path, ok=green, found="" if green else "no report is green for what is published")
     else:
-        yield Check(GATES_GREEN, release.path, ok=True, found="not known: no report of this release is kept")
+        yield Check(GATES_GREEN, release.path, ok=True, found="unknown: no report of this release is kept")
 
 
 def check_revisions(tree: PublishedTree, history: str) -> Iterator[Check]:
-    """`history` is the document that links them. Numbers may be missing: a revision that was taken back disappears."""
-    linked = sorted(
-        _revision_number(path) for rel, path in tree.links(history, tree.document(history)) if rel == "item"
-    )
+    """Checks the revisions linked by the `history` document. Withdrawn revisions leave gaps."""
+    linked = {_revision_number(path) for rel, path in tree.links(history, tree.document(history)) if rel == "item"}
     folder = history.removesuffix(".json")
     there = sorted(_revision_number(path) for path in tree.store.paths(folder) if path.endswith(".json"))
-    apart = sorted(set(linked) ^ set(there))
-    found = (
-        f"revision {apart[0]} is {'not linked' if apart[0] in there else 'gone'}; {PUBLICATION_HINT}" if apart else ""
-    )
+    apart = sorted(linked ^ set(there))
+    state = "not linked" if apart and apart[0] in there else "gone"
+    found = f"revision {apart[0]} is {state}; {PUBLICATION_HINT}" if apart else ""
     yield Check("history links every revision there is", history, ok=not apart, found=found)
     missing = sorted({*range(1, max(there, default=0))} - {*there})
     if missing:
@@ -62,32 +59,29 @@ def check_revisions(tree: PublishedTree, history: str) -> Iterator[Check]:
 
 
 def _describe_missing(missing: Sequence[int]) -> str:
-    which = f"revision {missing[0]} is" if len(missing) == 1 else (
-        f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
-    )  # fmt: skip
-    return f"{which} not there: taken back, or lost with a store of which only the last revision was restored"
+    several = f"{len(missing)} revisions from {missing[0]} to {missing[-1]} are"
+    which = f"revision {missing[0]} is" if len(missing) == 1 else several
+    return f"{which} missing: withdrawn, or lost when only the last revision of a store was restored"
 
 
 def _describe_inconsistency(number: int, document: dict[str, Any], existing: Sequence[int]) -> str:
-    """What does not hold of this one; nothing of one that is in its place."""
+    """Returns what is wrong with this revision, or an empty text."""
     before = next((one for one, this in pairwise(existing) if this == number), None)
     after = next((one for this, one in pairwise(existing) if this == number), None)
     properties = document["properties"]
     if properties["version"] != str(number):
-        return f"revision {number} says that it is another"
+        return f"revision {number} has another number inside"
     if bool(properties.get("deprecated")) != (after is not None):
-        return f"revision {number} is the last one and says that it is deprecated" if after is None else (
-            f"revision {number} does not say that it is deprecated"
-        )  # fmt: skip
+        return f"revision {number} is {'the last one but' if after is None else 'not'} marked as deprecated"
     if not _is_valid_neighbour(_related_revision(document, "predecessor-version"), before, number, before):
-        return f"revision {number} does not say what came before it"
+        return f"revision {number} does not link the one before it"
     if not _is_valid_neighbour(_related_revision(document, "successor-version"), number, after, after):
-        return f"revision {number} does not say what came after it"
+        return f"revision {number} does not link the one after it"
     return ""
 
 
 def _is_valid_neighbour(stated: int | None, above: int | None, below: int | None, expected: int | None) -> bool:
-    """The neighbour that is there, or one between the two that was taken back."""
+    """Accepts the existing neighbour, or a withdrawn one between the two."""
     if stated is None or expected is None:
         return stated == expected
     return stated == expected or (above is not None and below is not None and above < stated < below)

@@ -1,4 +1,4 @@
-"""Collections and DCAT pages against the Items they sum up."""
+"""Compares collections and DCAT pages with the Items they summarise."""
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
@@ -12,7 +12,7 @@ from kfm_pipelines.stores.layout import CATALOG, Layout
 
 
 def check_totals(tree: PublishedTree, catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
-    """`catalog` is every path there is, `items` those of the current Items."""
+    """`catalog` lists every path, `items` those of the current Items."""
     for path in catalog:
         if _is_collection(path):
             mine = [item for item in items if item.startswith(f"{path.removesuffix('collection.json')}items/")]
@@ -24,7 +24,7 @@ def check_totals(tree: PublishedTree, catalog: Iterable[str], items: Collection[
 
 
 def check_histories(catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
-    """A key does not go away: where there are revisions, one of them is in force."""
+    """Keys do not disappear: a history always has a current Item."""
     parts = [path.split("/") for path in catalog]
     keys = {(one[1], one[3].removesuffix(".json")) for one in parts if len(one) > 3 and one[2] == "history"}
     for pipeline, key in sorted(keys):
@@ -53,26 +53,25 @@ def _check_collection(tree: PublishedTree, path: str, items: Collection[str]) ->
     }
     if held:
         [interval] = document["extent"]["temporal"]["interval"]
-        starts = min(_parse_time(one["start_datetime"]) for one in properties)
-        ends = max(_parse_time(one["end_datetime"]) for one in properties)
-        pairs["times"] = ([_parse_time(one) for one in interval], [starts, ends])
+        starts = min(datetime.fromisoformat(one["start_datetime"]) for one in properties)
+        ends = max(datetime.fromisoformat(one["end_datetime"]) for one in properties)
+        pairs["times"] = ([datetime.fromisoformat(one) for one in interval], [starts, ends])
     boxes = [item["bbox"] for item in held if item.get("bbox")]
-    if boxes:  # else it tells where the dataset is declared to be
+    if boxes:  # else the collection has the declared extent
         pairs["place"] = (document["extent"]["spatial"]["bbox"], [_enclosing_box(boxes)])
-    differing = [name for name, (said, counted) in pairs.items() if said != counted]
-    found = f"other than its Items: {', '.join(differing)}; {PUBLICATION_HINT}" if differing else ""
+    differing = [name for name, (stated, counted) in pairs.items() if stated != counted]
+    found = f"differs from its Items: {', '.join(differing)}; {PUBLICATION_HINT}" if differing else ""
     yield Check("collection tells what it holds", path, ok=not differing, found=found)
 
 
 def _check_dcat(tree: PublishedTree, path: str) -> Iterator[Check]:
     page = path.removesuffix("dcat.jsonld") + "catalog.json"
     linked = {to for rel, to in tree.links(page, tree.document(page)) if rel == "item"}
-    told = {
-        _resolve_address(tree, path, one["dcat:accessURL"]): one for one in tree.document(path)["dcat:distribution"]
-    }
-    apart = sorted(linked ^ told.keys())
-    differing = [item for item in sorted(linked & told.keys()) if not _describes_item(tree, path, told[item], item)]
-    found = f"not the Items that {page} links" if apart else f"other than {differing[0]}" if differing else ""
+    distributions = tree.document(path)["dcat:distribution"]
+    listed = {_resolve_address(tree, path, one["dcat:accessURL"]): one for one in distributions}
+    differing = [item for item in sorted(linked & listed.keys()) if not _describes_item(tree, path, listed[item], item)]
+    found = f"differs from {differing[0]}" if differing else ""
+    found = f"not the Items that {page} links" if linked != listed.keys() else found
     yield Check("DCAT tells what its page holds", path, ok=not found, found=found and f"{found}; {PUBLICATION_HINT}")
 
 
@@ -90,17 +89,13 @@ def _describes_item(tree: PublishedTree, path: str, distribution: dict[str, Any]
 def _resolve_address(tree: PublishedTree, base: str, node: dict[str, str]) -> str:
     path = tree.resolve(base, node["@id"])
     if path is None:
-        raise IntegrityBroken(f"{base} leads out of the store")
+        raise IntegrityBroken(f"{base} has a link to outside the store")
     return path
 
 
 def _is_collection(path: str) -> bool:
     parts = path.split("/")
     return len(parts) == 3 and parts[0] == CATALOG and parts[2] == "collection.json"
-
-
-def _parse_time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _enclosing_box(boxes: Collection[list[float]]) -> list[float]:

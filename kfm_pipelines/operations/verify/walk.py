@@ -1,4 +1,4 @@
-"""One key, or all that is published: from the root of the catalog down, as a stranger would go, and then every file."""
+"""Verifies one key, or everything: from the catalog's root down, as a reader would go, then file by file."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,39 +23,39 @@ from kfm_pipelines.stores.layout import CATALOG, ROOT_CATALOG, is_item
 
 
 def verify_key(store: Store, trust: TrustRoot, key: str) -> VerificationResult:
-    """The key's current revision and its history."""
+    """Verifies the key's current revision and its history."""
     CanonicalKey.parse(key)
-    shelf = PublishedTree(store, trust)
-    linked = [path.split("/") for path in _linked_paths(shelf, ROOT_CATALOG, ("child",))]
+    tree = PublishedTree(store, trust)
+    linked = [path.split("/") for path in _linked_paths(tree, ROOT_CATALOG, ("child",))]
     collections = [parts[1] for parts in linked if len(parts) > 1]
     for pipeline in (key.partition(":")[0], *collections):
-        if shelf.exists(Layout(pipeline).item(key)):
-            return VerificationResult(key, tuple(_check_item(shelf, Layout(pipeline).item(key))))
+        if tree.exists(Layout(pipeline).item(key)):
+            return VerificationResult(key, tuple(_check_item(tree, Layout(pipeline).item(key))))
     raise ObjectMissing(f"{key} is not published in {store.url}")
 
 
 def verify_all(
     store: Store, trust: TrustRoot, on_progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Iterator[VerificationResult]:
-    """Each key that the catalog leads to, then the catalog itself and every file there is."""
-    shelf = PublishedTree(store, trust)
-    if not shelf.exists(ROOT_CATALOG):
+    """Verifies each key that the catalog leads to, then the catalog itself and every file."""
+    tree = PublishedTree(store, trust)
+    if not tree.exists(ROOT_CATALOG):
         raise ObjectMissing(f"{ROOT_CATALOG} is not in the store {store.url}: nothing is published there")
-    items, around = _walk_catalog(shelf)
+    items, around = _walk_catalog(tree)
     catalog = store.paths(CATALOG)
     listed = [path for path in catalog if is_item(path)]
     for path in listed:
         if path not in items:
-            found = f"no page of the catalog links it; {PUBLICATION_HINT}"
+            found = f"no catalog page links it; {PUBLICATION_HINT}"
             around.append(Check("reached from the root", path, ok=False, found=found))
     every = sorted({*items, *listed})
     for done, path in enumerate(every):
         on_progress(done, len(every))
-        yield VerificationResult(_key_of(path), tuple(_check_item(shelf, path)))
+        yield VerificationResult(_key_of(path), tuple(_check_item(tree, path)))
     on_progress(len(every), len(every))
     processed = {Layout(path.split("/")[1]).processed_data(_key_of(path)) for path in every if is_item(path)}
-    sums = (*check_histories(catalog, listed), *check_totals(shelf, catalog, listed))
-    yield VerificationResult(CATALOG, (*around, *sums, *check_files(shelf, processed)))
+    sums = (*check_histories(catalog, listed), *check_totals(tree, catalog, listed))
+    yield VerificationResult(CATALOG, (*around, *sums, *check_files(tree, processed)))
 
 
 def _check_item(tree: PublishedTree, path: str) -> Iterator[Check]:
@@ -72,12 +72,12 @@ def _check_item(tree: PublishedTree, path: str) -> Iterator[Check]:
 def _history_paths(release: PublishedRelease) -> list[str]:
     try:
         return [path for rel, path in release.tree.links(release.path, release.item) if rel == "version-history"]
-    except (KfmError, *MALFORMED_ERRORS):  # said by the checks of the Item
+    except (KfmError, *MALFORMED_ERRORS):  # reported by the checks of the Item
         return []
 
 
 def _walk_catalog(tree: PublishedTree) -> tuple[set[str], list[Check]]:
-    """Every Item that the catalog leads to, and what was found on the way."""
+    """Returns every Item that the catalog leads to, and the checks of the documents on the way."""
     items: set[str] = set()
     checks: list[Check] = []
     seen = {ROOT_CATALOG}
@@ -100,7 +100,7 @@ def _check_catalog(tree: PublishedTree, path: str) -> Iterator[Check]:
 
 
 def _linked_paths(tree: PublishedTree, path: str, relations: tuple[str, ...]) -> list[str]:
-    """One link that cannot be followed does not hide the others. That it is there is said where it is checked."""
+    """Skips links that cannot be followed; `check_links` reports them."""
     found: list[str] = []
     with suppress(KfmError, *MALFORMED_ERRORS):
         for link in tree.document(path)["links"]:

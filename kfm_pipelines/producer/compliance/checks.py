@@ -1,12 +1,12 @@
-"""Is a producer fit for a FIFO queue that tells messages apart by their bodies?
+"""Checks whether a producer is fit for a FIFO queue with content-based deduplication.
 
 A team writes one function that turns an event into the message it would send, and runs every check against it:
 
-    @pytest.mark.parametrize("check", fifo.CHECKS)
-    def test_our_producer(check: fifo.Check) -> None:
+    @pytest.mark.parametrize("check", checks.CHECKS)
+    def test_our_producer(check: checks.Check) -> None:
         check(our_produce)
 
-`fifo_live.live_checks(queue_url)` are the same against a real queue. A check returns nothing or raises a `Violation`.
+`live.live_checks(queue_url)` are checks against a real queue. A check returns nothing or raises a `Violation`.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from kfm_pipelines.text import quote_value
 
 
 class Produce(Protocol):
-    """What a team gives: the message it would send for an event. It sends nothing itself."""
+    """Returns the message a team would send for an event. Must not send it."""
 
     def __call__(self, dedupe_key: str, payload: Mapping[str, Any], event_time: datetime) -> Outgoing: ...
 
@@ -36,31 +36,31 @@ Check = Callable[[Produce], None]
 
 
 class Violation(AssertionError):
-    """A producer that must not send to a FIFO queue, in one sentence: what was expected and what came."""
+    """Why the producer must not send to a FIFO queue: what was expected and what came."""
 
 
 class EnvelopeBroken(Violation):
-    """The body is not the envelope consumers read."""
+    """The body is not a valid envelope."""
 
 
 class BytesNotCanonical(Violation):
-    """The body is not canonical JSON, so another library would write the same event differently."""
+    """The body is not canonical JSON, so another library would encode the same event differently."""
 
 
 class BytesNotRepeatable(Violation):
-    """The same event comes out as other bytes, so a replay is delivered again."""
+    """The same event gives different bytes, so a replay is delivered again."""
 
 
 class BodyNotUnique(Violation):
-    """Another event comes out as the same bytes, so SQS drops it."""
+    """Another event gives the same bytes, so SQS drops it."""
 
 
 class AttributeNotInBody(Violation):
-    """An attribute tells events apart by something the body does not say; SQS never looks at it."""
+    """An attribute identifies the event by a value missing from the body; SQS ignores attributes."""
 
 
 class GroupInvalid(Violation):
-    """The message group is one SQS refuses, or changes between two sends of one event."""
+    """SQS would refuse the message group, or it changes between two sends of one event."""
 
 
 DEDUPE_KEY = "landsat-2025-12-04T00:00Z"
@@ -70,17 +70,17 @@ EVENT_TIME = datetime(2025, 12, 4, tzinfo=UTC)
 
 
 def body_hash(message: Outgoing) -> str:
-    """What SQS deduplicates by: the body, never the attributes."""
+    """SQS deduplicates by this hash."""
     return hashlib.sha256(message.body.encode()).hexdigest()
 
 
 def envelope_keeps_the_contract(produce: Produce) -> None:
-    """The body has the five fields, each in its form."""
+    """The body has the five required fields, each well-formed."""
     body = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME).body
     try:
         document = read_body(body)
     except BodyUnreadable as error:
-        raise EnvelopeBroken(f"the body must be JSON that the pipeline reads: {error}") from None
+        raise EnvelopeBroken(f"the pipeline must be able to read the body: {error}") from None
     if not isinstance(document, dict):
         raise EnvelopeBroken(f"the body must be a JSON object, not {quote_value(document)}")
     for field, (expected, holds) in _FIELDS.items():
@@ -98,15 +98,12 @@ def bytes_are_canonical(produce: Produce) -> None:
     except ValueError as error:
         raise BytesNotCanonical(f"the body must be JSON that RFC 8785 can write: {error}") from None
     if body != expected:
-        at = next((n for n, pair in enumerate(zip(body, expected, strict=False)) if pair[0] != pair[1]), 0)
-        raise BytesNotCanonical(
-            f"the body must be canonical JSON (RFC 8785), {quote_value(expected[at : at + 40])} where it has "
-            f"{quote_value(body[at : at + 40])}"
-        )
+        found, wanted = _first_difference(body, expected)
+        raise BytesNotCanonical(f"the body must be canonical JSON (RFC 8785), {wanted} where it has {found}")
 
 
 def same_event_gives_the_same_bytes(produce: Produce) -> None:
-    """A replay has the same body, whatever order its payload came in and whatever offset its time was written with."""
+    """A replay has the same body, whatever the order of its payload and the offset of its time."""
     central = EVENT_TIME.astimezone(_CENTRAL_TIME)
     first = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME)
     for what, again in {
@@ -115,23 +112,22 @@ def same_event_gives_the_same_bytes(produce: Produce) -> None:
         "with its time at another offset": produce(DEDUPE_KEY, PAYLOAD, central),
     }.items():
         if body_hash(again) != body_hash(first):
-            raise BytesNotRepeatable(
-                f"the same event {what} must give the same body; {_describe_difference(first.body, again.body)}"
-            )
+            before, after = _first_difference(first.body, again.body)
+            raise BytesNotRepeatable(f"the same event {what} must give the same body; {before} became {after}")
 
 
 def other_key_gives_another_hash(produce: Produce) -> None:
-    """Two events that differ in nothing but their dedupe_key have different bodies."""
+    """Events that differ only in dedupe_key have different bodies."""
     first, other = (produce(key, PAYLOAD, EVENT_TIME) for key in (DEDUPE_KEY, OTHER_KEY))
     if body_hash(first) == body_hash(other):
         raise BodyNotUnique(
-            f"another dedupe_key must give another body, or SQS takes the second event for the first; "
-            f"both are {quote_value(first.body)}"
+            f"another dedupe_key must give another body, or SQS drops the second event; both are "
+            f"{quote_value(first.body)}"
         )
 
 
 def attributes_repeat_the_body(produce: Produce) -> None:
-    """What differs between the attributes of two events is in their bodies too; attributes decide nothing."""
+    """Every attribute that differs between two events is in their bodies too."""
     first = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME)
     again = produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME)
     for other in (
@@ -139,19 +135,19 @@ def attributes_repeat_the_body(produce: Produce) -> None:
         produce(DEDUPE_KEY, {**PAYLOAD, "tile": "p33r29"}, EVENT_TIME),
         produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME + timedelta(hours=1)),
     ):
-        # What differs between two sends of one event, like a trace, does not identify the event.
+        # An attribute that differs between two sends of one event, like a trace, does not identify the event.
         steady = [name for name in other.attributes if first.attributes.get(name) == again.attributes.get(name)]
         for name in steady:
             value = other.attributes[name]
             if value != first.attributes.get(name) and value not in _body_values(other.body):
                 raise AttributeNotInBody(
-                    f"attribute {quote_value(name)} differs from event to event, so the body must say it too; "
+                    f"attribute {quote_value(name)} differs between events, so the body must contain it; "
                     f"{quote_value(value)} is not there"
                 )
 
 
 def group_is_legal_and_steady(produce: Produce) -> None:
-    """SQS takes the group, and an event keeps it: some queues deduplicate within a group only."""
+    """SQS accepts the group, and an event keeps it: some queues deduplicate within a group only."""
     first, again = (produce(DEDUPE_KEY, PAYLOAD, EVENT_TIME).group for _ in range(2))
     if not GROUP_PATTERN.fullmatch(first):
         raise GroupInvalid(
@@ -196,12 +192,12 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "event_source": ("kfm.<domain>.<pipeline>", lambda value: is_event_source(str(value))),
     "event_time": (f"the event's own time in RFC 3339, here {EVENT_TIME.isoformat()}", _is_timestamp),
     "dedupe_key": (f"1 to {MAX_DEDUPE_KEY_LENGTH} printable characters", _is_dedupe_key),
-    "payload": ("an object that holds what was given", lambda value: _holds(value, PAYLOAD)),
+    "payload": ("an object with the given fields", lambda value: _holds(value, PAYLOAD)),
 }
 
 
 def _holds(value: object, given: Mapping[str, Any]) -> bool:
-    return isinstance(value, dict) and all(value.get(name) == said for name, said in given.items())
+    return isinstance(value, dict) and all(value.get(name) == expected for name, expected in given.items())
 
 
 def _reorder(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +206,7 @@ def _reorder(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _body_values(body: str) -> set[str]:
-    """Every value in the body, as an attribute would write it."""
+    """Returns every value in the body as attribute text."""
     try:
         left: list[Any] = [json.loads(body)]
     except ValueError:
@@ -227,6 +223,6 @@ def _body_values(body: str) -> set[str]:
     return found
 
 
-def _describe_difference(first: str, again: str) -> str:
-    at = next((n for n, pair in enumerate(zip(first, again, strict=False)) if pair[0] != pair[1]), 0)
-    return f"{quote_value(first[at : at + 40])} became {quote_value(again[at : at + 40])}"
+def _first_difference(first: str, second: str) -> tuple[str, str]:
+    at = next((n for n, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), 0)
+    return quote_value(first[at : at + 40]), quote_value(second[at : at + 40])

@@ -1,11 +1,10 @@
-"""The checks that need a real FIFO queue: what SQS itself delivers, and what it drops inside its five-minute window.
+"""Checks against a real FIFO queue: what SQS delivers, and what it drops within five minutes.
 
-Give them a queue of your own with nothing else on it: whatever is there is received, and what they sent is deleted.
+Use a dedicated, empty queue: the checks receive and delete whatever is on it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, update_wrapper
 from uuid import uuid4
 
 from kfm_pipelines.aws.batches import Outgoing, text_attributes
@@ -21,14 +20,14 @@ class ReplayDelivered(Violation):
 
 @dataclass(frozen=True, slots=True)
 class LiveQueue:
-    """A FIFO queue by its address. Keys are new with every run, or SQS would remember those of the last one."""
+    """A FIFO queue by URL. Each run uses new keys because SQS remembers those of the last one."""
 
     url: str
     wait_seconds: int = 2
     run: str = field(default_factory=lambda: uuid4().hex)
 
     def count_delivered(self, *messages: Outgoing) -> int:
-        """Send these and count how many of them come out."""
+        """Sends the messages and counts how many of them are delivered."""
         self._require_deduplication()
         for message in messages:
             with translate_aws_errors(f"sending to {self.url}"):
@@ -41,28 +40,28 @@ class LiveQueue:
         return sum(body in {message.body for message in messages} for body in self._receive_all())
 
     def _receive_all(self) -> list[str]:
-        """Everything there, deleted as it comes: a group gives its next message only then."""
+        """Deletes each message on receipt: a group delivers its next one only then."""
         bodies: list[str] = []
         while True:
             with translate_aws_errors(f"receiving from {self.url}"):
-                answer = sqs_client().receive_message(
+                response = sqs_client().receive_message(
                     QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=self.wait_seconds
                 )
-                for message in answer.get("Messages", []):
+                for message in response.get("Messages", []):
                     bodies.append(message["Body"])
                     sqs_client().delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-            if not answer.get("Messages"):
+            if not response.get("Messages"):
                 return bodies
 
     def _require_deduplication(self) -> None:
-        with translate_aws_errors(f"asking about {self.url}"):
-            said = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
-        if said.get("ContentBasedDeduplication") != "true":
+        with translate_aws_errors(f"reading the settings of {self.url}"):
+            settings = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
+        if settings.get("ContentBasedDeduplication") != "true":
             raise SettingsInvalid(f"{self.url} must be a FIFO queue with ContentBasedDeduplication")
 
 
 def replay_is_delivered_once(produce: Produce, queue: LiveQueue) -> None:
-    """The same event twice inside the window is one message."""
+    """The same event sent twice within five minutes is delivered once."""
     key = f"replay-{queue.run}"
     count = queue.count_delivered(*(produce(key, PAYLOAD, EVENT_TIME) for _ in range(2)))
     if count != 1:
@@ -70,36 +69,23 @@ def replay_is_delivered_once(produce: Produce, queue: LiveQueue) -> None:
 
 
 def other_key_is_delivered_too(produce: Produce, queue: LiveQueue) -> None:
-    """Two events that differ only in their dedupe_key are two messages."""
+    """Events that differ only in dedupe_key are both delivered."""
     count = queue.count_delivered(*(produce(f"{number}-{queue.run}", PAYLOAD, EVENT_TIME) for number in range(2)))
     if count != 2:
         raise BodyNotUnique(f"two events with different dedupe_keys must be delivered as two messages, not {count}")
 
 
 def attributes_make_no_difference(produce: Produce, queue: LiveQueue) -> None:
-    """The same body with other attributes is the same message to SQS, which is why they cannot carry what is unique."""
+    """SQS takes the same body with other attributes for the same message."""
     message = produce(f"attributes-{queue.run}", PAYLOAD, EVENT_TIME)
     count = queue.count_delivered(message, replace(message, attributes={**message.attributes, "unique_key": queue.run}))
     if count != 1:
         raise ReplayDelivered(f"a body sent twice with different attributes must be delivered once, not {count} times")
 
 
-LiveCheck = Callable[[Produce, LiveQueue], None]
-LIVE_CHECKS: tuple[LiveCheck, ...] = (
-    replay_is_delivered_once,
-    other_key_is_delivered_too,
-    attributes_make_no_difference,
-)
+LIVE_CHECKS = (replay_is_delivered_once, other_key_is_delivered_too, attributes_make_no_difference)
 
 
 def live_checks(queue_url: str) -> tuple[Check, ...]:
-    """The live checks on this queue, to be called like the others."""
-    return tuple(_bind_queue(LiveQueue(queue_url), check) for check in LIVE_CHECKS)
-
-
-def _bind_queue(queue: LiveQueue, check: LiveCheck) -> Check:
-    @wraps(check)
-    def bound(produce: Produce) -> None:
-        check(produce, queue)
-
-    return bound
+    """Returns the live checks bound to this queue, callable like `CHECKS`."""
+    return tuple(update_wrapper(partial(check, queue=LiveQueue(queue_url)), check) for check in LIVE_CHECKS)

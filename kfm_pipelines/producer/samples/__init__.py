@@ -1,7 +1,6 @@
-"""Sample objects for the embedded stack: plausible, made up, and the same bytes on every machine and every run.
+"""Invented sample objects, one module per dataset: the same bytes on every machine and in every run.
 
-Belongs here: one module per sample dataset, and SAMPLES to find it by the dataset's name. Does not: real readings, and
-above all no real sensitive place.
+No real readings belong here, and above all no real sensitive place.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Heritage sites: a synthetic register. No site in it exists, and every name says so.
+"""Heritage sites: a synthetic register. No site in it exists, and every name shows that.
 
-Sites lie in clusters around invented centres. Most clusters are large enough to be shown; some are small on purpose, so
-that masking has something to hold back. Every month two sites are added and two are gone.
+Sites lie in clusters around invented centres. Some clusters are small so that masking has something to suppress. Every
+month two sites are added and two removed.
 """
 
 import random
@@ -12,14 +12,14 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import to_parquet
+from kfm_pipelines.producer.samples.sample import seeded_random, to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# How many sites are always there, by cluster.
+# Permanent sites by cluster.
 CLUSTERS = (24,) * 8 + (8,) * 5 + (2,) * 7 + (1, 1)
-ROTATING_SITES, ROTATION_MONTHS = 24, 12  # these come and go: half of them are there at a time
+ROTATING_SITES, ROTATION_MONTHS = 24, 12  # half of these are listed at a time
 SPREAD_KM = 2.5
 KM_PER_DEGREE = 111.2
 UTM_14N = "EPSG:32614"
@@ -34,7 +34,7 @@ BEARINGS = ("north", "east", "south", "west")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One synthetic site; what is known of it stays the same from month to month."""
+    """One synthetic site; its attributes stay the same from month to month."""
 
     number: int
     latitude: float
@@ -48,12 +48,12 @@ class Site:
 
     def is_listed_in(self, month: int) -> bool:
         """`month` counts from the year 0."""
-        turn = self.number - sum(CLUSTERS)
-        return turn <= 0 or (month + turn) % ROTATION_MONTHS < ROTATION_MONTHS // 2
+        offset = self.number - sum(CLUSTERS)
+        return offset <= 0 or (month + offset) % ROTATION_MONTHS < ROTATION_MONTHS // 2
 
 
 def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
-    """The register of the month that window_start falls in, in the declared columns."""
+    """The register of the month that contains window_start."""
     import pyarrow as pa
 
     month = window_of(window_start, "month").start
@@ -80,7 +80,6 @@ def heritage_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
 
 
 def heritage_object(window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]:
-    """The month's object key, as the declaration's pattern wants it, and its Parquet bytes."""
     month = window_of(window_start, "month").start
     return f"heritage/sites/{month:%Y/%m}/register-01.parquet", to_parquet(heritage_table(month, seed=seed))
 
@@ -88,19 +87,19 @@ def heritage_object(window_start: datetime, *, seed: int = 0) -> tuple[str, byte
 @cache
 def _sites(seed: int) -> tuple[Site, ...]:
     clusters = [cluster for cluster, size in enumerate(CLUSTERS) for _ in range(size)]
-    clusters += [turn % len(CLUSTERS) for turn in range(ROTATING_SITES)]
+    clusters += [number % len(CLUSTERS) for number in range(ROTATING_SITES)]
     return tuple(_site(number, cluster, seed) for number, cluster in enumerate(clusters, start=1))
 
 
 def _site(number: int, cluster: int, seed: int) -> Site:
-    chance = _seeded_random(seed, "site", number)
+    chance = seeded_random("heritage", seed, "site", number)
     latitude, longitude = _centre(cluster, seed)
     latitude += chance.gauss(0, SPREAD_KM) / KM_PER_DEGREE
     longitude += chance.gauss(0, SPREAD_KM) / (KM_PER_DEGREE * 0.78)  # degrees of longitude are shorter in Kansas
     [sensitivity] = chance.choices(list(CLASSES), weights=list(CLASSES.values()))
     return Site(
         number=number,
-        latitude=round(latitude, 6),  # coarse enough that no machine's last bit shows
+        latitude=round(latitude, 6),  # coarse enough to hide rounding differences between machines
         longitude=round(longitude, 6),
         sensitivity=sensitivity,
         site_type=chance.choice(TYPES),
@@ -112,8 +111,8 @@ def _site(number: int, cluster: int, seed: int) -> Site:
 
 
 def _centre(cluster: int, seed: int) -> tuple[float, float]:
-    """Kansas in 24 squares; one centre in the middle part of each, so that clusters stay apart."""
-    chance = _seeded_random(seed, "centre", cluster)
+    """Divides Kansas into 24 squares with one centre in the middle of each, so that clusters stay apart."""
+    chance = seeded_random("heritage", seed, "centre", cluster)
     row, column = divmod(cluster, 6)
     return 37.3 + (row + chance.uniform(0.3, 0.7)) * 0.6, -101.6 + (column + chance.uniform(0.3, 0.7)) * 1.05
 
@@ -126,14 +125,12 @@ def _directions(rng: random.Random) -> str | None:
 
 
 def _survey_date(site: Site, month: datetime, seed: int) -> date:
-    day = _seeded_random(seed, "survey", site.number, month.isoformat()).randint(
-        1, monthrange(month.year, month.month)[1]
-    )
-    return date(month.year, month.month, day)
+    chance = seeded_random("heritage", seed, "survey", site.number, month.isoformat())
+    return date(month.year, month.month, chance.randint(1, monthrange(month.year, month.month)[1]))
 
 
 def _project_coordinates(sites: "list[Site]") -> tuple[list[float | None], list[float | None]]:
-    """Easting and northing, which the register lacks for every ninth site."""
+    """Returns eastings and northings; every ninth site has none."""
     from pyproj import Transformer
 
     to_utm = Transformer.from_crs("EPSG:4326", UTM_14N, always_xy=True)
@@ -143,8 +140,3 @@ def _project_coordinates(sites: "list[Site]") -> tuple[list[float | None], list[
         for axis in found
     )
     return eastings, northings
-
-
-def _seeded_random(*what: object) -> random.Random:
-    # Seeded by text, which Python hashes with SHA-512: the same on every platform, unlike hash().
-    return random.Random("heritage:" + ":".join(map(str, what)))  # noqa: S311 -- invented data, no secret

@@ -1,6 +1,7 @@
-"""What a sample is: the windows it has objects for, and how the object of one is made."""
+"""The samples of a dataset, the windows they cover, and helpers to make them."""
 
 import io
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class SampleMaker(Protocol):
-    """Makes the object of one window: its key and its bytes."""
+    """Returns object key and bytes for one window."""
 
     def __call__(self, window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The samples of one dataset. `windows` gives the starts of so many windows in a row, from the one that holds an
+    """The samples of one dataset. `windows` returns the starts of consecutive windows, from the one that contains an
     instant."""
 
     make: SampleMaker
@@ -33,7 +34,7 @@ def hours(start: datetime, count: int) -> tuple[datetime, ...]:
 
 
 def tuesdays(start: datetime, count: int) -> tuple[datetime, ...]:
-    """The days the weekly maps are valid for."""
+    """Weekly maps are valid from a Tuesday."""
     day = window_of(start, "day").start
     first = day - timedelta(days=(day.weekday() - 1) % 7)
     return tuple(first + timedelta(weeks=step) for step in range(count))
@@ -46,6 +47,11 @@ def months(start: datetime, count: int) -> tuple[datetime, ...]:
         found.append(month.start)
         start = month.end
     return tuple(found)
+
+
+def seeded_random(*seed: object) -> random.Random:
+    # Python hashes a text seed with SHA-512: the same on every platform, unlike hash().
+    return random.Random(":".join(map(str, seed)))  # noqa: S311 -- invented data, no secret
 
 
 def to_parquet(table: "pa.Table") -> bytes:

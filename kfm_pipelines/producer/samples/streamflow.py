@@ -1,13 +1,12 @@
-"""Streamflow: the gauges are real places, rounded; every number measured there is invented."""
+"""Streamflow: the gauges are real places, rounded; every reading is invented."""
 
 import math
-import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import to_parquet
+from kfm_pipelines.producer.samples.sample import seeded_random, to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,18 +77,16 @@ def streamflow_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
 
 
 def streamflow_object(window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]:
-    """The hour's object key, as the declaration's pattern wants it, and its Parquet bytes."""
     start = window_of(window_start, "hour").start
     key = f"usgs/streamflow/{start:%Y/%m/%d/%H}/streamflow-{start:%Y%m%dT%H}Z.parquet"
     return key, to_parquet(streamflow_table(start, seed=seed))
 
 
 def _reading(gauge: Gauge, instant: datetime, seed: int) -> Reading:
-    # Seeded by text, which Python hashes with SHA-512: the same on every platform, unlike hash().
-    chance = random.Random(f"{seed}:{gauge.site_no}:{instant.isoformat()}")  # noqa: S311 -- invented data, no secret
+    chance = seeded_random(seed, gauge.site_no, instant.isoformat())
     discharge = _discharge(gauge, instant) * chance.uniform(0.985, 1.015)
     height = gauge.zero_ft + (discharge / gauge.scale) ** (1 / 1.7)
-    # A gauge that loses its stage has its flow estimated; one that freezes reports a stage but no flow.
+    # A gauge without a stage has its flow estimated; a frozen one reports a stage but no flow.
     lost_height, lost_flow = chance.random() < 0.02, chance.random() < 0.02
     settled = "A" if chance.random() < 0.1 else "P"
     return Reading(
@@ -100,7 +97,7 @@ def _reading(gauge: Gauge, instant: datetime, seed: int) -> Reading:
 
 
 def _discharge(gauge: Gauge, instant: datetime) -> float:
-    """Base flow, a daily cycle that peaks at dawn, and a storm that comes down the river every nine days."""
+    """Base flow, a daily cycle that peaks at dawn, and a storm every nine days."""
     hours = (instant - datetime(2000, 1, 1, tzinfo=UTC)) / timedelta(hours=1)
     daily = 1 + 0.06 * math.cos((hours - 11) / 24 * 2 * math.pi)
     # Storms cross Kansas from west to east, about five hours a degree.

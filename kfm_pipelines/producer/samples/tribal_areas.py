@@ -1,12 +1,11 @@
-"""Drought by tribal area: files in the publisher's form, of nations that do not exist, with invented numbers."""
+"""Drought by tribal area: files in the publisher's format, with invented nations and numbers."""
 
-import random
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import to_parquet
+from kfm_pipelines.producer.samples.sample import seeded_random, to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +16,7 @@ DROUGHT_CLASSES = ("D0", "D1", "D2", "D3", "D4")
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A reservation, or the trust land outside it: both have the same GNIS number."""
+    """A reservation, or its off-reservation trust land, which has the same GNIS number."""
 
     gnis: str
     name: str
@@ -28,7 +27,7 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class DroughtShare:
-    """How much of an area is in one class of drought."""
+    """The share of an area in one drought class."""
 
     area: Area
     drought_class: str
@@ -36,7 +35,7 @@ class DroughtShare:
 
 
 def tribal_areas_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
-    """The map that is valid on the day window_start falls in, in the columns of the publisher."""
+    """The map of the day that contains window_start, with the publisher's columns."""
     import pyarrow as pa
 
     day = window_of(window_start, "day").start.date()
@@ -58,7 +57,6 @@ def tribal_areas_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
 
 
 def tribal_areas_object(window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]:
-    """The day's object key, as the declaration's pattern wants it, and its Parquet bytes."""
     day = window_of(window_start, "day").start
     key = f"drought/tribal-areas/{day:%Y/%m/%d}/USDM_{day:%Y-%m-%d}.parquet"
     return key, to_parquet(tribal_areas_table(day, seed=seed))
@@ -67,7 +65,7 @@ def tribal_areas_object(window_start: datetime, *, seed: int = 0) -> tuple[str, 
 def _areas(seed: int) -> list[Area]:
     areas: list[Area] = []
     for place, letter in enumerate(NATIONS):
-        chance = _seeded_random(seed, letter)
+        chance = seeded_random("tribal-areas", seed, letter)
         gnis, name = f"9990{place:04d}", f"Example Nation {letter}"  # real numbers are far lower
         areas.append(Area(gnis, name, "Reservation", "86", float(chance.randint(10**7, 10**9))))
         if place % 3 == 0:
@@ -76,9 +74,9 @@ def _areas(seed: int) -> list[Area]:
 
 
 def _shares(area: Area, day: date, seed: int) -> list[DroughtShare]:
-    """One to three classes in a row; what is left over is in none. An area that is all in one class is a little more
-    than all of it, as in the real files."""
-    chance = _seeded_random(seed, area.gnis, area.lsad, day.isoformat())
+    """Up to three adjacent classes; the rest of the area is in none. A single class may cover slightly more than 100 %,
+    as in the real files."""
+    chance = seeded_random("tribal-areas", seed, area.gnis, area.lsad, day.isoformat())
     first, count = chance.randrange(len(DROUGHT_CLASSES)), chance.randint(0, 3)
     classes = DROUGHT_CLASSES[first : first + count]
     if len(classes) == 1 and chance.random() < 0.5:
@@ -89,8 +87,3 @@ def _shares(area: Area, day: date, seed: int) -> list[DroughtShare]:
         for drought, below, above in zip(classes, [0.0, *cuts], cuts, strict=False)
         if above > below
     ]
-
-
-def _seeded_random(*what: object) -> random.Random:
-    # Seeded by text, which Python hashes with SHA-512: the same on every platform, unlike hash().
-    return random.Random("tribal-areas:" + ":".join(map(str, what)))  # noqa: S311 -- invented data, no secret

@@ -9,7 +9,7 @@ import pytest
 from kfm_pipelines.errors import ContractBroken, ShapeUnknown
 from kfm_pipelines.events import PayloadNotice, normalise
 from kfm_pipelines.events.identity import dedupe_key_identities, feed_identities
-from kfm_pipelines.producer.messages import fifo_envelope
+from kfm_pipelines_tests.fixtures.aws.messages import fifo_envelope
 from kfm_pipelines_tests.fixtures.events.changes import changed
 from kfm_pipelines_tests.fixtures.events.messages import (
     AUTO_UPDATE,

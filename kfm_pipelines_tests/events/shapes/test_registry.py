@@ -7,7 +7,7 @@ import pytest
 
 from kfm_pipelines.errors import BodyUnreadable, ContractBroken, ShapeUnknown
 from kfm_pipelines.events import normalise
-from kfm_pipelines.producer.messages import wrap_in_sns
+from kfm_pipelines_tests.fixtures.aws.messages import wrap_in_sns
 from kfm_pipelines_tests.fixtures.events.messages import EVERY, S3, TEST_EVENT, TOPIC, wrapped
 from kfm_pipelines_tests.fixtures.events.notices import NOON
 

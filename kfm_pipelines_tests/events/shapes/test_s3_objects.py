@@ -7,7 +7,8 @@ import pytest
 from kfm_pipelines.errors import ContractBroken, ShapeUnknown
 from kfm_pipelines.events import Change
 from kfm_pipelines.events.identity import s3_object_identity, s3_removal_identity
-from kfm_pipelines.producer.messages import s3_envelope, s3_notification, s3_removal
+from kfm_pipelines.producer.messages import s3_envelope, s3_notification
+from kfm_pipelines_tests.fixtures.aws.messages import s3_removal
 from kfm_pipelines_tests.fixtures.events.changes import changed
 from kfm_pipelines_tests.fixtures.events.messages import (
     EVENT_ID,

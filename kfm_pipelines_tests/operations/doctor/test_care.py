@@ -1,6 +1,7 @@
-"""Policy, authority, secret and exemptions of a dataset, each broken: the doctor says so, and who has to act."""
+"""Breaks policy, authority, secret and exemptions of a dataset: the doctor names each, and who has to act."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -11,12 +12,14 @@ import yaml
 
 from kfm_pipelines.care import exempt
 from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.doctor import DoctorFinding, diagnose
 from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.settings import Settings, load_settings
+from kfm_pipelines.state import database
 from kfm_pipelines_tests.fixtures.care.register import Register, with_reviewer
 from kfm_pipelines_tests.fixtures.declarations import change
-from kfm_pipelines_tests.fixtures.sites.site import Site, create_database
+from kfm_pipelines_tests.fixtures.sites.site import Site, create_database, opened_site
 
 pytestmark = pytest.mark.slow
 
@@ -26,17 +29,35 @@ REVIEW_BY = date(2027, 6, 1)
 
 @pytest.fixture
 def register(site: Site) -> Register:
+    """A site of its own, for tests that write to the database."""
     return with_reviewer(site)
 
 
+@pytest.fixture(scope="module")
+def shared(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Register]:
+    root = tmp_path_factory.mktemp("care") / "site"
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+        yield with_reviewer(opened)
+
+
+@pytest.fixture
+def unused(shared: Register, tmp_path: Path) -> Iterator[Register]:
+    """The shared site with its own resource files, which are restored after the test."""
+    resources = shared.site.root / "resources"
+    shutil.copytree(resources, tmp_path / "kept")
+    yield shared
+    shutil.rmtree(resources)
+    shutil.copytree(tmp_path / "kept", resources)
+
+
 def newcomer(settings: Settings, today: date | None = None) -> Services:
-    """A services that has read nothing yet, as every `kfm doctor` is."""
+    """Services that have read nothing yet, as in every `kfm doctor`."""
     services = Services(settings)
     return replace(services, today=lambda: today) if today else services
 
 
 def findings(register: Register, today: date | None = None, **environ: str) -> dict[str, DoctorFinding]:
-    """What is found, by what was checked; nothing wrong is said twice."""
+    """Findings by check; no problem is reported twice."""
     services = newcomer(load_settings({**register.site.environment, **environ}), today)
     try:
         found = diagnose(services)
@@ -67,26 +88,26 @@ def changed_keys(register: Register, **changes: Any) -> None:
     changed(register, path, keys=[key | changes])
 
 
-def test_all_is_well_and_told_for_every_dataset(register: Register) -> None:
-    found = findings(register)
+def test_a_healthy_site_has_findings_for_every_dataset(unused: Register) -> None:
+    found = findings(unused)
     assert wrong(found) == {}
     assert found["declarations"].found == "drought/tribal-areas, heritage/sites, usgs/streamflow"
     assert found["policy of heritage/sites"].found.startswith("heritage-sites@1, to be reviewed by 2027-06-01")
     others = ("rules for", "authority over", "secret for")
     assert {check: found[check].found for check in (f"{other} {HERITAGE}" for other in others)} == {
-        "rules for heritage/sites": "they say what becomes of every column",
-        "authority over heritage/sites": "Heritage review board, 1 of 1 keys count today",
+        "rules for heritage/sites": "they cover every column",
+        "authority over heritage/sites": "Heritage review board, 1 of 1 keys are valid today",
         "secret for heritage/sites": "key heritage-2026, not used yet",
     }
     assert found["rules for usgs/streamflow"].found == "nothing is masked"
     assert "secret for usgs/streamflow" not in found
 
 
-def test_looking_records_nothing(register: Register) -> None:
-    """A policy that was only looked at has not been used, and its secret can still change."""
-    findings(register)
-    assert register.site.fetch("SELECT * FROM kfm.policy_versions") == []
-    assert register.site.fetch("SELECT * FROM kfm.audit") == []
+def test_a_diagnosis_records_nothing(unused: Register) -> None:
+    """A policy that was only checked has not been used, and its secret can still change."""
+    findings(unused)
+    assert unused.site.fetch("SELECT * FROM kfm.policy_versions") == []
+    assert unused.site.fetch("SELECT * FROM kfm.audit") == []
 
 
 def without_policy(register: Register) -> None:
@@ -98,12 +119,12 @@ def without_authority(register: Register) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Register], object], str, str, str]] = {
-    "no policy": (without_policy, "policy of heritage/sites", "there is no masking policy", "mend this"),
+    "no policy": (without_policy, "policy of heritage/sites", "there is no masking policy", "fix this"),
     "a policy that makes no sense": (
         lambda r: changed_policy(r, minimum_count=1),
         "policy of heritage/sites",
         "heritage-sites.yaml: minimum_count: ",
-        "mend this",
+        "fix this",
     ),
     "review overdue": (
         lambda r: changed_policy(r, reviewed_on=date(2024, 1, 1)),
@@ -121,71 +142,71 @@ BROKEN: dict[str, tuple[Callable[[Register], object], str, str, str]] = {
         lambda r: changed_policy(r, columns={"keep": ["period"]}),
         "rules for heritage/sites",
         "does not suit heritage/sites: it does not say whether 'site_id' is kept or withheld",
-        "mend this",
+        "fix this",
     ),
     "authority that nobody declared": (
         without_authority,
         "authority over heritage/sites",
-        "nobody declared 'heritage-review-board'",
+        "'heritage-review-board' is not declared",
         "resources/authorities/heritage-review-board.yaml",
     ),
     "no key to review with": (
         lambda r: changed(r, "authorities/heritage-review-board.yaml", keys=[]),
         "authority over heritage/sites",
-        "Heritage review board, 0 of 0 keys count today",
+        "Heritage review board, 0 of 0 keys are valid today",
         "kfm review keygen heritage-review-board",
     ),
     "a key that ran out": (
         lambda r: changed_keys(r, valid_until=date(2026, 1, 2), valid_from=date(2026, 1, 1)),
         "authority over heritage/sites",
-        "Heritage review board, 0 of 1 keys count today",
+        "Heritage review board, 0 of 1 keys are valid today",
         "kfm review keygen heritage-review-board",
     ),
     "a key that does not count yet": (
         lambda r: changed_keys(r, valid_until=date(2099, 1, 2), valid_from=date(2099, 1, 1)),
         "authority over heritage/sites",
-        "Heritage review board, 0 of 1 keys count today",
+        "Heritage review board, 0 of 1 keys are valid today",
         "kfm review keygen heritage-review-board",
     ),
     "a secret nobody has given": (
         lambda r: changed_policy(r, key_id="heritage-2027"),
         "secret for heritage/sites",
         "the secret of key heritage-2027 is not there: set KFM_CARE_KEY_HERITAGE_2027",
-        "mend this",
+        "fix this",
     ),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_broken_is_named_once_and_only_for_its_dataset(register: Register, case: str) -> None:
-    breaks, check, says, remedy = BROKEN[case]
-    breaks(register)
-    found = findings(register)
+def test_a_problem_is_reported_once_and_only_for_its_dataset(unused: Register, case: str) -> None:
+    breaks, check, message, remedy = BROKEN[case]
+    breaks(unused)
+    found = findings(unused)
     assert list(wrong(found)) == [check]
-    assert says in found[check].found
+    assert message in found[check].found
     assert remedy in found[check].remedy
-    # It is nothing that --fix could put right, and nothing says so.
+    # --fix cannot correct it, and the remedy does not claim so.
     assert "--fix" not in found[check].remedy
-    assert set_up(register.site.services, cloud=True) == []
+    assert set_up(unused.site.services, cloud=True) == []
 
 
-def test_nobody_needs_a_key_where_nobody_is_asked(register: Register) -> None:
-    changed(register, "authorities/heritage-review-board.yaml", keys=[])
-    changed(register, "datasets/heritage-sites.yaml", review="none")
-    assert wrong(findings(register)) == {}
+def test_no_key_is_needed_without_review(unused: Register) -> None:
+    changed(unused, "authorities/heritage-review-board.yaml", keys=[])
+    changed(unused, "datasets/heritage-sites.yaml", review="none")
+    assert wrong(findings(unused)) == {}
 
 
 @pytest.mark.parametrize("secret", ["", "short and known"])
-def test_a_secret_that_is_missing_or_too_short_is_found_without_being_shown(register: Register, secret: str) -> None:
-    found = findings(register, KFM_CARE_KEY_HERITAGE_2026=secret)
+def test_a_missing_or_short_secret_is_found_and_not_printed(unused: Register, secret: str) -> None:
+    found = findings(unused, KFM_CARE_KEY_HERITAGE_2026=secret)
     assert list(wrong(found)) == ["secret for heritage/sites"]
     assert "short and known" not in str(found)
 
 
-def test_a_changed_secret_and_a_changed_policy_are_told_apart(register: Register) -> None:
+def test_a_changed_secret_and_a_changed_policy_are_distinguished(register: Register) -> None:
     governance_of(register.site.services, register.dataset)
     found = findings(register)
-    assert found["secret for heritage/sites"].found == "key heritage-2026, the one used before"
+    assert found["secret for heritage/sites"].found == "key heritage-2026, used before"
 
     other = findings(register, KFM_CARE_KEY_HERITAGE_2026="another secret that is also long enough")
     assert wrong(other) == {
@@ -199,23 +220,17 @@ def test_a_changed_secret_and_a_changed_policy_are_told_apart(register: Register
     }
 
 
-@pytest.mark.parametrize(
-    ("days", "says"),
-    [
-        (31, "to be reviewed by 2027-06-01"),
-        (30, "to be reviewed by 2027-06-01: soon, in 30 days"),
-        (1, "to be reviewed by 2027-06-01: soon, tomorrow"),
-        (0, "to be reviewed by 2027-06-01: soon, today"),
-    ],
-)
-def test_a_review_that_comes_due_is_told_before_it_is_wrong(register: Register, days: int, says: str) -> None:
-    found = findings(register, today=REVIEW_BY - timedelta(days=days))["policy of heritage/sites"]
-    assert (found.ok, found.found) == (True, f"heritage-sites@1, {says}")
-
-
-def test_the_day_after_it_is_wrong(register: Register) -> None:
-    found = findings(register, today=REVIEW_BY + timedelta(days=1))
-    assert wrong(found)["policy of heritage/sites"] == "heritage-sites@1, to be reviewed by 2027-06-01"
+def test_a_review_is_announced_before_it_is_overdue(unused: Register) -> None:
+    expected = "heritage-sites@1, to be reviewed by 2027-06-01"
+    for days, ok, note in (
+        (31, True, ""),
+        (30, True, ": soon, in 30 days"),
+        (1, True, ": soon, tomorrow"),
+        (0, True, ": soon, today"),
+        (-1, False, ""),
+    ):
+        found = findings(unused, today=REVIEW_BY - timedelta(days=days))["policy of heritage/sites"]
+        assert (found.ok, found.found) == (ok, expected + note)
 
 
 def exempted(register: Register, days: int, keys: str = "") -> str:
@@ -228,21 +243,21 @@ def after(register: Register, days: int) -> date:
     return register.site.services.today() + timedelta(days=days)
 
 
-def test_an_exemption_is_told_soon_before_it_runs_out_and_wrong_from_the_day_after(register: Register) -> None:
+def test_an_exemption_is_announced_before_it_expires_and_wrong_afterwards(register: Register) -> None:
     given, until = exempted(register, days=20), after(register, 20)
     check = f"exemption {given} of heritage/sites"
-    told = [findings(register, today=after(register, days))[check] for days in (12, 13, 20, 21)]
-    assert [(one.ok, one.found) for one in told] == [
+    found = [findings(register, today=after(register, days))[check] for days in (12, 13, 20, 21)]
+    assert [(one.ok, one.found) for one in found] == [
         (True, f"unmasked until {until}"),
         (True, f"unmasked until {until}: soon, in 7 days"),
         (True, f"unmasked until {until}: soon, today"),
         (False, f"exemption {given} from policy heritage-sites@1 ran out on {until}; renew or end it"),
     ]
-    assert "`kfm review exempt`" in told[-1].remedy
-    assert "`kfm review end`" in told[-1].remedy
+    assert "`kfm review exempt`" in found[-1].remedy
+    assert "`kfm review end`" in found[-1].remedy
 
 
-def test_an_exemption_that_ended_or_was_renewed_is_over(register: Register) -> None:
+def test_ended_and_renewed_exemptions_are_not_checked(register: Register) -> None:
     first = exempted(register, days=1, keys="heritage-sites:kansas_statewide:5:2026")
     second = exempted(register, days=50)
     found = findings(register, today=after(register, 10))
@@ -256,7 +271,7 @@ def test_an_exemption_that_ended_or_was_renewed_is_over(register: Register) -> N
     assert [check for check in found if check.startswith("exemption ")] == []
 
 
-def test_a_newer_exemption_of_fewer_keys_renews_nothing(register: Register) -> None:
+def test_a_newer_exemption_of_fewer_keys_does_not_replace_an_older_one(register: Register) -> None:
     whole = exempted(register, days=1)
     exempted(register, days=50, keys="heritage-sites:kansas_statewide:5:2026")
     assert list(wrong(findings(register, today=after(register, 10)))) == [f"exemption {whole} of heritage/sites"]
@@ -282,24 +297,27 @@ def test_an_exemption_that_was_changed_in_the_database_is_found(register: Regist
 
 
 @pytest.fixture
-def bare_database(register: Register) -> str:
-    return create_database(register.site.environment["KFM_POSTGRES_URL"], f"{register.site.bucket}b", "template1")
+def bare_database(unused: Register) -> str:
+    return create_database(unused.site.environment["KFM_POSTGRES_URL"], f"{unused.site.bucket}b", "template1")
 
 
-def test_a_missing_schema_is_one_finding(register: Register, bare_database: str) -> None:
-    assert list(wrong(findings(register, KFM_POSTGRES_URL=bare_database))) == ["schema"]
+def test_a_missing_schema_is_one_finding(unused: Register, bare_database: str) -> None:
+    assert list(wrong(findings(unused, KFM_POSTGRES_URL=bare_database))) == ["schema"]
 
 
 @pytest.mark.slow
-def test_a_database_that_is_away_does_not_hide_what_the_files_say(register: Register) -> None:
-    changed_policy(register, columns={"keep": ["period"]})
-    found = wrong(findings(register, KFM_POSTGRES_URL="postgresql://nobody@127.0.0.1:9/none"))
+def test_an_unreachable_database_does_not_hide_other_findings(
+    unused: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CONNECTION_SECONDS", 0.2)
+    changed_policy(unused, columns={"keep": ["period"]})
+    found = wrong(findings(unused, KFM_POSTGRES_URL="postgresql://nobody@127.0.0.1:9/none"))
     assert list(found) == ["Postgres", "rules for heritage/sites"]
 
 
-def test_an_authority_that_cannot_be_read_is_told_and_the_rest_still_looked_at(register: Register) -> None:
-    path: Path = register.site.root / "resources/authorities/heritage-review-board.yaml"
+def test_an_unreadable_authority_does_not_hide_other_findings(unused: Register) -> None:
+    path: Path = unused.site.root / "resources/authorities/heritage-review-board.yaml"
     path.write_text("authority: [")
-    found = findings(register)
+    found = findings(unused)
     assert all(check.startswith("authority over ") for check in wrong(found))
     assert found["secret for heritage/sites"].ok

@@ -1,18 +1,23 @@
-"""`kfm doctor` says what is wrong, and mends it when asked. Each setting is checked in operations/test_diagnosis.py."""
+"""`kfm doctor` names what is wrong and fixes it with --fix. test_topology.py covers each setting."""
+
+from collections.abc import Iterator
 
 import pytest
 
 from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.aws.emulator import set_queue
 from kfm_pipelines_tests.fixtures.care.register import with_reviewer
 from kfm_pipelines_tests.fixtures.sites.command import kfm
-from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 
-@pytest.fixture
-def site(site: Site) -> Site:
-    """With somebody who can review: the shipped authorities have no keys, which would be a finding of its own."""
-    return with_reviewer(site).site
+@pytest.fixture(scope="module")
+def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site with a reviewer: the shipped authorities have no keys, which would be a finding."""
+    root = tmp_path_factory.mktemp("doctor") / "site"
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+        yield with_reviewer(opened).site
 
 
 def wrong(document: dict[str, list[dict[str, object]]]) -> list[object]:
@@ -27,7 +32,7 @@ def test_a_healthy_site_has_nothing_wrong(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_named_and_mended(site: Site) -> None:
+def test_wrong_settings_are_named_and_fixed(site: Site) -> None:
     queue = site.services.queue.name
     set_queue(queue, VisibilityTimeout="1")
     s3_client().put_bucket_versioning(Bucket=site.bucket, VersioningConfiguration={"Status": "Suspended"})
@@ -37,26 +42,26 @@ def test_what_is_wrong_is_named_and_mended(site: Site) -> None:
     assert f"WRONG  visibility timeout of {queue}: 1 s" in found.out
     assert f"WRONG  bucket {site.bucket}: not versioned" in found.out
 
-    mended = kfm(site.environment, "doctor", "--fix", "--json").json
-    assert mended["ok"]
-    assert mended["fixed"] == [f"bucket {site.bucket}: versioning", f"queue {queue}: VisibilityTimeout"]
+    fixed = kfm(site.environment, "doctor", "--fix", "--json").json
+    assert fixed["ok"]
+    assert fixed["fixed"] == [f"bucket {site.bucket}: versioning", f"queue {queue}: VisibilityTimeout"]
 
 
 def test_a_missing_queue_does_not_hide_the_other_findings(site: Site) -> None:
-    said = kfm({**site.environment, "KFM_QUEUE": "nowhere"}, "doctor")
+    result = kfm({**site.environment, "KFM_QUEUE": "nowhere"}, "doctor")
 
-    assert said.code == 1
-    assert "WRONG  queue nowhere: there is no queue 'nowhere'" in said.out
-    assert f"ok     topic {site.services.settings.topic}" in said.out
-    assert "ok     Postgres" in said.out
+    assert result.code == 1
+    assert "WRONG  queue nowhere: there is no queue 'nowhere'" in result.out
+    assert f"ok     topic {site.services.settings.topic}" in result.out
+    assert "ok     Postgres" in result.out
 
 
-def test_what_only_a_person_can_mend_is_not_called_mended(site: Site) -> None:
+def test_a_problem_only_people_can_fix_is_not_reported_as_fixed(site: Site) -> None:
     environment = {**site.environment, "KFM_CARE_KEY_HERITAGE_2026": "too short"}
 
-    said = kfm(environment, "doctor", "--fix")
+    result = kfm(environment, "doctor", "--fix")
 
-    assert said.code == 1
-    assert "mended" not in said.out
-    assert "WRONG  secret for heritage/sites: the secret of key heritage-2026 is shorter than 32 bytes" in said.out
-    assert "too short" not in said.out + said.err
+    assert result.code == 1
+    assert "fixed" not in result.out
+    assert "WRONG  secret for heritage/sites: the secret of key heritage-2026 is shorter than 32 bytes" in result.out
+    assert "too short" not in result.out + result.err

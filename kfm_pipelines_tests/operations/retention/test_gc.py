@@ -1,4 +1,4 @@
-"""The collector removes what no Item refers to and no transaction owns, and nothing else, whoever publishes then."""
+"""The collector removes only objects without references and owners, even while others publish."""
 
 import hashlib
 import json
@@ -20,7 +20,9 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.runs.batches import (
-    Told,
+    Told as Announced,
+)
+from kfm_pipelines_tests.fixtures.runs.batches import (
     applied,
     followed,
     forget_leases,
@@ -28,8 +30,10 @@ from kfm_pipelines_tests.fixtures.runs.batches import (
     publish,
     stage,
     storing_in,
-    told,
     tree,
+)
+from kfm_pipelines_tests.fixtures.runs.batches import (
+    told as announce,
 )
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.stores.stops import InterruptedStore, Stopped
@@ -41,16 +45,16 @@ def layout(site: Site) -> Layout:
     return Layout(site.dataset.pipeline)
 
 
-def publish_turn(site: Site, hour: int, turn: int = 0) -> Told:
-    new = told(site, hour=hour, turn=turn)
+def publish_version(site: Site, hour: int, version: int = 0) -> Announced:
+    new = announce(site, hour=hour, turn=version)
     hear(site.services, new)
     publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
     return new
 
 
 def stop_before_swap(site: Site, hour: int) -> str:
-    """A publication whose process is gone when all its objects are kept and its Item is not yet swapped."""
-    new = told(site, hour=hour)
+    """Kills a publication after its objects are written and before its Item is swapped."""
+    new = announce(site, hour=hour)
     hear(site.services, new)
 
     def stop() -> None:
@@ -85,12 +89,12 @@ def history_item(path_of_object: str) -> bytes:
     return json.dumps({"type": "Feature", "assets": {"x": {"href": f"../../../../{path_of_object}"}}}).encode()
 
 
-def test_what_somebody_refers_to_or_owns_stays_and_the_rest_goes(site: Site) -> None:
+def test_only_objects_without_references_and_owners_are_removed(site: Site) -> None:
     store = site.services.store
-    old = publish_turn(site, 0)
-    publish_turn(site, 0, turn=1)
+    old = publish_version(site, 0)
+    publish_version(site, 0, version=1)
     intended = stop_before_swap(site, 1)
-    waiting = told(site, hour=2)
+    waiting = announce(site, hour=2)
     hear(site.services, waiting)
     stage(site.services, site.dataset, [waiting.key], "a-run-that-is-at-it")
 
@@ -105,15 +109,19 @@ def test_what_somebody_refers_to_or_owns_stays_and_the_rest_goes(site: Site) -> 
         store.write(path, b"x")
     stays = tree(store, *EVERYTHING)
 
-    nobodys = [keep_document(site, b"nobody's data", "parquet"), keep_document(site, b"{}"), keep_document(site, b"no")]
+    unreferenced = [
+        keep_document(site, b"nobody's data", "parquet"),
+        keep_document(site, b"{}"),
+        keep_document(site, b"no"),
+    ]
     over = [f"work/{tier}/usgs-streamflow/{old.key}/1" for tier in ("masked", "restricted", "staged")]
     for folder in over:
         store.write(f"{folder}/table.parquet", b"left behind")
 
     found = find_garbage(site.services)
-    assert (found.objects, found.folders, found.refused) == (tuple(sorted(nobodys)), tuple(over), None)
+    assert (found.objects, found.folders, found.refused) == (tuple(sorted(unreferenced)), tuple(over), None)
     collected = collect_garbage(site.services)
-    assert (sorted(collected.objects), collected.folders, collected.left) == (sorted(nobodys), tuple(over), 0)
+    assert (sorted(collected.objects), collected.folders, collected.left) == (sorted(unreferenced), tuple(over), 0)
     assert tree(store, *EVERYTHING) == stays
 
     publish(site.services, site.dataset, [intended], "a-run-after")
@@ -122,12 +130,12 @@ def test_what_somebody_refers_to_or_owns_stays_and_the_rest_goes(site: Site) -> 
     assert find_garbage(site.services).objects == ()
 
 
-def test_what_was_given_up_and_what_was_withdrawn_goes(site: Site) -> None:
+def test_abandoned_and_withdrawn_objects_are_removed(site: Site) -> None:
     store = site.services.store
-    key = publish_turn(site, 0).key
-    # All but the list of what is installed, which is every revision's.
+    key = publish_version(site, 0).key
+    # All but the SBOM, which every revision shares.
     of_the_first = set(store.paths("objects")) - {layout(site).document(environment_facts().sbom)}
-    publish_turn(site, 0, turn=1)
+    publish_version(site, 0, version=1)
     published = tree(store, "objects")
 
     give_up(site, stop_before_swap(site, 1))
@@ -136,7 +144,7 @@ def test_what_was_given_up_and_what_was_withdrawn_goes(site: Site) -> None:
     assert set(collect_garbage(site.services).objects) == given_up
     assert tree(store, "objects") == published
 
-    # An exemption alone had let the first revision out, so its Item is taken out of the history.
+    # Only an exemption allowed the first revision, so its Item is withdrawn from the history.
     site.services.database.execute(
         """
         INSERT INTO kfm.audit (actor, action, dataset, policy, key, digest)
@@ -149,19 +157,23 @@ def test_what_was_given_up_and_what_was_withdrawn_goes(site: Site) -> None:
 
 
 UNREADABLE = (
-    ("catalog/usgs-streamflow/items/{key}.json", b'{"type": "Feature", "as', "cannot be read, so nobody knows"),
-    ("catalog/usgs-streamflow/items/{key}.json", b"[]", "cannot be read, so nobody knows"),
-    ("catalog/usgs-streamflow/history/{key}/9.json", b"{}", "cannot be read, so nobody knows"),
-    ("catalog/usgs-streamflow/history/{key}/9.json", b'{"type": "Feature"}', "refers to no object"),
-    ("{manifest}", b'{"kind": "kfm-run-manifest"}', "holds other bytes than its name says"),
+    (
+        "catalog/usgs-streamflow/items/{key}.json",
+        b'{"type": "Feature", "as',
+        "cannot be read, so its references are unknown",
+    ),
+    ("catalog/usgs-streamflow/items/{key}.json", b"[]", "cannot be read, so its references are unknown"),
+    ("catalog/usgs-streamflow/history/{key}/9.json", b"{}", "cannot be read, so its references are unknown"),
+    ("catalog/usgs-streamflow/history/{key}/9.json", b'{"type": "Feature"}', "without references to objects"),
+    ("{manifest}", b'{"kind": "kfm-run-manifest"}', "does not match its name"),
 )
 
 
-def test_when_it_is_not_known_what_a_document_refers_to_no_object_goes(site: Site) -> None:
+def test_an_unreadable_document_stops_the_removal_of_objects(site: Site) -> None:
     store = site.services.store
-    key = publish_turn(site, 0).key
+    key = publish_version(site, 0).key
     [row] = site.fetch("SELECT detail->'records'->>'run_manifest.json' AS digest FROM kfm.wal WHERE step = 'publish'")
-    nobodys, left_behind = keep_document(site, b"{}"), f"work/staged/usgs-streamflow/{key}/1/item.json"
+    unreferenced, left_behind = keep_document(site, b"{}"), f"work/staged/usgs-streamflow/{key}/1/item.json"
 
     for name, data, why in UNREADABLE:
         path = name.format(key=key, manifest=layout(site).document(row["digest"]))
@@ -173,32 +185,32 @@ def test_when_it_is_not_known_what_a_document_refers_to_no_object_goes(site: Sit
         assert path in collected.refused
         assert why in collected.refused
         assert collected.objects == ()
-        assert store.exists(nobodys)
+        assert store.exists(unreferenced)
         assert not store.exists(left_behind)
-        said = CliRunner().invoke(kfm, ["gc", "--json"])
-        assert (said.exit_code, json.loads(said.stdout)["refused"]) == (1, collected.refused)
+        result = CliRunner().invoke(kfm, ["gc", "--json"])
+        assert (result.exit_code, json.loads(result.stdout)["refused"]) == (1, collected.refused)
         store.discard(path)
         if whole is not None:
             store.write(path, whole)
 
     dry = CliRunner().invoke(kfm, ["gc", "--dry-run"])
-    assert (dry.exit_code, dry.stdout) == (0, f"{nobodys}\n1 objects and 0 work folders would be removed\n")
-    assert store.exists(nobodys)
-    said = CliRunner().invoke(kfm, ["gc", "--json"])
-    assert said.exit_code == 0
-    assert json.loads(said.stdout) == {
-        "dry_run": False, "objects": [nobodys], "folders": [], "left": 0, "refused": None
+    assert (dry.exit_code, dry.stdout) == (0, f"{unreferenced}\n1 object and 0 work folders would be removed\n")
+    assert store.exists(unreferenced)
+    result = CliRunner().invoke(kfm, ["gc", "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {
+        "dry_run": False, "objects": [unreferenced], "folders": [], "left": 0, "refused": None
     }  # fmt: skip
-    assert not store.exists(nobodys)
+    assert not store.exists(unreferenced)
 
 
 def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A collector that comes then has to leave everything as it is, also what is garbage."""
+    """A collector that runs meanwhile leaves everything, garbage included."""
     monkeypatch.setattr(gc_roots, "LONGEST_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(gc, "REFUSALS_IN_A_ROW", 2)
     collector = Services(load_settings(site.environment))
-    nobodys = keep_document(site, b"{}")
-    new = told(site)
+    unreferenced = keep_document(site, b"{}")
+    new = announce(site)
     hear(site.services, new)
     collected = []
 
@@ -210,26 +222,26 @@ def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch
 
     assert [(one.objects, one.left) for one in collected] == [((), 1)]
     assert item_of(site, new.key)
-    assert collect_garbage(collector).objects == (nobodys,)
+    assert collect_garbage(collector).objects == (unreferenced,)
     collector.close()
 
 
-def test_what_becomes_somebodys_after_it_was_found_stays(site: Site) -> None:
-    """What was given up comes again: its objects are there already, so nothing is kept anew."""
+def test_an_object_referenced_after_it_was_found_stays(site: Site) -> None:
+    """An abandoned publication is retried: its objects exist already, so none is written again."""
     key = stop_before_swap(site, 0)
     give_up(site, key)
-    nobodys = keep_document(site, b"{}")
+    unreferenced = keep_document(site, b"{}")
     found = find_garbage(site.services)
     assert len(found.objects) >= 4
     publish(site.services, site.dataset, [key], "a-run-after")
 
-    assert sweep(site.services, found).objects == (nobodys,)
+    assert sweep(site.services, found).objects == (unreferenced,)
 
     assert item_of(site, key)
 
 
-def test_a_publisher_that_comes_while_objects_are_removed_waits(site: Site) -> None:
-    """It has written its intent, and would find its object there, right before it goes."""
+def test_a_publisher_waits_while_objects_are_removed(site: Site) -> None:
+    """It has recorded its intent and would find its object right before it is removed."""
     key = stop_before_swap(site, 0)
     give_up(site, key)
     publisher = Services(load_settings(site.environment))
@@ -241,7 +253,7 @@ def test_a_publisher_that_comes_while_objects_are_removed_waits(site: Site) -> N
         thread.join(0.5)
 
     store = site.services.store
-    # What is staged is owned; this is found as if it had been looked for before.
+    # Staged objects are owned; pretend they were found before.
     data = tuple(path for path in store.paths("objects") if path.endswith(".parquet"))
     found = replace(find_garbage(site.services), objects=data)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The purge takes findings and validation reports that are old, bounded each night, and leaves all else."""
+"""The purge deletes old events, findings and validation reports, a limited number each night."""
 
 import pytest
 
@@ -8,15 +8,17 @@ from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.watermarks.late import reevaluate_lateness
 from kfm_pipelines.watermarks.late_lane import LateFilter, find_late_events, release
-from kfm_pipelines_tests.fixtures.runs.replay import declare
-from kfm_pipelines_tests.fixtures.runs.streams import hear, streams, told
+from kfm_pipelines_tests.fixtures.declarations import change
+from kfm_pipelines_tests.fixtures.runs.candidates import declaration_path
+from kfm_pipelines_tests.fixtures.runs.streams import hear, streams
+from kfm_pipelines_tests.fixtures.runs.streams import told as event
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 OLD, YOUNG = 401, 399
 
 
 def judged(site: Site, hour: int, days: int, dataset: str = "usgs/streamflow") -> str:
-    """A key that two gates judged so many days ago; where the report about it is."""
+    """Creates a key judged by two gates this many days ago; returns the path of its report."""
     key = site.key(hour)
     parameters = {"key": key, "dataset": dataset, "days": days}
     site.services.database.execute(
@@ -37,7 +39,7 @@ def judged(site: Site, hour: int, days: int, dataset: str = "usgs/streamflow") -
     return path
 
 
-def test_old_findings_and_reports_are_forgotten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_findings_and_reports_are_deleted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(purging, "VERDICTS_AT_ONCE", 3)
     paths = [judged(site, hour, OLD + 9 - hour) for hour in range(3)]
     undeclared = judged(site, 3, OLD, dataset="no/longer")
@@ -59,10 +61,10 @@ def test_old_findings_and_reports_are_forgotten(site: Site, monkeypatch: pytest.
     assert len(site.fetch("SELECT FROM kfm.verdicts")) == 10
 
 
-def test_a_replaced_event_is_forgotten_with_what_is_known_of_its_lateness(site: Site) -> None:
+def test_a_replaced_event_is_deleted_with_its_lateness(site: Site) -> None:
     database = site.services.database
-    replaced, newer = told(1, 10), told(1, 11, identity="e" * 64)
-    hear(database, streams("patch"), told(9, 9), replaced, newer)
+    replaced, newer = event(1, 10), event(1, 11, identity="e" * 64)
+    hear(database, streams("patch"), event(9, 9), replaced, newer)
     for state in ("started", "succeeded"):
         database.execute("UPDATE kfm.inbox SET state = %(state)s", {"state": state})
     database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
@@ -70,20 +72,21 @@ def test_a_replaced_event_is_forgotten_with_what_is_known_of_its_lateness(site: 
     assert site.fetch("SELECT identity FROM kfm.late") == [{"identity": newer.identity}]
 
 
-def test_what_a_newer_event_replaced_stays_while_that_may_be_held_one_day(site: Site) -> None:
-    """A delayed message may still show that the newer one was late; then the older one counts."""
+def test_a_replaced_event_stays_while_its_successor_may_turn_out_late(site: Site) -> None:
+    """A delayed message may show that the newer event was late; then the older one counts."""
     database, datasets = site.services.database, streams("quarantine")
-    declare(site, late="quarantine")
-    replaced, newer = told(1, 10), told(1, 11, identity="e" * 64)
+    change(declaration_path(site), late="quarantine")
+    site.services.__dict__.pop("datasets", None)
+    replaced, newer = event(1, 10), event(1, 11, identity="e" * 64)
     hear(database, datasets, replaced, newer)
     for state in ("started", "succeeded"):
         database.execute("UPDATE kfm.inbox SET state = %(state)s", {"state": state})
     database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
     assert purge(site.services).events == 0
-    hear(database, datasets, told(9, 10.5))
+    hear(database, datasets, event(9, 10.5))
     reevaluate_lateness(database, datasets)
     with database.transaction() as connection:
-        assert [event.identity for event in events_of(connection, newer.key)] == [replaced.identity]
+        assert [one.identity for one in events_of(connection, newer.key)] == [replaced.identity]
     release(database, datasets, find_late_events(database, LateFilter()), actor="ada", reason="ok")
     database.execute("UPDATE kfm.inbox SET state = 'started' WHERE state = 'received'")
     database.execute("UPDATE kfm.inbox SET state = 'succeeded'")

@@ -11,17 +11,17 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 pytestmark = pytest.mark.slow
 
 
-def test_scanning_and_looking_at_what_was_found(site: Site) -> None:
+def test_scanning_and_listing_findings(site: Site) -> None:
     for hour in range(2):
         site.put(hour)
     site.work()
     key = site.key(1)
 
-    said = kfm(site.environment, "qa", "scan")
-    assert said.code == 0
-    assert said.err.endswith("usgs/streamflow: keys looked at: 2 of 2\n")
-    assert "usgs/streamflow: 0 errors and 0 warnings in 2 keys\n" in said.out
-    assert "heritage/sites: 0 errors and 0 warnings in 0 keys\n" in said.out
+    result = kfm(site.environment, "qa", "scan")
+    assert result.code == 0
+    assert result.err.endswith("usgs/streamflow: keys scanned: 2 of 2\n")
+    assert "usgs/streamflow: 0 errors and 0 warnings in 2 keys\n" in result.out
+    assert "heritage/sites: 0 errors and 0 warnings in 0 keys\n" in result.out
     assert kfm(site.environment, "qa", "findings").out == "0 findings\n"
 
     with replaced(paths_of(site, key)["processed"], None):
@@ -33,10 +33,10 @@ def test_scanning_and_looking_at_what_was_found(site: Site) -> None:
         [finding] = dataset["findings"]
         assert (finding["key"], finding["rule"], finding["measured"]) == (key, "published-digest", "nothing")
         assert finding["fix"].startswith("Put the file back from a copy")
-        shown = kfm(site.environment, "qa", "scan", "usgs/streamflow")
-        assert shown.code == 1
-        assert f"processed/usgs-streamflow/{key}.parquet" in shown.out
-        assert "\n    Put the file back from a copy" in shown.out
+        displayed = kfm(site.environment, "qa", "scan", "usgs/streamflow")
+        assert displayed.code == 1
+        assert f"processed/usgs-streamflow/{key}.parquet" in displayed.out
+        assert "\n    Put the file back from a copy" in displayed.out
 
     found = kfm(site.environment, "qa", "findings", "usgs/streamflow", "--run", document["run"], "--json").json
     assert [(one["key"], one["gate"]) for one in found["findings"]] == [(key, "published")]
@@ -52,14 +52,14 @@ def test_scanning_and_looking_at_what_was_found(site: Site) -> None:
     assert f"Data Docs: {site.services.store.url}/reports/data-docs/usgs-streamflow/index.html" in deep.out
 
 
-def test_mistakes_are_one_sentence(site: Site) -> None:
-    for arguments, code, says in (
+def test_usage_errors_are_one_sentence(site: Site) -> None:
+    for arguments, code, message in (
         (["scan", "no/such"], 1, "dataset 'no/such' is not declared"),
-        (["scan", "--deep", "--full"], 2, "--full is about single keys"),
+        (["scan", "--deep", "--full"], 2, "--full applies to the nightly scan only"),
         (["findings", "no/such"], 1, "dataset 'no/such' is not declared"),
         (["findings", "--key", "nonsense"], 1, "nonsense"),
     ):
-        said = kfm(site.environment, "qa", *arguments)
-        assert (said.code, said.out) == (code, "")
-        assert says in said.err
-        assert "Traceback" not in said.err
+        result = kfm(site.environment, "qa", *arguments)
+        assert (result.code, result.out) == (code, "")
+        assert message in result.err
+        assert "Traceback" not in result.err

@@ -1,4 +1,4 @@
-"""Extents are recomputed from the Items: a collection that says otherwise is told of and written anew."""
+"""Extents are recomputed from the Items: a collection that differs is reported and rewritten."""
 
 import json
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.operations.scans.extents import recompute_extent
-from kfm_pipelines.operations.scans.nightly import ScanResult
-from kfm_pipelines.operations.scans.tables import ScanKind, last_scan, scan_lock
+from kfm_pipelines.operations.scans.result import ScanKind, ScanResult
+from kfm_pipelines.operations.scans.tables import scan_lock
 from kfm_pipelines.state.verdicts import latest_findings
 from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines_tests.fixtures.scans import last_scan
 from kfm_pipelines_tests.fixtures.sites.published_site import STREAMFLOW, paths_of, replaced
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -18,12 +19,12 @@ def recomputed(site: Site, run_id: str = "a-run") -> ScanResult:
     return recompute_extent(site.services, site.dataset, run_id)
 
 
-def said(scanned: ScanResult) -> list[tuple[str, str]]:
+def subjects_of(scanned: ScanResult) -> list[tuple[str, str]]:
     return [(one.finding.subject, one.finding.severity) for one in scanned.findings]
 
 
 def spoil(site: Site, **changes: Any) -> bytes:
-    """Change the collection by hand; what it said before."""
+    """Change the collection by hand; returns its previous bytes."""
     path = paths_of(site, site.key())["collection"]
     before = path.read_bytes()
     path.write_bytes(json.dumps(json.loads(before) | changes).encode())
@@ -31,7 +32,7 @@ def spoil(site: Site, **changes: Any) -> bytes:
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch, part: str) -> list[str]:
-    """Every path with this in it that is read from now on."""
+    """Returns a list that collects every path read from now on that contains `part`."""
     paths: list[str] = []
     read = FileStore.read
 
@@ -44,7 +45,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch, part: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extents_are_compared_with_the_items(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert recomputed(site).keys == 0
     for hour in range(2):
         site.put(hour)
@@ -63,11 +64,11 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
         {},
     ):
         spoil(site, extent=wrong)
-        assert said(recomputed(site, "spoilt")) == [("collection", "warn")]
+        assert subjects_of(recomputed(site, "spoilt")) == [("collection", "warn")]
         assert path.read_bytes() == right
         assert recomputed(site).findings == ()
     path.unlink()
-    assert said(recomputed(site)) == [("collection", "warn")]
+    assert subjects_of(recomputed(site)) == [("collection", "warn")]
     assert path.read_bytes() == right
 
     recorded = latest_findings(site.services.database, run_id="spoilt")
@@ -75,18 +76,17 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
         (None, "extents", "extent-drift", "warn")
     }
     assert len(recorded) == 3
-    last = last_scan(site.services.database, ScanKind.EXTENTS, STREAMFLOW)
-    assert last is not None
-    assert (last.keys, last.errors, last.warnings) == (2, 0, 1)
+    last = last_scan(site, "extents", STREAMFLOW)
+    assert (last["keys"], last["errors"], last["warnings"]) == (2, 0, 1)
 
-    # An Item is gone: the collection and the revisions know of an hour that no reader finds.
+    # An Item is gone: collection and revisions still have its hour.
     with replaced(paths_of(site, site.key(1))["item"], None):
         lost = recomputed(site)
-        assert (lost.keys, said(lost)) == (1, [("collection", "warn"), ("database", "warn")])
+        assert (lost.keys, subjects_of(lost)) == (1, [("collection", "warn"), ("database", "warn")])
         assert path.read_bytes() == right
     assert recomputed(site).findings == ()
 
-    # An Item is something else: the others are compared all the same, and it is an error.
+    # A malformed Item is an error, and the others are still compared.
     item = paths_of(site, site.key(1))["item"]
     document = json.loads(item.read_bytes())
     without_zone = {**document["properties"], "start_datetime": "2025-12-04T00:00:00"}
@@ -103,8 +103,8 @@ def test_extents_are_held_against_the_items(site: Site, monkeypatch: pytest.Monk
 
     read = count_reads(monkeypatch, "/items/")
     spoil(site, extent={})
-    assert said(recomputed(site)) == [("collection", "warn")]
+    assert subjects_of(recomputed(site)) == [("collection", "warn")]
     assert len(read) == 2
 
     with scan_lock(site.services.database, ScanKind.EXTENTS, STREAMFLOW):
-        assert recomputed(site).note == "another extents scan of usgs/streamflow is under way"
+        assert recomputed(site).note == "another extents scan of usgs/streamflow is running"

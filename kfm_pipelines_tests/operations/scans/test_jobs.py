@@ -1,4 +1,4 @@
-"""Scans as jobs of Dagster: red when something is wrong, with everything told, and green when it is mended."""
+"""Scans as Dagster jobs: red with metadata about every finding, green when all is well."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -36,15 +36,15 @@ def run(site: Site, job: str, **config: Any) -> dg.ExecuteInProcessResult:
         )
 
 
-def told(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
-    """What people see of the run: with its output, or with its failure."""
+def metadata_of(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    """The metadata of the run's output, or of its failure."""
     if result.success:
         [event] = [event for event in result.all_events if event.is_successful_output]
         return _plain(event.step_output_data.metadata)
     [event] = result.get_step_failure_events()
     failure = event.step_failure_data.user_failure_data
     assert failure is not None
-    return {**_plain(failure.metadata), "said": failure.description}
+    return {**_plain(failure.metadata), "description": failure.description}
 
 
 def _plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
@@ -57,13 +57,13 @@ def _plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
 def test_the_nightly_scan(published: Site) -> None:
     clean = run(published, "kfm_qa_scan")
     assert clean.success
-    assert told(clean) == {"keys": 2, "keys_left": 0, "keys_left_out": 0, "errors": 0, "warnings": 0}
+    assert metadata_of(clean) == {"keys": 2, "keys_left": 0, "keys_left_out": 0, "errors": 0, "warnings": 0}
     key = published.key(1)
     with replaced(paths_of(published, key)["processed"], b"something else"):
         red = run(published, "kfm_qa_scan", dataset="usgs/streamflow", full=True, keys=10)
         assert not red.success
-        seen = told(red)
-        assert seen["said"] == "usgs/streamflow: 1 errors and 0 warnings in 2 keys"
+        seen = metadata_of(red)
+        assert seen["description"] == "usgs/streamflow: 1 errors and 0 warnings in 2 keys"
         [record] = seen["findings"]
         assert (record["key"], record["rule"], record["severity"]) == (key, "published-digest", "error")
     [recorded] = published.fetch("SELECT run_id, key, rule FROM kfm.qa_findings")
@@ -80,14 +80,12 @@ def test_the_extents(published: Site) -> None:
     path.write_bytes(json.dumps(json.loads(right) | {"extent": {}}).encode())
     result = run(published, "kfm_recompute_extents")
     assert result.success
-    assert (told(result)["warnings"], told(result)["errors"]) == (1, 0)
+    assert (metadata_of(result)["warnings"], metadata_of(result)["errors"]) == (1, 0)
     assert path.read_bytes() == right
-    assert told(run(published, "kfm_recompute_extents"))["warnings"] == 0
+    assert metadata_of(run(published, "kfm_recompute_extents"))["warnings"] == 0
 
 
-def test_whatever_happens_to_one_dataset_the_others_are_scanned(
-    published: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_in_one_dataset_does_not_stop_the_others(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = FileStore.paths
 
     def failing(store: FileStore, prefix: str) -> list[str]:
@@ -98,29 +96,29 @@ def test_whatever_happens_to_one_dataset_the_others_are_scanned(
     monkeypatch.setattr(FileStore, "paths", failing)
     red = run(published, "kfm_recompute_extents")
     assert not red.success
-    assert told(red)["said"] == "heritage/sites: ZeroDivisionError, see the log of the run"
-    assert told(red)["keys"] == 2
+    assert metadata_of(red)["description"] == "heritage/sites: ZeroDivisionError, see the log of the run"
+    assert metadata_of(red)["keys"] == 2
     assert "Quillwort" not in str(red.all_events)
 
 
 def test_the_deep_scan(published: Site) -> None:
-    """One dataset that cannot be scanned does not stop the others."""
+    """A dataset that cannot be scanned does not stop the others."""
     result = run(published, "kfm_deep_scan", rows=1000, days=30)
     assert result.success
     page = f"{published.services.store.url}/reports/data-docs/usgs-streamflow/index.html"
-    assert told(result)["data_docs/usgs/streamflow"] == page
+    assert metadata_of(result)["data_docs/usgs/streamflow"] == page
     assert "usgs-streamflow" in (published.data / "reports/data-docs/usgs-streamflow/index.html").read_text()
 
     (published.services.settings.resources / "expectations" / "drought-tribal-areas.json").unlink()
     red = run(published, "kfm_deep_scan")
     assert not red.success
-    assert told(red)["said"].startswith("drought/tribal-areas: drought-tribal-areas.json: cannot be read")
-    assert told(red)["keys"] == 2
+    assert metadata_of(red)["description"].startswith("drought/tribal-areas: drought-tribal-areas.json: cannot be read")
+    assert metadata_of(red)["keys"] == 2
 
 
-def test_snapshots_are_taken_once_for_what_is_new(published: Site) -> None:
-    first, again = (told(run(published, "kfm_snapshots")) for _ in range(2))
+def test_snapshots_are_written_only_when_something_changed(published: Site) -> None:
+    first, again = (metadata_of(run(published, "kfm_snapshots")) for _ in range(2))
     assert [(one["items"], one["written"]) for one in (first, again)] == [(2, 1), (2, 0)]
-    assert told(run(published, "kfm_snapshots", dataset="usgs/streamflow", anyway=True))["written"] == 1
+    assert metadata_of(run(published, "kfm_snapshots", dataset="usgs/streamflow", anyway=True))["written"] == 1
     with replaced(paths_of(published, published.key())["item"], b"no Item"):
-        assert "is not what was published" in told(run(published, "kfm_snapshots", anyway=True))["said"]
+        assert "is not what was published" in metadata_of(run(published, "kfm_snapshots", anyway=True))["description"]

@@ -1,4 +1,4 @@
-"""The nightly scan finds whatever was changed behind the pipeline's back, names it, and changes nothing itself."""
+"""The nightly scan finds and names whatever was changed in the store, and changes nothing itself."""
 
 import json
 from collections.abc import Iterator
@@ -9,14 +9,16 @@ import pytest
 
 from kfm_pipelines.declarations.quality import Range
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations.scans.nightly import ScanFinding, ScanResult, nightly_scan
-from kfm_pipelines.operations.scans.tables import ScanKind, last_scan, scan_lock
+from kfm_pipelines.operations.scans.nightly import nightly_scan
+from kfm_pipelines.operations.scans.result import ScanFinding, ScanKind, ScanResult
+from kfm_pipelines.operations.scans.tables import scan_lock
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.verdicts import latest_findings
 from kfm_pipelines.state.wal import Step
+from kfm_pipelines_tests.fixtures.scans import last_scan
 from kfm_pipelines_tests.fixtures.sites.published_site import (
     DROUGHT,
     HOURS,
@@ -43,7 +45,7 @@ def scanned(site: Site, dataset: str = STREAMFLOW, run_id: str = "a-run", **how:
     return nightly_scan(site.services, site.services.datasets[dataset], run_id, **how)
 
 
-def said(found: tuple[ScanFinding, ...]) -> list[tuple[str | None, str, str]]:
+def subjects_of(found: tuple[ScanFinding, ...]) -> list[tuple[str | None, str, str]]:
     return [(one.key, one.finding.rule, one.finding.subject) for one in found]
 
 
@@ -52,19 +54,19 @@ def stored_path(site: Site, key: str, part: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_was_published_is_right(site: Site) -> None:
+def test_an_unchanged_publication_has_no_findings(site: Site) -> None:
     before = site.tree()
     found = scanned(site, full=True)
     assert (found.keys, found.keys_left, found.findings) == (HOURS, 0, ())
     assert site.tree() == before
 
 
-def test_a_turned_bit_is_found_and_named(site: Site) -> None:
+def test_a_flipped_bit_is_found_and_named(site: Site) -> None:
     key = site.key(1)
     path = paths_of(site, key)["content"]
     with replaced(path, flipped(path)):
         found = scanned(site, full=True, run_id="flipped")
-    assert said(found.findings) == [
+    assert subjects_of(found.findings) == [
         (key, "published-digest", stored_path(site, key, "content")),
         (key, "published-item-agrees", "asset data, file:checksum"),
     ]
@@ -74,11 +76,11 @@ def test_a_turned_bit_is_found_and_named(site: Site) -> None:
     assert len(recorded) == 2
 
 
-def test_bytes_that_were_cut_off_are_found(site: Site) -> None:
+def test_truncated_bytes_are_found(site: Site) -> None:
     path = paths_of(site, site.key())["content"]
     with replaced(path, path.read_bytes()[:-1]):
         found = scanned(site, full=True)
-    assert "asset data, file:size" in [subject for _, _, subject in said(found.findings)]
+    assert "asset data, file:size" in [subject for _, _, subject in subjects_of(found.findings)]
 
 
 @pytest.mark.parametrize(
@@ -89,11 +91,11 @@ def test_bytes_that_were_cut_off_are_found(site: Site) -> None:
         ("item", "published-item-present"),
     ],
 )
-def test_what_is_gone_is_found_and_named(site: Site, part: str, rule: str) -> None:
+def test_a_missing_file_is_found_and_named(site: Site, part: str, rule: str) -> None:
     key = site.key(2)
     with replaced(paths_of(site, key)[part], None):
         found = scanned(site, full=True)
-    assert said(found.findings) == [(key, rule, stored_path(site, key, part))]
+    assert subjects_of(found.findings) == [(key, rule, stored_path(site, key, part))]
     assert found.findings[0].finding.measured == "nothing"
 
 
@@ -101,10 +103,10 @@ def test_a_changed_copy_is_found_and_named(site: Site) -> None:
     key = site.key()
     with replaced(paths_of(site, key)["processed"], b"something else"):
         found = scanned(site, full=True)
-    assert said(found.findings) == [(key, "published-digest", stored_path(site, key, "processed"))]
+    assert subjects_of(found.findings) == [(key, "published-digest", stored_path(site, key, "processed"))]
 
 
-def test_an_item_that_says_otherwise_is_found(site: Site) -> None:
+def test_an_item_that_disagrees_with_its_data_is_found(site: Site) -> None:
     key = site.key()
     path = paths_of(site, key)["item"]
     item = json.loads(path.read_bytes())
@@ -113,7 +115,7 @@ def test_an_item_that_says_otherwise_is_found(site: Site) -> None:
     del item["assets"]["provenance"]
     with replaced(path, json.dumps(item).encode()):
         found = scanned(site, full=True)
-    assert said(found.findings) == [
+    assert subjects_of(found.findings) == [
         (key, "published-digest", stored_path(site, key, "item")),
         (key, "published-item-agrees", "asset data, file:size"),
         (key, "published-item-agrees", "asset provenance"),
@@ -122,14 +124,14 @@ def test_an_item_that_says_otherwise_is_found(site: Site) -> None:
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"no json", b"[]", b'{"assets": 3}', b'{"assets": {"data": []}}'])
-def test_rubbish_in_the_place_of_an_item_is_a_finding(site: Site, rubbish: bytes) -> None:
+def test_a_malformed_item_is_a_finding(site: Site, rubbish: bytes) -> None:
     with replaced(paths_of(site, site.key())["item"], rubbish):
         found = scanned(site, full=True)
-    assert {rule for _, rule, _ in said(found.findings)} == {"published-digest", "published-item-agrees"}
+    assert {rule for _, rule, _ in subjects_of(found.findings)} == {"published-digest", "published-item-agrees"}
 
 
 def test_the_gates_judge_the_published_table_again(site: Site) -> None:
-    """The bytes are the published ones; what is declared has become stricter."""
+    """The bytes are unchanged; the declaration has become stricter."""
     dataset = site.dataset
     columns = [
         column.model_copy(update={"nullable": False}) if column.name == "discharge_cfs" else column
@@ -144,15 +146,15 @@ def test_the_gates_judge_the_published_table_again(site: Site) -> None:
 
 
 def test_a_gate_that_cannot_judge_is_a_finding(site: Site) -> None:
-    """A threshold for a column of text, which no declaration would be allowed to have."""
+    """A threshold for a text column, which no valid declaration has."""
     quality = site.dataset.quality.model_copy(update={"ranges": [Range(column="qualifier", min=0)]})
     found = nightly_scan(site.services, site.dataset.model_copy(update={"quality": quality}), "unfit", full=True)
     assert {(one.gate, one.finding.rule) for one in found.findings} == {("published", "published-judged")}
     assert found.keys == found.errors >= HOURS
 
 
-def looked_at(site: Site, **how: Any) -> list[str]:
-    """Scan, and say which keys were looked at."""
+def scanned_keys(site: Site, **how: Any) -> list[str]:
+    """Scan, and return the scanned keys."""
     [before] = site.fetch("SELECT clock_timestamp() AS at")
     scanned(site, **how)
     rows = site.fetch(f"SELECT key FROM kfm.scanned WHERE at > '{before['at']}' ORDER BY at")
@@ -160,36 +162,35 @@ def looked_at(site: Site, **how: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_is_new_is_looked_at_first(site: Site) -> None:
+def test_new_keys_are_scanned_first(site: Site) -> None:
     scanned(site)
     site.put(7)
     site.work()
     found = scanned(site, run_id="new", limit=1)
     assert (found.keys, found.keys_left, found.errors) == (1, 0, 0)
-    last = last_scan(site.services.database, ScanKind.NIGHTLY, STREAMFLOW)
-    assert last is not None
-    assert (last.run_id, last.keys, last.errors, last.warnings) == ("new", 1, 0, 0)
-    assert last.detail == {"left": 0, "left_out": 0, "full": False}
-    assert site.key(7) not in looked_at(site, limit=1)
+    assert last_scan(site, "nightly", STREAMFLOW) == {
+        "run_id": "new", "keys": 1, "errors": 0, "warnings": 0, "detail": {"left": 0, "left_out": 0, "full": False}
+    }  # fmt: skip
+    assert site.key(7) not in scanned_keys(site, limit=1)
 
     site.put(7, streamflow_object(START + timedelta(hours=7), seed=5)[1])
     site.work()
     assert revision_of(site, site.key(7)).revision == 2
-    assert looked_at(site, limit=1) == [site.key(7)]
+    assert scanned_keys(site, limit=1) == [site.key(7)]
 
 
-def test_what_was_right_is_looked_at_again_when_its_turn_comes(site: Site) -> None:
-    """Bytes that rot are not published anew; with one key a night each is looked at every so many nights."""
+def test_every_key_is_scanned_again_in_rotation(site: Site) -> None:
+    """Bytes can rot without a publication; with one key a night, each is scanned after as many nights as keys."""
     total = scanned(site, full=True).keys
-    nights = [looked_at(site, limit=1) for _ in range(total)]
-    assert sorted(key for night in nights for key in night) == sorted(looked_at(site))
+    nights = [scanned_keys(site, limit=1) for _ in range(total)]
+    assert sorted(key for night in nights for key in night) == sorted(scanned_keys(site))
     path = paths_of(site, site.key(1))["content"]
     with replaced(path, flipped(path)):
         assert [scanned(site, limit=1).errors for _ in range(total)].count(0) < total
     scanned(site)
 
 
-def test_what_stays_wrong_counts_every_night_and_is_written_down_once(site: Site) -> None:
+def test_an_unchanged_error_counts_every_night_and_is_recorded_once(site: Site) -> None:
     key = site.key()
     scanned(site)
     with replaced(paths_of(site, key)["processed"], None):
@@ -197,7 +198,7 @@ def test_what_stays_wrong_counts_every_night_and_is_written_down_once(site: Site
         assert [night.errors for night in nights] == [1, 1]
         with replaced(paths_of(site, key)["item"], None):
             assert scanned(site, run_id="night-4", limit=1).errors == 2
-    assert (looked_at(site, limit=1), scanned(site, limit=1).errors) == ([key], 0)
+    assert (scanned_keys(site, limit=1), scanned(site, limit=1).errors) == ([key], 0)
     with replaced(paths_of(site, key)["processed"], None):
         scanned(site, run_id="night-5")
     scanned(site)
@@ -211,7 +212,7 @@ def test_what_stays_wrong_counts_every_night_and_is_written_down_once(site: Site
     ]
 
 
-def test_a_scan_takes_so_many_keys_and_says_how_many_are_left(site: Site) -> None:
+def test_a_bounded_scan_reports_how_many_keys_are_left(site: Site) -> None:
     site.services.database.execute("DELETE FROM kfm.scanned")
     total = len(site.fetch("SELECT FROM kfm.keys WHERE dataset = 'usgs/streamflow'"))
     assert total >= HOURS
@@ -222,11 +223,11 @@ def test_a_scan_takes_so_many_keys_and_says_how_many_are_left(site: Site) -> Non
     [before] = site.fetch("SELECT max(at) AS at FROM kfm.scanned")
     for limit in (2, total - 2):
         scanned(site, full=True, limit=limit)
-    looked_at = site.fetch("SELECT at FROM kfm.scanned WHERE key LIKE 'usgs%'")
-    assert [row["at"] > before["at"] for row in looked_at] == [True] * total
+    rows = site.fetch("SELECT at FROM kfm.scanned WHERE key LIKE 'usgs%'")
+    assert [row["at"] > before["at"] for row in rows] == [True] * total
 
 
-def test_a_scan_that_was_interrupted_goes_on_where_it_ended(site: Site) -> None:
+def test_an_interrupted_scan_continues_where_it_ended(site: Site) -> None:
     site.services.database.execute("DELETE FROM kfm.scanned")
     scans_before = len(site.fetch("SELECT FROM kfm.scans"))
     total = scanned(site, full=True).keys
@@ -239,12 +240,12 @@ def test_a_scan_that_was_interrupted_goes_on_where_it_ended(site: Site) -> None:
     key = site.fetch("SELECT key FROM kfm.revisions WHERE key LIKE 'usgs%' ORDER BY applied_at LIMIT 1")[0]["key"]
     with replaced(paths_of(site, key)["processed"], None):
         with pytest.raises(KeyboardInterrupt):
-            scanned(site, run_id="cut", tell=interrupt)
+            scanned(site, run_id="cut", on_progress=interrupt)
         assert [one.key for one in latest_findings(site.services.database, run_id="cut")] == [key]
         assert len(site.fetch("SELECT FROM kfm.scans")) == scans_before + 1
         [right] = [row["key"] for row in site.fetch("SELECT key FROM kfm.scanned WHERE errors = 0")]
-        # The ones that are left, and the one that is wrong.
-        again = looked_at(site, limit=total - 1)
+        # The remaining keys, and the wrong one again.
+        again = scanned_keys(site, limit=total - 1)
         assert (len(again), right in again) == (total - 1, False)
     scanned(site)
 
@@ -253,13 +254,13 @@ def test_two_scans_of_a_dataset_do_not_run_at_once(site: Site) -> None:
     with scan_lock(site.services.database, ScanKind.NIGHTLY, STREAMFLOW) as started_at:
         assert started_at is not None
         second = scanned(site, full=True)
-        assert (second.keys, second.note) == (0, "another nightly scan of usgs/streamflow is under way")
+        assert (second.keys, second.note) == (0, "another nightly scan of usgs/streamflow is running")
         assert scanned(site, DROUGHT, full=True).note == ""
     assert scanned(site, full=True).note == ""
 
 
 class PublishingStore:
-    """A store in which a key is published anew just when somebody looks at its Item."""
+    """A store in which a key is published again when its Item is first read."""
 
     def __init__(self, site: Site, key: str) -> None:
         self._site, self._key, self._store = site, key, site.services.store
@@ -276,7 +277,7 @@ class PublishingStore:
         return self._store.read(path)
 
 
-def test_a_key_that_is_published_while_it_is_looked_at_is_right(site: Site) -> None:
+def test_a_key_published_during_its_scan_has_no_findings(site: Site) -> None:
     key = site.key()
     before = revision_of(site, key).revision
     store = PublishingStore(site, key)
@@ -289,12 +290,12 @@ def test_a_key_that_is_published_while_it_is_looked_at_is_right(site: Site) -> N
     assert store.published
     assert revision_of(site, key).revision == before + 1
     assert found.findings == ()
-    looked_at = site.fetch(f"SELECT revision FROM kfm.scanned WHERE key = '{key}'")
-    assert looked_at == [{"revision": before + 1}]
+    rows = site.fetch(f"SELECT revision FROM kfm.scanned WHERE key = '{key}'")
+    assert rows == [{"revision": before + 1}]
 
 
-def test_a_key_whose_publication_is_not_finished_is_put_off(site: Site) -> None:
-    """Readers may see its Item already; whoever takes the key up makes the rest true."""
+def test_a_key_with_an_unfinished_publication_is_postponed(site: Site) -> None:
+    """Readers may see its Item already; the run that takes over the key completes the rest."""
     key, database = site.key(1), site.services.database
     total = scanned(site, full=True).keys
     claim = Claims(database, "one that died", 60).take(key)

@@ -1,4 +1,4 @@
-"""The deep scan judges suites over many published keys at once, and its pages show nothing that is masked."""
+"""The deep scan runs suites over many published keys at once, and its pages show nothing that is masked."""
 
 import json
 import re
@@ -17,8 +17,10 @@ from kfm_pipelines.declarations import Quality
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import schema_approval
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations.scans.nightly import ScanResult, nightly_scan
-from kfm_pipelines.operations.scans.tables import ScanKind, last_scan, scan_lock
+from kfm_pipelines.operations.scans.data_docs import NO_OUTSIDE_RESOURCES
+from kfm_pipelines.operations.scans.nightly import nightly_scan
+from kfm_pipelines.operations.scans.result import ScanKind, ScanResult
+from kfm_pipelines.operations.scans.tables import scan_lock
 from kfm_pipelines.operations.scans.weekly import ScanScope, deep_scan
 from kfm_pipelines.orchestration.resource import services_of_process
 from kfm_pipelines.producer.samples.sample import to_parquet
@@ -27,6 +29,7 @@ from kfm_pipelines.state.verdicts import latest_findings
 from kfm_pipelines_tests.fixtures.care.register import Register, sites
 from kfm_pipelines_tests.fixtures.declarations import change
 from kfm_pipelines_tests.fixtures.runs.candidates import declaration_path, declared_now
+from kfm_pipelines_tests.fixtures.scans import last_scan
 from kfm_pipelines_tests.fixtures.sites.published_site import (
     DROUGHT,
     HERITAGE,
@@ -79,7 +82,7 @@ def scanned(site: Site, dataset: Dataset, run_id: str = "a-run", **how: Any) -> 
 
 
 @pytest.mark.parametrize(("name", "keys"), [(STREAMFLOW, HOURS), (DROUGHT, 1)])
-def test_what_the_samples_publish_is_as_their_suites_expect(site: Site, name: str, keys: int) -> None:
+def test_the_samples_meet_their_suites(site: Site, name: str, keys: int) -> None:
     before = site.tree()
     found = scanned(site, site.services.datasets[name])
     assert (found.keys, found.keys_left, found.errors) == (keys, 0, 0)
@@ -87,7 +90,7 @@ def test_what_the_samples_publish_is_as_their_suites_expect(site: Site, name: st
 
 
 @pytest.mark.parametrize("name", [STREAMFLOW, DROUGHT, HERITAGE])
-def test_the_nightly_scan_finds_nothing_wrong_with_them(site: Site, name: str) -> None:
+def test_the_nightly_scan_of_every_sample_is_green(site: Site, name: str) -> None:
     found = nightly_scan(site.services, site.services.datasets[name], "nightly", full=True)
     assert found.keys > 0
     assert found.findings == ()
@@ -108,10 +111,9 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
     assert (recorded.dataset, recorded.key, recorded.gate, recorded.rule) == (
         STREAMFLOW, None, "deep", "gx:expect_table_row_count_to_be_between"
     )  # fmt: skip
-    last = last_scan(site.services.database, ScanKind.DEEP, STREAMFLOW)
-    assert last is not None
-    assert (last.keys, last.errors, last.warnings) == (HOURS, 0, 1)
-    assert last.detail == {
+    last = last_scan(site, "deep", STREAMFLOW)
+    assert (last["keys"], last["errors"], last["warnings"]) == (HOURS, 0, 1)
+    assert last["detail"] == {
         "left": 0,
         "left_out": 0,
         "suites": ["row-count"],
@@ -123,14 +125,14 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
 def test_the_newest_keys_are_taken(site: Site) -> None:
     newest = rows_of(site, HOURS - 1)
     dataset = expecting(site, "newest", expectation("expect_table_row_count_to_equal", value=newest))
-    found = scanned(site, dataset, reach=ScanScope(rows=newest))
+    found = scanned(site, dataset, scope=ScanScope(rows=newest))
     assert (found.keys, found.keys_left, found.keys_left_out, found.findings) == (1, HOURS - 1, 0, ())
     assert str(found).endswith(f"in 1 keys, {HOURS - 1} older ones not reached")
-    assert scanned(site, dataset, reach=ScanScope(rows=newest + 1)).errors == 1
-    assert scanned(site, dataset, reach=ScanScope(days=1)).keys == HOURS
+    assert scanned(site, dataset, scope=ScanScope(rows=newest + 1)).errors == 1
+    assert scanned(site, dataset, scope=ScanScope(days=1)).keys == HOURS
 
 
-def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) -> None:
+def test_a_key_changed_in_the_store_is_reported_and_left_out(site: Site) -> None:
     path = paths_of(site, site.key())["content"]
     dataset = expecting(site, "changed", expectation("expect_table_row_count_to_be_between", min_value=1))
     with replaced(path, flipped(path)):
@@ -143,24 +145,25 @@ def test_a_key_that_was_changed_in_the_store_is_told_and_left_out(site: Site) ->
     assert len(recorded) == len(found.findings)
 
 
-def test_the_pages_tell_what_was_expected_and_found(site: Site) -> None:
+def test_the_pages_show_results_and_load_nothing_from_outside(site: Site) -> None:
     for path in ("old-page.html", "validations/old/page.html"):
         site.services.store.write(f"reports/data-docs/usgs-streamflow/{path}", b"old")
     dataset = expecting(site, "some-gauges", expectation(BETWEEN, column="discharge_cfs", min_value=0, max_value=0.125))
     found = scanned(site, dataset, "run-of-pages")
     assert found.data_docs == f"{site.services.store.url}/reports/data-docs/usgs-streamflow/index.html"
-    shown = pages(site, STREAMFLOW)
-    [result] = [name for name in shown if name.startswith("validations/some-gauges/run-of-pages/")]
-    assert set(shown) == {"index.html", "expectations/some-gauges.html", result}
-    assert result in shown["index.html"]
-    assert "not all held" in shown["index.html"]
-    for text in shown.values():
-        assert not re.search(r"""(src|href)\s*=\s*["']?https?:""", re.sub(r"<a\b[^>]*>", "", text))
-    for said in ("some-gauges", "Failed", "discharge_cfs", "0.125"):
-        assert said in shown[result]
+    rendered = pages(site, STREAMFLOW)
+    [result] = [name for name in rendered if name.startswith("validations/some-gauges/run-of-pages/")]
+    assert set(rendered) == {"index.html", "expectations/some-gauges.html", result}
+    assert result in rendered["index.html"]
+    for text in rendered.values():
+        first = re.search(r"<meta http-equiv=[^>]*>|<(link|script|img)\b", text)
+        assert first is not None
+        assert first[0] == NO_OUTSIDE_RESOURCES
+    for expected in ("some-gauges", "Failed", "discharge_cfs", "0.125"):
+        assert expected in rendered[result]
 
 
-def test_great_expectations_is_asked_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_is_validated_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from great_expectations.datasource.fluent.interfaces import Batch
 
     validate, asked = Batch.validate, []
@@ -184,11 +187,11 @@ def test_a_dataset_without_a_suite_is_left_alone(site: Site) -> None:
 def test_two_deep_scans_of_a_dataset_do_not_run_at_once(site: Site) -> None:
     with scan_lock(site.services.database, ScanKind.DEEP, STREAMFLOW):
         found = scanned(site, site.dataset)
-    assert found.note == "another deep scan of usgs/streamflow is under way"
+    assert found.note == "another deep scan of usgs/streamflow is running"
 
 
 def test_pages_about_masked_data_have_no_values(site: Site) -> None:
-    """What they could show is published, and still the policy says that the data is sensitive."""
+    """Even published values are left out where the policy calls the data sensitive."""
     heritage = expecting(
         site,
         "heritage-words",
@@ -201,12 +204,12 @@ def test_pages_about_masked_data_have_no_values(site: Site) -> None:
     found = scanned(site, heritage)
     assert found.errors == 4
     assert [one.finding.sample for one in found.findings] == [""] * 4
-    shown = pages(site, HERITAGE)
-    [result] = [text for name, text in shown.items() if name.startswith("validations/heritage-words/")]
+    rendered = pages(site, HERITAGE)
+    [result] = [text for name, text in rendered.items() if name.startswith("validations/heritage-words/")]
     assert "Failed" in result
     assert "period" in result
     latitudes = {f"{value:.4f}"[:6] for value in published(site, HERITAGE).column("latitude").drop_null().to_pylist()}
-    for text in shown.values():
+    for text in rendered.values():
         assert not re.search(r"\b(Archaic|Woodland|good|camp)\b|14XX", text)
         assert not [value for value in latitudes if value in text]
 
@@ -218,8 +221,8 @@ def test_pages_about_open_data_show_examples(site: Site) -> None:
     assert [gauge for gauge in gauges if gauge in result]
 
 
-def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) -> None:
-    """What is published is not masked then, and has other columns. The policy still says that it is sensitive."""
+def test_pages_about_exempted_data_have_no_values(site: Site) -> None:
+    """Exempted data is published unmasked, with other columns; its policy still calls it sensitive."""
     register = Register(site)
     until = site.services.today() + timedelta(days=1)
     exempt.grant_exemption(site.services, HERITAGE, "", until, register.private_key, "to show that this works")
@@ -239,14 +242,13 @@ def test_pages_about_data_that_was_exempted_have_no_values_either(site: Site) ->
         ("site_type", "error", ""),
         (CELL, "info", ""),
     ]
-    shown = pages(site, HERITAGE)
-    assert [name for name in shown if name.startswith("validations/heritage-exempted/")]
-    assert not [name for name, text in shown.items() if "Quillwort" in text]
+    rendered = pages(site, HERITAGE)
+    assert [name for name in rendered if name.startswith("validations/heritage-exempted/")]
+    assert not [name for name, text in rendered.items() if "Quillwort" in text]
 
 
-def test_keys_of_the_schema_before_the_approved_one_are_left_alone(site: Site) -> None:
-    """They were published without the column, and nobody has said that they have to have it. Comes last: the dataset
-    keeps the column."""
+def test_keys_of_an_older_schema_are_left_out(site: Site) -> None:
+    """They were published without the new column. Runs last: the dataset keeps the column."""
     column = {"name": "velocity", "type": "float64", "nullable": True, "description": "Speed of the water"}
     path = declaration_path(site)
     table = yaml.safe_load(path.read_text())["table"]

@@ -55,7 +55,7 @@ HEALTHY: Series = {
 
 @dataclass(frozen=True)
 class Case:
-    """What changes on the healthy site, and when it is looked at. `with_it` is what has to fire besides."""
+    """What changes on the healthy site, and the minute of evaluation. `with_it` must fire too."""
 
     alert: str
     severity: str
@@ -211,7 +211,7 @@ def test_it_fires_and_is_alone(tmp_path: Path, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.quiet], ids=str)
-def test_it_is_quiet_when_it_is_not_quite_so(tmp_path: Path, case: Case) -> None:
+def test_it_is_quiet_below_its_threshold(tmp_path: Path, case: Case) -> None:
     assert_fires(tmp_path, {**HEALTHY, **case.quiet}, case.quiet_minute or case.minute, ())
 
 
@@ -220,11 +220,11 @@ def test_every_alert_is_tried_both_ways() -> None:
     assert tried == {(one["alert"], one["labels"]["severity"]) for one in alerts()}
 
 
-def test_a_site_that_was_never_heard_of_is_missed(tmp_path: Path) -> None:
+def test_a_site_without_telemetry_alerts(tmp_path: Path) -> None:
     assert_fires(tmp_path, {"up": "1x100"}, 10, {Fires("KfmTelemetryMissing", "page")})
 
 
-def test_two_sites_are_told_apart(tmp_path: Path) -> None:
+def test_two_sites_are_distinguished(tmp_path: Path) -> None:
     """One of them red for the first time, the other only seen for the first time."""
     east, west = ({_at(name, place): values for name, values in HEALTHY.items()} for place in ("east", "west"))
     west = {name: f"_x200 {values}" for name, values in west.items() if "timestamp" not in name}
@@ -240,7 +240,7 @@ def _at(series: str, place: str) -> str:
     return f'{name}{{instance="{place}"{", " if labels else ""}{labels.removesuffix("}")}}}'
 
 
-def test_prometheus_takes_the_file() -> None:
+def test_prometheus_accepts_the_file() -> None:
     assert PROMTOOL is not None
     checked = subprocess.run([PROMTOOL, "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr

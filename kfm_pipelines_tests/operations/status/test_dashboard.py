@@ -1,4 +1,4 @@
-"""Rules and dashboard speak of what is told, promise what is promised, and lead to runbooks that exist."""
+"""Rules and dashboard use emitted metrics, match the objectives, and link runbooks that exist."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines_tests.fixtures.telemetry.alert_rules import RULES, alerts, rules
 from kfm_pipelines_tests.fixtures.telemetry.expressions import same, strangers
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DASHBOARD = shipped_path("resources") / "dashboards" / "kfm.json"
 PROMISED = load_objectives(shipped_path("resources"))
 
@@ -24,12 +24,12 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
-def shown() -> list[dict[str, Any]]:
+def data_panels() -> list[dict[str, Any]]:
     return [panel for panel in panels() if panel["type"] != "row"]
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
-def test_a_rule_speaks_of_what_is_told(rule: dict[str, Any]) -> None:
+def test_a_rule_uses_emitted_metrics(rule: dict[str, Any]) -> None:
     assert strangers(rule["expr"]) == []
 
 
@@ -44,17 +44,17 @@ def test_a_rule_speaks_of_what_is_told(rule: dict[str, Any]) -> None:
         ("max_over_time(nothing[1h:5m])", ["nothing"]),
     ],
 )
-def test_what_nobody_tells_is_found(expression: str, names: list[str]) -> None:
+def test_unknown_metrics_and_labels_are_found(expression: str, names: list[str]) -> None:
     assert strangers(expression) == names
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: f"{alert['alert']}-{alert['labels']['severity']}")
-def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
-    said = alert["annotations"]
+def test_an_alert_has_a_severity_and_a_runbook(alert: dict[str, Any]) -> None:
+    annotations = alert["annotations"]
     assert alert["labels"]["severity"] in ("page", "ticket")
-    assert set(said) == {"summary", "description", "runbook_url"}
-    assert re.fullmatch(r"docs/runbooks/[a-z-]+\.md", said["runbook_url"])
-    assert (ROOT / said["runbook_url"]).is_file()
+    assert set(annotations) == {"summary", "description", "runbook_url"}
+    assert re.fullmatch(r"docs/runbooks/[a-z-]+\.md", annotations["runbook_url"])
+    assert (ROOT / annotations["runbook_url"]).is_file()
 
 
 def test_every_alert_is_explained_with_its_runbook() -> None:
@@ -74,7 +74,7 @@ def _severities(alert: dict[str, Any]) -> str:
     return ", ".join(sorted(same_name))
 
 
-def test_the_rules_promise_what_is_promised() -> None:
+def test_the_rules_match_the_objectives() -> None:
     found = {(rule.get("alert"), rule.get("labels", {}).get("severity")): rule["expr"] for rule in rules()}
     for burn in PROMISED.burn_alerts:
         assert same(
@@ -88,7 +88,7 @@ def test_the_rules_promise_what_is_promised() -> None:
     assert same(found["KfmDoubleApply", "page"], f"double_applies > {PROMISED.double_applies}")
 
 
-def test_budgets_and_windows_are_recorded_as_promised() -> None:
+def test_budgets_and_windows_match_the_objectives() -> None:
     recorded = [rule for rule in rules() if "record" in rule]
     budgets = {rule["labels"]["slo"]: rule["expr"] for rule in recorded if rule["record"] == "kfm:slo_budget"}
     assert budgets == {name: f"vector({PROMISED.objectives[name].budget:g})" for name in ("success", "latency")}
@@ -103,7 +103,7 @@ def test_budgets_and_windows_are_recorded_as_promised() -> None:
     assert PROMISED.latency_seconds in buckets
 
 
-def test_the_page_says_the_same_numbers() -> None:
+def test_the_page_has_the_same_numbers() -> None:
     page = (ROOT / "docs" / "alerts.md").read_text()
     for burn in PROMISED.burn_alerts:
         assert f"| {burn.short.label} and {burn.long.label} | {burn.short.factor:g} | {burn.severity} |" in page
@@ -112,8 +112,8 @@ def test_the_page_says_the_same_numbers() -> None:
         assert re.search(rf"^\| {name} \|.*{percent}", page, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("panel", shown(), ids=lambda panel: panel["title"])
-def test_a_panel_says_what_it_shows_and_asks_for_what_is_told(panel: dict[str, Any]) -> None:
+@pytest.mark.parametrize("panel", data_panels(), ids=lambda panel: panel["title"])
+def test_a_panel_is_described_and_uses_emitted_metrics(panel: dict[str, Any]) -> None:
     assert panel["description"]
     assert panel["fieldConfig"]["defaults"]["unit"]
     assert panel["datasource"]["uid"] == "${datasource}"
@@ -143,9 +143,9 @@ def test_the_dashboard_has_its_rows_and_nothing_overlaps() -> None:
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
-    asked = " ".join(target["expr"] for panel in shown() for target in panel["targets"])
+    asked = " ".join(target["expr"] for panel in data_panels() for target in panel["targets"])
     left_out = {metric.name for metric in METRICS if metric.prometheus not in asked}
-    # The same in other words, and two that say little over time.
+    # Derived from others, or not useful over time.
     assert left_out == {
         "event_dedup_hits",
         "event_worker_carbon_g",

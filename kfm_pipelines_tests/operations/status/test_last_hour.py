@@ -1,4 +1,4 @@
-"""`kfm status` says how the last hour went, from what all processes of the home told."""
+"""The last hour in `kfm status`, from the metrics of all processes of the home."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,16 +11,16 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.signals import append, count, settings_in
 
 
-def test_before_anything_was_told_it_says_so(untouched: Site) -> None:
+def test_without_metrics_there_is_no_data_yet(untouched: Site) -> None:
     environment = {**untouched.environment, "KFM_HOME": str(untouched.root / "another")}
-    assert kfm(environment, "status").out.endswith("the last hour\n  nothing told yet\n")
-    told = kfm(environment, "status", "--json").json["telemetry"]
-    assert told["messages"]["received"] == 0
-    assert told["messages"]["duplicate_share"] is None
-    assert told["latency_seconds"] == {}
+    assert kfm(environment, "status").out.endswith("the last hour\n  no data yet\n")
+    telemetry = kfm(environment, "status", "--json").json["telemetry"]
+    assert telemetry["messages"]["received"] == 0
+    assert telemetry["messages"]["duplicate_share"] is None
+    assert telemetry["latency_seconds"] == {}
 
 
-def test_what_a_worker_did_is_counted(site: Site) -> None:
+def test_the_work_of_a_worker_is_counted(site: Site) -> None:
     site.services.telemetry.flush()
     (site.root / "telemetry" / METRICS_FILE).unlink()  # S3's test events
     put = site.put()
@@ -28,24 +28,24 @@ def test_what_a_worker_did_is_counted(site: Site) -> None:
     site.send(site.s3_message(put))
     site.work()
     site.services.telemetry.flush()
-    told = kfm(site.environment, "status", "--json").json["telemetry"]
-    assert told["messages"]["received"] == 2
-    assert told["messages"]["duplicates"] == 1
-    assert told["messages"]["duplicate_share"] == 0.5
-    assert told["messages"]["recorded"] == 1
-    assert told["messages"]["per_minute"] == pytest.approx(2 / 60)
-    assert told["keys"]["published"] == 1
-    assert {"end_to_end", "queue", "ingest", "mask", "publish"} <= told["latency_seconds"].keys()
-    assert 0 < told["latency_seconds"]["end_to_end"]["p50"] <= told["latency_seconds"]["end_to_end"]["p99"]
-    assert told["energy"]["watt_seconds"]["estimated"] > 0
+    telemetry = kfm(site.environment, "status", "--json").json["telemetry"]
+    assert telemetry["messages"]["received"] == 2
+    assert telemetry["messages"]["duplicates"] == 1
+    assert telemetry["messages"]["duplicate_share"] == 0.5
+    assert telemetry["messages"]["recorded"] == 1
+    assert telemetry["messages"]["per_minute"] == pytest.approx(2 / 60)
+    assert telemetry["keys"]["published"] == 1
+    assert {"end_to_end", "queue", "ingest", "mask", "publish"} <= telemetry["latency_seconds"].keys()
+    assert 0 < telemetry["latency_seconds"]["end_to_end"]["p50"] <= telemetry["latency_seconds"]["end_to_end"]["p99"]
+    assert telemetry["energy"]["watt_seconds"]["estimated"] > 0
     out = kfm(site.environment, "status").out
     assert "2, 0.0 a minute; 1 duplicates (50.0%); 1 events recorded" in out
-    assert "1 published, 0.0 a minute; 0 unchanged, 0 failed, 0 tried again" in out
+    assert "1 published, 0.0 a minute; 0 unchanged, 0 failed, 0 retried" in out
 
 
-def test_gauges_are_shown_as_they_were_last_told(untouched: Site) -> None:
+def test_gauges_have_their_latest_values(untouched: Site) -> None:
     home = untouched.root / "with gauges"
-    metrics = (telemetry := open_telemetry(settings_in(home))).metrics
+    metrics = (process := open_telemetry(settings_in(home))).metrics
     metrics.set("queue_depth_messages", 3, queue="kfm-ingest")
     metrics.set("dead_letter_count", 2, queue="kfm-ingest")
     metrics.set("watermark_lag_seconds", 9000, stream="usgs/streamflow")
@@ -54,7 +54,7 @@ def test_gauges_are_shown_as_they_were_last_told(untouched: Site) -> None:
     for window, rate in (("1h", 0.5), ("30m", 14.44), ("5m", 2)):
         metrics.set("error_budget_burn_rate", rate, slo="latency", window=window)
     metrics.count("telemetry_dropped_total", 4, signal="span")
-    telemetry.close()
+    process.close()
     environment = {**untouched.environment, "KFM_HOME": str(home)}
     lines = kfm(environment, "status").out.splitlines()
     for line in (
@@ -63,19 +63,19 @@ def test_gauges_are_shown_as_they_were_last_told(untouched: Site) -> None:
         "  lag        usgs/streamflow  2 h",
         "  fresh      usgs/streamflow  12 min, at most 3 h",
         "  burn rate  latency  5m 2.0, 30m 14.4, 1h 0.5",
-        "  energy     nothing told yet",
-        "  not told   4 of span",
+        "  energy     no data yet",
+        "  dropped    4 spans",
     ):
         assert line in lines
-    told = kfm(environment, "status", "--json").json["telemetry"]
-    assert told["burn_rate"] == {"latency": {"5m": 2, "30m": 14.44, "1h": 0.5}}
-    assert told["dead_letters"] == {"new": 0, "waiting": {"kfm-ingest": 2}}
+    telemetry = kfm(environment, "status", "--json").json["telemetry"]
+    assert telemetry["burn_rate"] == {"latency": {"5m": 2, "30m": 14.44, "1h": 0.5}}
+    assert telemetry["dead_letters"] == {"new": 0, "waiting": {"kfm-ingest": 2}}
 
 
-def test_what_is_older_than_an_hour_is_not_counted(untouched: Site) -> None:
+def test_older_metrics_are_not_counted(untouched: Site) -> None:
     home = untouched.root / "older"
     for minutes, amount in ((70, 100), (50, 7)):
         at = datetime.now(UTC) - timedelta(minutes=minutes)
         append(home, count(amount, at=int(at.timestamp() * 1e9)))
-    told = kfm({**untouched.environment, "KFM_HOME": str(home)}, "status", "--json").json["telemetry"]
-    assert told["messages"]["received"] == 7
+    telemetry = kfm({**untouched.environment, "KFM_HOME": str(home)}, "status", "--json").json["telemetry"]
+    assert telemetry["messages"]["received"] == 7

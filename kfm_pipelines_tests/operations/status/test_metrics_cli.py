@@ -1,4 +1,4 @@
-"""`kfm metrics` prints or serves what the processes of a home told; it needs neither database nor queue."""
+"""`kfm metrics` prints or serves the metrics of a home's processes; it needs neither database nor queue."""
 
 import json
 import signal
@@ -17,23 +17,23 @@ from kfm_pipelines_tests.fixtures.telemetry.signals import append, count
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Of a machine that knows no services."""
+    """The environment of a machine without services."""
     return {"PATH": "", "PYTHONPATH": ":".join(sys.path), "KFM_HOME": str(home), **more}
 
 
-def test_it_prints_the_text_once(tmp_path: Path) -> None:
+def test_it_prints_the_metrics(tmp_path: Path) -> None:
     append(tmp_path, count(4))
-    said = kfm(environment(tmp_path), "metrics")
-    assert (said.code, said.err) == (0, "")
-    assert 'messages_received_total{queue="q"} 4.0\n' in said.out
+    result = kfm(environment(tmp_path), "metrics")
+    assert (result.code, result.err) == (0, "")
+    assert 'messages_received_total{queue="q"} 4.0\n' in result.out
     document = kfm(environment(tmp_path), "metrics", "--json").json
     assert document["messages_received_total"] == [{"labels": {"queue": "q"}, "value": 4}]
 
 
-def test_a_home_that_is_not_there_has_told_nothing(tmp_path: Path) -> None:
-    said = kfm(environment(tmp_path / "none"), "metrics")
-    assert said.code == 0
-    assert "# TYPE messages_received_total counter" in said.out
+def test_a_missing_home_has_empty_metrics(tmp_path: Path) -> None:
+    result = kfm(environment(tmp_path / "none"), "metrics")
+    assert result.code == 0
+    assert "# TYPE messages_received_total counter" in result.out
     assert not (tmp_path / "none").exists()
 
 
@@ -44,8 +44,8 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     with subprocess.Popen(arguments, env=environment(tmp_path), stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            said = "".join(process.stdout.readline() for _ in range(3))
-            url = json.loads(said)["metrics"]
+            output = "".join(process.stdout.readline() for _ in range(3))
+            url = json.loads(output)["metrics"]
             assert url == f"http://127.0.0.1:{port}/metrics"
             assert 'messages_received_total{queue="q"} 4.0' in scraped(url)
             append(tmp_path, count(1))
@@ -63,17 +63,16 @@ def test_a_port_without_serving_is_wrong_usage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["work", "drain"])
-def test_a_worker_that_goes_on_serves_where_it_was_told_to(site: Site, command: str) -> None:
-    append(site.root, count(4))
-    port = free_port()
-    variables = {**site.environment, "KFM_METRICS_PORT": str(port)}
+def test_a_running_worker_serves_on_the_given_port(untouched: Site, command: str) -> None:
+    port, output = free_port(), untouched.root / f"{command}.log"
+    variables = {**untouched.environment, "KFM_METRICS_PORT": str(port)}
     with (
-        (site.root / "said").open("wb") as said,
-        subprocess.Popen([*COMMAND, command], env=variables, stdout=said, stderr=said) as process,
+        output.open("wb") as file,
+        subprocess.Popen([*COMMAND, command], env=variables, stdout=file, stderr=file) as process,
     ):
         try:
             url = f"http://127.0.0.1:{port}/metrics"
-            assert eventually(lambda: url in (site.root / "said").read_text(), seconds=30)
-            assert 'messages_received_total{queue="q"} 4.0' in scraped(url)
+            assert eventually(lambda: url in output.read_text(), seconds=30)
+            assert "# TYPE messages_received_total counter" in scraped(url)
         finally:
             process.kill()

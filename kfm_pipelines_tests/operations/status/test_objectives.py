@@ -1,4 +1,4 @@
-"""What the pipeline promises is read from one file, and a mistake in it is refused."""
+"""Objectives are read from one file, and a mistake in it is refused."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from kfm_pipelines.operations.status.objectives import SLO_FILE, Objective, form
 from kfm_pipelines.settings import shipped_path
 
 
-def test_what_is_promised() -> None:
+def test_the_shipped_objectives() -> None:
     promised = load_objectives(shipped_path("resources"))
 
     percents = {name: one.percent for name, one in promised.objectives.items()}
@@ -28,19 +28,19 @@ def test_what_is_promised() -> None:
     ]
 
 
-def test_a_budget_that_is_used_up_just_in_time_burns_at_one() -> None:
+def test_a_budget_used_up_exactly_burns_at_one() -> None:
     assert Objective("success", 99.0).burn_rate(bad=1, total=100) == pytest.approx(1)
     assert Objective("latency", 95.0).burn_rate(bad=1, total=10) == pytest.approx(2)
     assert Objective("success", 99.0).burn_rate(bad=0, total=0) == 0
 
 
 @pytest.mark.parametrize(("minutes", "written"), [(5, "5m"), (60, "1h"), (90, "90m"), (2880, "2d"), (0.5, "30s")])
-def test_windows_are_named_as_prometheus_names_them(minutes: float, written: str) -> None:
+def test_durations_are_formatted_for_prometheus(minutes: float, written: str) -> None:
     assert format_prometheus_duration(timedelta(minutes=minutes)) == written
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "says"),
+    ("right", "wrong", "message"),
     [
         ("success: 99.0", "success: 100.0", r"slo\.yaml: objectives\.success"),
         ("short: 5 min", "short: 2 h", "short must be shorter than long"),
@@ -49,9 +49,9 @@ def test_windows_are_named_as_prometheus_names_them(minutes: float, written: str
         ("double_applies: 0\n", "", "double_applies"),
     ],
 )
-def test_a_mistake_in_the_file_is_named(tmp_path: Path, right: str, wrong: str, says: str) -> None:
+def test_a_mistake_in_the_file_is_named(tmp_path: Path, right: str, wrong: str, message: str) -> None:
     text = (shipped_path("resources") / SLO_FILE).read_text()
     assert right in text
     (tmp_path / SLO_FILE).write_text(text.replace(right, wrong, 1))
-    with pytest.raises(DeclarationInvalid, match=says):
+    with pytest.raises(DeclarationInvalid, match=message):
         load_objectives(tmp_path)

@@ -1,5 +1,5 @@
-"""A copy of what is published that somebody has tampered with, also with the signing key in hand: what does not fit is
-told, and nothing that lies there stops the rest from being looked at."""
+"""Published files that were tampered with, even with the signing key: what disagrees is reported, and nothing stops the
+remaining checks."""
 
 import hashlib
 import io
@@ -55,11 +55,11 @@ class Copy:
         return document
 
     def reseal(self, path: str, change: Callable[[Document], object]) -> None:
-        """As whoever has the signing key could."""
+        """Changes a document and signs it again."""
         document = self.read(path)
         change(document)
         data = json.dumps(document).encode()
-        with suppress(UnicodeEncodeError):  # what cannot be written as UTF-8 has no seal
+        with suppress(UnicodeEncodeError):  # not encodable as UTF-8, so it gets no seal
             data = seal_document(path, data, self.signer)
         (self.folder / path).write_bytes(data)
 
@@ -113,30 +113,28 @@ def _less_a_row() -> bytes:
 def run(copy: Copy, *arguments: str) -> tuple[int, str]:
     unset = dict.fromkeys(("KFM_STORE_URL", "KFM_SIGNING_KEY", "KFM_VERIFY_KEY"))
     environ: dict[str, str | None] = {**unset, "KFM_HOME": "/nonexistent"}
-    answer = CliRunner().invoke(kfm, ["verify", *arguments, "--store", str(copy.folder)], env=environ)
-    assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.exception
-    return answer.exit_code, answer.output
+    result = CliRunner().invoke(kfm, ["verify", *arguments, "--store", str(copy.folder)], env=environ)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
 
 
 @pytest.mark.parametrize("columns", [20, 80, 200])
-def test_the_file_that_failed_is_named_whole_in_any_window(
-    copy: Copy, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
+def test_the_file_name_is_complete_in_any_window(copy: Copy, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setattr(console, "width", columns)
     (copy.folder / copy.item).write_text("{}")
     for arguments in ([copy.key], ["--all"]):
-        code, said = run(copy, *arguments)
+        code, output = run(copy, *arguments)
         assert code == 1
-        assert f"FAILED  {copy.item}: " in said
+        assert f"FAILED  {copy.item}: " in output
 
 
-def test_what_a_terminal_would_obey_is_not_printed(copy: Copy) -> None:
+def test_control_characters_are_not_printed(copy: Copy) -> None:
     (copy.folder / "catalog/\x1b[2Jnotes.json").write_text("{}")
     copy.reseal(ROOT, lambda root: root["links"].append({"rel": "child", "href": "./\ud800.json"}))
-    code, said = run(copy, "--all")
+    code, output = run(copy, "--all")
     assert code == 1
-    assert "\x1b" not in said
-    assert "notes.json" in said
+    assert "\x1b" not in output
+    assert "notes.json" in output
 
 
 SEALS = ("documents around it are sealed",)
@@ -155,11 +153,13 @@ HREFS = {
     "a pipe": "./pipe.json",
     "a number": 1,
 }
+LINKS = {f"child, {name}": ("child", href) for name, href in HREFS.items()} | {
+    f"item, {name}": ("item", HREFS[name]) for name in ("a folder", "a climb in escapes", "a loop", "a number")
+}
 
 
-@pytest.mark.parametrize("href", HREFS.values(), ids=HREFS)
-@pytest.mark.parametrize("rel", ["child", "item"])
-def test_wherever_a_link_leads_it_is_told_and_the_rest_is_looked_at(copy: Copy, href: object, rel: str) -> None:
+@pytest.mark.parametrize(("rel", "href"), LINKS.values(), ids=LINKS)
+def test_a_bad_link_is_reported_and_the_rest_is_checked(copy: Copy, rel: str, href: object) -> None:
     (copy.folder / "catalog/loop.json").symlink_to("loop.json")
     os.mkfifo(copy.folder / "catalog/pipe.json")
     copy.reseal(ROOT, lambda root: root["links"].append({"rel": rel, "href": href}))
@@ -170,7 +170,7 @@ def test_wherever_a_link_leads_it_is_told_and_the_rest_is_looked_at(copy: Copy, 
 
 
 @pytest.mark.parametrize("href", HREFS.values(), ids=HREFS)
-def test_an_asset_may_lead_anywhere_as_well(copy: Copy, href: object) -> None:
+def test_a_bad_asset_link_is_reported(copy: Copy, href: object) -> None:
     document = copy.read(copy.item)
     document["assets"]["data"]["href"] = href
     (copy.folder / copy.item).write_text(json.dumps(document))
@@ -181,7 +181,7 @@ def test_an_asset_may_lead_anywhere_as_well(copy: Copy, href: object) -> None:
 @pytest.mark.parametrize(
     "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)], ids=["folder", "pipe", "loop"]
 )
-def test_what_is_no_file_is_told(copy: Copy, tier: str, make: Callable[[Path], object]) -> None:
+def test_an_entry_that_is_not_a_file_is_reported(copy: Copy, tier: str, make: Callable[[Path], object]) -> None:
     path = next(one for one in sorted((copy.folder / tier).rglob("*")) if one.is_file())
     path.unlink()
     make(path)
@@ -190,7 +190,7 @@ def test_what_is_no_file_is_told(copy: Copy, tier: str, make: Callable[[Path], o
     )
 
 
-def test_a_key_that_is_no_file_counts_for_nothing(copy: Copy) -> None:
+def test_a_public_key_that_is_not_a_file_is_ignored(copy: Copy) -> None:
     os.mkfifo(copy.folder / "catalog/keys/pipe.pem")
     (copy.folder / "catalog/keys/loop.pem").symlink_to("loop.pem")
     assert copy.failures_of_key() == []
@@ -202,20 +202,20 @@ def _put_back(copy: Copy, earlier: Path, *paths: str) -> None:
         shutil.copyfile(earlier / path, copy.folder / path)
 
 
-def test_an_older_revision_that_is_put_back_is_told_by_what_came_after_it(copy: Copy, earlier: Path) -> None:
+def test_an_older_revision_that_is_put_back_is_found_by_its_successor(copy: Copy, earlier: Path) -> None:
     assert copy.failures() == []
     _put_back(copy, earlier, copy.item, copy.history, f"processed/usgs-streamflow/{copy.key}.parquet")
     assert {(check.file, check.what) for check in copy.failures_of_key()} == {
         (copy.history, "history links every revision there is"),
     }
-    (copy.folder / copy.revision(2)).unlink()  # then the first one still says that it was superseded
+    (copy.folder / copy.revision(2)).unlink()  # the first one is still marked as superseded
     assert (copy.history, "revisions follow each other") in {(one.file, one.what) for one in copy.failures_of_key()}
     _put_back(copy, earlier, copy.revision(1))
-    assert copy.failures_of_key() == []  # a whole rollback of the key; the collection still tells
+    assert copy.failures_of_key() == []  # a complete rollback of the key; only the collection disagrees
     assert {check.file for check in copy.failures()} >= {COLLECTION}
 
 
-def test_a_key_that_was_taken_away_is_missed(copy: Copy) -> None:
+def test_a_removed_key_is_noticed(copy: Copy) -> None:
     pages = [path.relative_to(copy.folder).as_posix() for path in copy.folder.glob("catalog/*/by-time/**/catalog.json")]
     for path in pages:
         copy.reseal(path, lambda page: page.update(links=[one for one in page["links"] if one["rel"] != "item"]))
@@ -242,15 +242,15 @@ def test_revisions_follow_each_other(copy: Copy, number: int, change: Callable[[
     assert [(one.file, one.what) for one in copy.failures()] == [(copy.history, "revisions follow each other")]
 
 
-def test_a_history_passes_over_no_revision(copy: Copy) -> None:
+def test_a_history_links_every_revision(copy: Copy) -> None:
     copy.reseal(copy.history, lambda one: one.update(links=[x for x in one["links"] if x["href"][-6:] != "1.json"]))
     assert [(one.file, one.what) for one in copy.failures()] == [
         (copy.history, "history links every revision there is")
     ]
 
 
-def test_a_revision_that_was_taken_back_leaves_a_gap(copy: Copy) -> None:
-    """The second came after one that is gone: what is left says so itself."""
+def test_a_withdrawn_revision_leaves_a_gap(copy: Copy) -> None:
+    """The remaining revision does not link the withdrawn one."""
     (copy.folder / copy.revision(1)).unlink()
     copy.reseal(copy.history, lambda one: one.update(links=[x for x in one["links"] if x["href"][-6:] != "1.json"]))
     copy.reseal(
@@ -270,7 +270,7 @@ OF_COLLECTIONS: dict[str, Callable[[Document], object]] = {
 
 
 @pytest.mark.parametrize("change", OF_COLLECTIONS.values(), ids=OF_COLLECTIONS)
-def test_a_collection_tells_what_its_items_come_to(copy: Copy, change: Callable[[Document], object]) -> None:
+def test_a_collection_agrees_with_its_items(copy: Copy, change: Callable[[Document], object]) -> None:
     copy.reseal(COLLECTION, change)
     assert [(one.file, one.what) for one in copy.failures()] == [(COLLECTION, "collection tells what it holds")]
 
@@ -285,21 +285,21 @@ OF_DCAT: dict[str, Callable[[Document], object]] = {
 
 
 @pytest.mark.parametrize("change", OF_DCAT.values(), ids=OF_DCAT)
-def test_dcat_tells_what_the_items_tell(copy: Copy, change: Callable[[Document], object]) -> None:
+def test_dcat_agrees_with_the_items(copy: Copy, change: Callable[[Document], object]) -> None:
     [page] = [path.relative_to(copy.folder).as_posix() for path in copy.folder.glob("catalog/*/by-time/**/dcat.jsonld")]
     copy.reseal(page, lambda document: change(document["dcat:distribution"][0]))
     assert [(one.file, one.what) for one in copy.failures()] == [(page, "DCAT tells what its page holds")]
 
 
-def test_between_the_swap_and_the_history_a_reader_is_told_to_ask_again(copy: Copy, earlier: Path) -> None:
+def test_a_reader_during_a_publication_is_advised_to_try_again(copy: Copy, earlier: Path) -> None:
     """The Item is the new one, its history not written yet."""
     _put_back(copy, earlier, copy.history, copy.revision(1))
     (copy.folder / copy.revision(2)).unlink()
     [found] = [check.found for check in copy.failures_of_key() if check.file == copy.item and check.what == "attested"]
-    assert "if a publication is under way" in found
+    assert "if a publication is running" in found
 
 
-def test_a_validation_report_counts_as_far_as_it_is_kept(copy: Copy) -> None:
+def test_a_validation_report_counts_while_it_is_kept(copy: Copy) -> None:
     *_, report = sorted((copy.folder / "reports/validation").rglob("*.json"))
     path = report.relative_to(copy.folder).as_posix()
     good = report.read_bytes()
@@ -308,20 +308,20 @@ def test_a_validation_report_counts_as_far_as_it_is_kept(copy: Copy) -> None:
         assert {(one.file, one.what) for one in check()} == {(path, "sealed")}
         copy.reseal(path, lambda document: document.update(passed=False))
         assert [(one.file, one.what) for one in check()] == [(path, "gates were green")]
-    report.unlink()  # as they all are, in time
+    report.unlink()  # reports expire
     assert copy.failures() == []
     assert "no report of this release is kept" in " ".join(check.found for check in copy.checks())
 
 
-def test_what_is_passed_over_is_told(copy: Copy, tmp_path: Path) -> None:
+def test_unchecked_entries_are_reported(copy: Copy, tmp_path: Path) -> None:
     orphan = Layout("").document(hashlib.sha256(b"{}").hexdigest())
     (copy.folder / orphan).parent.mkdir(exist_ok=True)
     (copy.folder / orphan).write_bytes(b"{}")
     (copy.folder / "catalog/notes.json.part").write_text("{}")
-    code, said = run(copy, "--all")
+    code, output = run(copy, "--all")
     assert code == 0
-    assert f"note    {orphan}: " in said
-    assert "note    catalog/notes.json.part: " in said
+    assert f"note    {orphan}: " in output
+    assert "note    catalog/notes.json.part: " in output
 
     data = copy.folder / f"processed/usgs-streamflow/{copy.key}.parquet"
     data.rename(tmp_path / "elsewhere.parquet")

@@ -1,4 +1,4 @@
-"""Every check passes a good producer and catches the bad one it is for, and no other check cries out."""
+"""Every check passes good producers and catches the bad one it is for, and no other check does."""
 
 from uuid import uuid4
 
@@ -40,25 +40,25 @@ def test_a_good_producer_passes(check: fifo.Check, produce: Produce) -> None:
 
 
 @pytest.mark.parametrize(
-    ("produce", "caught", "says"),
+    ("produce", "caught", "message"),
     [
         (fifo_producers.event_id_of_version_4, EnvelopeBroken, "event_id must be a UUID of version 7, not '123e4567"),
         (fifo_producers.no_dedupe_key, EnvelopeBroken, "the body must have dedupe_key"),
         (fifo_producers.foreign_source, EnvelopeBroken, "event_source must be kfm.<domain>.<pipeline>, not 'landsat'"),
-        (fifo_producers.payload_forgotten, EnvelopeBroken, "payload must be an object that holds what was given"),
+        (fifo_producers.payload_forgotten, EnvelopeBroken, "payload must be an object with the given fields"),
         (fifo_producers.spaces, BytesNotCanonical, "must be canonical JSON"),
         (fifo_producers.random_event_id, BytesNotRepeatable, "the same event sent again must give the same body"),
         (fifo_producers.local_time, BytesNotRepeatable, "with its time at another offset"),
         (fifo_producers.one_key_for_all, BodyNotUnique, "another dedupe_key must give another body"),
-        (fifo_producers.attribute_unsaid, AttributeNotInBody, "attribute 'scene' differs from event to event"),
+        (fifo_producers.attribute_not_in_body, AttributeNotInBody, "attribute 'scene' differs between events"),
         (fifo_producers.group_with_spaces, GroupInvalid, "not 'remote sensing'"),
         (fifo_producers.group_at_random, GroupInvalid, "an event must keep its group"),
     ],
 )
-def test_a_bad_producer_is_caught_by_exactly_one_check(produce: Produce, caught: type[Violation], says: str) -> None:
+def test_a_bad_producer_is_caught_by_exactly_one_check(produce: Produce, caught: type[Violation], message: str) -> None:
     found = violations(produce)
     assert set(found) == {caught}
-    assert says in found[caught]
+    assert message in found[caught]
     assert "\n" not in found[caught]
 
 
@@ -71,7 +71,7 @@ def test_a_bad_producer_is_caught_by_exactly_one_check(produce: Produce, caught:
         (fifo_producers.not_json, {EnvelopeBroken, BytesNotCanonical}),
     ],
 )
-def test_what_is_wrong_in_several_ways_is_caught_for_each(produce: Produce, caught: set[type[Violation]]) -> None:
+def test_a_producer_with_several_mistakes_is_caught_for_each(produce: Produce, caught: set[type[Violation]]) -> None:
     assert set(violations(produce)) == caught
 
 

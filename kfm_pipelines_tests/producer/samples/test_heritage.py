@@ -1,4 +1,4 @@
-"""The register of heritage sites is openly synthetic, has all three classes, and gives masking something to do."""
+"""The register is obviously synthetic, has all three classes, and needs masking."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ def register() -> pa.Table:
 
 
 def features(table: pa.Table) -> dict[str, Any]:
-    """What a site is, without when it was last visited."""
+    """Sites by id, without the date of the last survey."""
     return {row["site_id"]: row for row in table.drop_columns(["surveyed_on"]).to_pylist()}
 
 
@@ -43,7 +43,7 @@ def test_the_columns_are_those_declared(register: pa.Table) -> None:
     assert register.column_names == [column.name for column in DATASET.table.columns if not column.derived]
 
 
-def test_nothing_in_it_can_be_taken_for_a_real_site(register: pa.Table) -> None:
+def test_no_site_can_be_mistaken_for_a_real_one(register: pa.Table) -> None:
     for row in register.to_pylist():
         number = int(row["site_id"].removeprefix("SYN-"))
         assert row["site_name"] == f"Synthetic site {number:03d}"
@@ -66,11 +66,11 @@ def test_every_site_is_well_inside_the_declared_extent(register: pa.Table) -> No
     assert all(extent.south < latitude < extent.north for latitude in register["latitude"].to_pylist())
 
 
-def test_easting_and_northing_are_another_telling_of_the_place(register: pa.Table) -> None:
+def test_easting_and_northing_match_the_coordinates(register: pa.Table) -> None:
     to_degrees = Transformer.from_crs("EPSG:32614", "EPSG:4326", always_xy=True)
-    told = [row for row in register.to_pylist() if row["easting"] is not None]
-    assert len(told) < register.num_rows
-    for row in told:
+    projected = [row for row in register.to_pylist() if row["easting"] is not None]
+    assert len(projected) < register.num_rows
+    for row in projected:
         again = to_degrees.transform(row["easting"], row["northing"])
         assert again == pytest.approx((row["longitude"], row["latitude"]), abs=2e-6)
 
@@ -87,7 +87,7 @@ def test_some_cells_are_large_enough_to_show_and_some_too_small(register: pa.Tab
         assert sum(size < 5 for size in sizes) >= 4
 
 
-def test_from_month_to_month_a_few_sites_come_and_go_and_the_others_stay_as_they_are() -> None:
+def test_each_month_two_sites_are_added_and_two_removed() -> None:
     for earlier, later in zip(months(DECEMBER, 12), months(DECEMBER, 13)[1:], strict=True):
         before, after = features(heritage_table(earlier)), features(heritage_table(later))
         assert len(after.keys() - before.keys()) == len(before.keys() - after.keys()) == 2

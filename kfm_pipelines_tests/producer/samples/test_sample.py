@@ -1,4 +1,4 @@
-"""Every sample is an object of its dataset, good enough to be published, and the same bytes every time."""
+"""Every sample is a publishable object of its dataset, and the same bytes every time."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def test_every_declared_dataset_has_samples() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_folds_into_its_dataset_and_window(name: str) -> None:
+def test_every_sample_resolves_to_its_dataset_and_window(name: str) -> None:
     for start in SAMPLES[name].windows(AT_03, 3):
         key, content = SAMPLES[name].make(start)
         bucket = declared()[name].input.bucket
@@ -72,10 +72,10 @@ def test_the_same_windows_are_the_same_bytes_in_another_process() -> None:
         for hash_seed in ("1", "2")
     ]
     here = {name: hashlib.sha256(sample.make(AT_03)[1]).hexdigest() for name, sample in SAMPLES.items()}
-    assert [json.loads(said) for said in elsewhere] == [here] * 2
+    assert [json.loads(output) for output in elsewhere] == [here] * 2
 
 
-def test_windows_follow_each_other_from_the_one_that_holds_the_start() -> None:
+def test_windows_are_consecutive_from_the_one_that_contains_the_start() -> None:
     late = AT_03 + timedelta(minutes=59)
     assert hours(late, 3) == tuple(AT_03 + timedelta(hours=step) for step in range(3))
     assert tuesdays(late, 2) == (datetime(2025, 12, 2, tzinfo=UTC), datetime(2025, 12, 9, tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""The sample maps have the publisher's form, its oddities included, and nations that cannot be taken for real ones."""
+"""The sample maps have the publisher's format with its oddities, and obviously invented nations."""
 
 from collections import Counter, defaultdict
 from datetime import UTC, date, datetime
@@ -30,7 +30,7 @@ def test_the_columns_have_the_publishers_names() -> None:
 
 
 @need_tribal_areas
-def test_the_form_is_that_of_the_real_files() -> None:
+def test_the_schema_is_that_of_the_real_files() -> None:
     real = pq.read_schema(TRIBAL_AREAS[-1])
     assert [(f.name, f.type) for f in tribal_areas_table(TUESDAY).schema] == [(f.name, f.type) for f in real]
 

@@ -1,15 +1,14 @@
-"""What goes to S3 and comes from there is counted, whole bodies and every try."""
+"""Bytes exchanged with S3 are counted: bodies, on every attempt."""
 
 from uuid import uuid4
 
 import pytest
 
-from kfm_pipelines.aws.byte_counters import traffic
-from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.aws.clients import s3_client, traffic
 
 
 @pytest.mark.usefixtures("stack")
-def test_bodies_are_counted_as_they_go_and_come() -> None:
+def test_request_and_response_bodies_are_counted() -> None:
     bucket = f"b{uuid4().hex[:12]}"
     s3_client().create_bucket(Bucket=bucket)
     sent, received = traffic.sent, traffic.received
