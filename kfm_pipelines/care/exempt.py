@@ -4,9 +4,9 @@ from datetime import date
 from pathlib import Path
 from uuid import uuid4
 
-from kfm_pipelines.care import exemptions
-from kfm_pipelines.care.exemptions import Exemption
+from kfm_pipelines.care import tables
 from kfm_pipelines.care.governance import governance_of, oversight_of
+from kfm_pipelines.care.tables import Exemption
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.services import Services
 
@@ -37,15 +37,15 @@ def grant_exemption(
     }
     signed = governance.oversight.sign(statement, private_key)
     given = Exemption(identifier, dataset.dataset, policy.name, key_prefix, until, signed)
-    exemptions.record_exemption(services.database, given)
+    tables.record_exemption(services.database, given)
     return given
 
 
 def end_exemption(services: Services, identifier: str, private_key: Path, reason: str) -> Exemption:
     """End one: from then on its keys are masked again."""
-    exemption = exemptions.read_exemption(services.database, identifier)
+    exemption = tables.read_exemption(services.database, identifier)
     oversight = oversight_of(services, services.datasets[exemption.dataset])
     statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}
     signed = oversight.sign(statement, private_key)
-    exemptions.record_exemption_end(services.database, exemption, signed)
+    tables.record_exemption_end(services.database, exemption, signed)
     return exemption

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kfm_pipelines.care.authorities import Authority, load_authorities
+from kfm_pipelines.care.governance import Authority, load_authorities
 from kfm_pipelines.care.signatures import create_private_key, public_key_of, read_private_key, sign
 from kfm_pipelines.errors import DeclarationInvalid, SignatureRefused
 

@@ -14,10 +14,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kfm_pipelines.care import exempt as exempting
-from kfm_pipelines.care.exemptions import Exemption, exemptions_of
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review import decide, tables
 from kfm_pipelines.care.review.page_data import review_page
+from kfm_pipelines.care.tables import Exemption, exemptions_of
 from kfm_pipelines.console.options import Reason, StorableText, user_name
 from kfm_pipelines.console.output import console, format_time, json_option, print_json, stderr_console
 from kfm_pipelines.console.session import open_services

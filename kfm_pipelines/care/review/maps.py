@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review.page.maps import draw_map
-from kfm_pipelines.care.review.page.outlines import load_outline
-from kfm_pipelines.care.review.page.places import MapPlaces
-from kfm_pipelines.care.review.page.view import original_places, released_places
+from kfm_pipelines.care.review.page.places import MapPlaces, load_outline, original_places, released_places
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services

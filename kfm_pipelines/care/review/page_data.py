@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from kfm_pipelines.care.exemptions import exemptions_of
 from kfm_pipelines.care.governance import Oversight, oversight_of
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.review import tables
@@ -12,6 +11,7 @@ from kfm_pipelines.care.review.page.page import render_page
 from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
 from kfm_pipelines.care.review.page.view import compare_releases, sample_rows
 from kfm_pipelines.care.review.tables import PendingReview
+from kfm_pipelines.care.tables import exemptions_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.parquet.parquet import read_parquet

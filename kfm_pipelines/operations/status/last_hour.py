@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kfm_pipelines.console.output import console
-from kfm_pipelines.telemetry.metrics.reader import read_totals
-from kfm_pipelines.telemetry.metrics.totals import Distribution, Totals
+from kfm_pipelines.telemetry.metrics.reader import Distribution, Totals, read_totals
 
 MINUTES = 60
 NO_DATA = "nothing told yet"

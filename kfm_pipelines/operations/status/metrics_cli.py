@@ -25,7 +25,7 @@ def metrics(serve: bool, port: int | None, as_json: bool) -> None:
     elif as_json:
         print_json(_document(folder))
     else:
-        from kfm_pipelines.telemetry.metrics.exposition import Exposition
+        from kfm_pipelines.telemetry.metrics.scrape import Exposition
 
         click.echo(Exposition(folder).text(), nl=False)
 
@@ -45,8 +45,7 @@ def _serve(folder: Path, port: int | None, as_json: bool) -> None:
 
 def _document(folder: Path) -> dict[str, Any]:
     from kfm_pipelines.telemetry.metrics.names import METRICS
-    from kfm_pipelines.telemetry.metrics.reader import read_totals
-    from kfm_pipelines.telemetry.metrics.totals import Distribution
+    from kfm_pipelines.telemetry.metrics.reader import Distribution, read_totals
 
     totals = read_totals(folder)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kfm_pipelines.care.authorities import Authority
+from kfm_pipelines.care.governance import Authority
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.sites.command import Said, kfm

@@ -11,7 +11,7 @@ from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 from kfm_pipelines_tests.fixtures.telemetry.collectors import black_hole, receiver
-from kfm_pipelines_tests.fixtures.telemetry.signals import spans_told
+from kfm_pipelines_tests.fixtures.telemetry.signals import span_names
 
 PUBLISHED = "SELECT count(*) AS n FROM kfm.revisions"
 
@@ -35,7 +35,7 @@ def test_a_collector_that_never_answers_takes_nothing_from_the_work(
         site.services.close()
         totals = read_totals(site.root / "telemetry")
         assert totals.counter("keys_settled_total", outcome="APPLIED") == 4
-        told = spans_told(site.root)
+        told = span_names(site.root)
         assert told.count("publish") == 4
         assert totals.counter("telemetry_dropped_total", signal="span") == len(told)
 

@@ -12,8 +12,8 @@ from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.routes import sender_for_route
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.telemetry.logs.configure import configure_logs
-from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
 from kfm_pipelines.telemetry.traces.reader import RecordedSpan
+from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, TraceContext
 from kfm_pipelines_tests.fixtures.runs.batches import forget_leases, hear, told
 from kfm_pipelines_tests.fixtures.runs.batches import stage as staged
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled

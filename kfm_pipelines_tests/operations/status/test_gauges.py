@@ -12,7 +12,7 @@ from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.telemetry.metrics.names import METRICS
-from kfm_pipelines.telemetry.metrics.totals import Totals
+from kfm_pipelines.telemetry.metrics.reader import Totals
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.home_files import totals

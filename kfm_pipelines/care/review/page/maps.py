@@ -13,7 +13,7 @@ from math import ceil, cos, radians
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.review.page import hexagons, legend
-from kfm_pipelines.care.review.page.looks import (
+from kfm_pipelines.care.review.page.legend import (
     EDGE,
     FONT,
     INK,

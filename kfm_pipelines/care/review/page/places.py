@@ -3,12 +3,37 @@
 Does not belong here: drawing them (`maps`) or taking them from tables (`view`).
 """
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from kfm_pipelines.errors import DeclarationInvalid
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+from typing import TYPE_CHECKING
+
+from kfm_pipelines.care.published_table import CELL, RECORDS, UNCERTAINTY
+from kfm_pipelines.declarations.dataset import Dataset
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+
+def load_outline(resources: Path, aoi: str) -> tuple[tuple[float, float], ...]:
+    """Longitude and latitude of each corner; nothing for an area nobody has drawn."""
+    path = resources / "aois" / f"{aoi}.geojson"
+    if not path.is_file():
+        return ()
+    try:
+        [ring] = json.loads(path.read_bytes())["geometry"]["coordinates"]
+        return tuple((float(longitude), float(latitude)) for longitude, latitude in ring)
+    except (KeyError, TypeError, ValueError):
+        raise DeclarationInvalid(f"{path.name}: must be a GeoJSON feature with a polygon of one ring") from None
 
 
 class Frame(Protocol):
@@ -54,3 +79,87 @@ class MapPlaces:
     @property
     def is_empty(self) -> bool:
         return not self.cells and not any(len(points) for points in self.points)
+
+
+def original_places(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+    """The true places, shapes by their middle. For the restricted tier only."""
+    import numpy as np
+
+    longitude, latitude = _coordinates(original, dataset)
+    shown = np.isfinite(longitude) & np.isfinite(latitude)
+    points = _by_class(original, class_column, shown, (longitude, latitude, np.zeros(len(longitude))))
+    return MapPlaces(points=points, without_place=int((~shown).sum()))
+
+
+def released_places(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+    """What anyone will see: cells with their counts, and the points that were left or moved."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    longitude, latitude = _coordinates(published, dataset)
+    counts = _floats(published, RECORDS, default=1.0)
+    in_cell = np.zeros(len(longitude), dtype=bool)
+    if CELL in published.column_names:
+        in_cell = pc.is_valid(published[CELL]).to_numpy()
+    shown = np.isfinite(longitude) & np.isfinite(latitude) & ~in_cell
+    uncertainty = np.nan_to_num(_floats(published, UNCERTAINTY, default=0.0))
+    return MapPlaces(
+        cells=_cells(published),
+        points=_by_class(published, class_column, shown, (longitude, latitude, uncertainty)),
+        without_place=int(counts[~shown & ~in_cell].sum()),
+    )
+
+
+def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
+    """Where a dataset has a geometry, that is the place; a pair of columns only says it again."""
+    import numpy as np
+    import shapely
+
+    if dataset.table.geometry_column is not None:
+        shapes = shapely.from_wkb(
+            table[dataset.table.geometry_column].to_numpy(zero_copy_only=False), on_invalid="ignore"
+        )
+        middles = shapely.centroid(shapes)
+        return shapely.get_x(middles), shapely.get_y(middles)
+    if dataset.table.longitude_column is None or dataset.table.latitude_column is None:
+        nowhere = np.full(table.num_rows, np.nan)
+        return nowhere, nowhere
+    return _floats(table, dataset.table.longitude_column), _floats(table, dataset.table.latitude_column)
+
+
+def _floats(table: "pa.Table", name: str, default: float = float("nan")) -> "NDArray[np.float64]":
+    import numpy as np
+
+    if name not in table.column_names:
+        return np.full(table.num_rows, default)
+    return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _cells(published: "pa.Table") -> tuple[CellCount, ...]:
+    if CELL not in published.column_names:
+        return ()
+    released = published.filter(published[CELL].is_valid())
+    counted = released.group_by(CELL).aggregate([(RECORDS, "sum")]).sort_by(CELL)
+    return tuple(
+        CellCount(cell, int(records))
+        for cell, records in zip(counted[CELL].to_pylist(), counted[f"{RECORDS}_sum"].to_pylist(), strict=True)
+    )
+
+
+def _by_class(
+    table: "pa.Table",
+    class_column: str | None,
+    on_map: "NDArray[np.bool_]",
+    columns: "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]",
+) -> tuple[Points, ...]:
+    import numpy as np
+
+    if not on_map.any():
+        return ()
+    if class_column is None:
+        return (Points("points", *(column[on_map] for column in columns)),)
+    names = np.array([name or "no class" for name in table[class_column].to_pylist()])
+    return tuple(
+        Points(str(name), *(column[on_map & (names == name)] for column in columns))
+        for name in np.unique(names[on_map])
+    )

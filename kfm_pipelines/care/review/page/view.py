@@ -6,105 +6,18 @@ Belongs here: reading tables. Does not: words about policy and measures (`senten
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS, UNCERTAINTY
+from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS
 from kfm_pipelines.care.review.page.content import CellChange, ReleaseDifference, ReleaseSample, SampleColumn
-from kfm_pipelines.care.review.page.places import CellCount, MapPlaces, Points
+from kfm_pipelines.care.review.page.places import original_places, released_places
 from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
-from kfm_pipelines.declarations.dataset import Dataset
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
 __all__ = ["compare_releases", "measure_rows", "original_places", "released_places", "rule_sentences", "sample_rows"]
 
 _SIDE = "kfm_side"  # +1 for a row of the current table, -1 for one of the previous
 _COUNTED = "kfm_counted"
-
-
-def original_places(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
-    """The true places, shapes by their middle. For the restricted tier only."""
-    import numpy as np
-
-    longitude, latitude = _coordinates(original, dataset)
-    shown = np.isfinite(longitude) & np.isfinite(latitude)
-    points = _by_class(original, class_column, shown, (longitude, latitude, np.zeros(len(longitude))))
-    return MapPlaces(points=points, without_place=int((~shown).sum()))
-
-
-def released_places(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
-    """What anyone will see: cells with their counts, and the points that were left or moved."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    longitude, latitude = _coordinates(published, dataset)
-    counts = _floats(published, RECORDS, default=1.0)
-    in_cell = np.zeros(len(longitude), dtype=bool)
-    if CELL in published.column_names:
-        in_cell = pc.is_valid(published[CELL]).to_numpy()
-    shown = np.isfinite(longitude) & np.isfinite(latitude) & ~in_cell
-    uncertainty = np.nan_to_num(_floats(published, UNCERTAINTY, default=0.0))
-    return MapPlaces(
-        cells=_cells(published),
-        points=_by_class(published, class_column, shown, (longitude, latitude, uncertainty)),
-        without_place=int(counts[~shown & ~in_cell].sum()),
-    )
-
-
-def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
-    """Where a dataset has a geometry, that is the place; a pair of columns only says it again."""
-    import numpy as np
-    import shapely
-
-    if dataset.table.geometry_column is not None:
-        shapes = shapely.from_wkb(
-            table[dataset.table.geometry_column].to_numpy(zero_copy_only=False), on_invalid="ignore"
-        )
-        middles = shapely.centroid(shapes)
-        return shapely.get_x(middles), shapely.get_y(middles)
-    if dataset.table.longitude_column is None or dataset.table.latitude_column is None:
-        nowhere = np.full(table.num_rows, np.nan)
-        return nowhere, nowhere
-    return _floats(table, dataset.table.longitude_column), _floats(table, dataset.table.latitude_column)
-
-
-def _floats(table: "pa.Table", name: str, default: float = float("nan")) -> "NDArray[np.float64]":
-    import numpy as np
-
-    if name not in table.column_names:
-        return np.full(table.num_rows, default)
-    return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _cells(published: "pa.Table") -> tuple[CellCount, ...]:
-    if CELL not in published.column_names:
-        return ()
-    released = published.filter(published[CELL].is_valid())
-    counted = released.group_by(CELL).aggregate([(RECORDS, "sum")]).sort_by(CELL)
-    return tuple(
-        CellCount(cell, int(records))
-        for cell, records in zip(counted[CELL].to_pylist(), counted[f"{RECORDS}_sum"].to_pylist(), strict=True)
-    )
-
-
-def _by_class(
-    table: "pa.Table",
-    class_column: str | None,
-    on_map: "NDArray[np.bool_]",
-    columns: "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]",
-) -> tuple[Points, ...]:
-    import numpy as np
-
-    if not on_map.any():
-        return ()
-    if class_column is None:
-        return (Points("points", *(column[on_map] for column in columns)),)
-    names = np.array([name or "no class" for name in table[class_column].to_pylist()])
-    return tuple(
-        Points(str(name), *(column[on_map & (names == name)] for column in columns))
-        for name in np.unique(names[on_map])
-    )
 
 
 def compare_releases(previous: "pa.Table | None", current: "pa.Table") -> ReleaseDifference | None:

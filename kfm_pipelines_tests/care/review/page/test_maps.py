@@ -17,10 +17,9 @@ from kfm_pipelines.care.review.page.hexagons import (
     shade_edges,
     shade_of,
 )
-from kfm_pipelines.care.review.page.looks import INK, LEFT, RIGHT, WIDTH, point_style
+from kfm_pipelines.care.review.page.legend import INK, LEFT, RIGHT, WIDTH, point_style
 from kfm_pipelines.care.review.page.maps import draw_map
-from kfm_pipelines.care.review.page.outlines import load_outline
-from kfm_pipelines.care.review.page.places import CellCount, MapPlaces, Points
+from kfm_pipelines.care.review.page.places import CellCount, MapPlaces, Points, load_outline
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines_tests.fixtures.care.review_page import CLASSES, RESOURCES, cell_near, maps

@@ -6,9 +6,9 @@ import shapely
 
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.review.page.content import CellChange, RuleSentence
-from kfm_pipelines.care.review.page.places import CellCount
+from kfm_pipelines.care.review.page.places import CellCount, original_places, released_places
 from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences  # fmt: skip
-from kfm_pipelines.care.review.page.view import compare_releases, original_places, released_places, sample_rows
+from kfm_pipelines.care.review.page.view import compare_releases, sample_rows
 from kfm_pipelines.care.rules import ClassRules
 from kfm_pipelines.declarations import Column, Table
 from kfm_pipelines_tests.fixtures.care.review_page import (
