@@ -1,15 +1,14 @@
-"""Exemptions from masking: signed, limited in scope and time, kept for ever with how they ended."""
+"""Exemptions from masking, which are signed and never deleted, and policy versions as they were first used (SQL)."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from typing import Any
 
 from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,7 @@ def record_exemption(database: Database, exemption: Exemption) -> None:
                     %(holder)s, %(key_id)s, %(signature)s)
             """,
             {
-                "id": exemption.id,
-                "dataset": exemption.dataset,
-                "policy": exemption.policy,
-                "key_prefix": exemption.key_prefix,
-                "until": exemption.until,
+                **{name: getattr(exemption, name) for name in ("id", "dataset", "policy", "key_prefix", "until")},
                 **signed.as_row(),
             },
         )
@@ -60,8 +55,8 @@ def record_exemption_end(database: Database, exemption: Exemption, signed: Signa
             {"id": exemption.id, **signed.as_row()},
         ).rowcount
         if not ended:
-            raise ReviewRefused(f"exemption {exemption.id} has ended already")
-        # What was published under it is masked from now on: its keys have to be done again.
+            raise ReviewRefused(f"exemption {exemption.id} has already ended")
+        # What was published under it must be masked, so its keys are due again.
         connection.execute(
             """
             UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
@@ -73,7 +68,7 @@ def record_exemption_end(database: Database, exemption: Exemption, signed: Signa
 
 
 def exemptions_of(database: Database, dataset: str | None = None) -> list[Exemption]:
-    """All that were ever given, the newest first."""
+    """Returns all exemptions ever granted, newest first."""
     rows = database.fetch(
         """
         SELECT e.*, x.at AS ended_at FROM kfm.exemptions e LEFT JOIN kfm.exemption_ends x ON x.exemption = e.id
@@ -91,17 +86,9 @@ def read_exemption(database: Database, identifier: str) -> Exemption:
     raise ReviewRefused(f"there is no exemption {identifier[:80]!r}")
 
 
-def _exemption(row: Mapping[str, Any]) -> Exemption:
-    return Exemption(
-        row["id"],
-        row["dataset"],
-        row["policy"],
-        row["key_prefix"],
-        row["until"],
-        Signature.from_row(row),
-        row["at"],
-        row["ended_at"],
-    )
+def _exemption(row: Row) -> Exemption:
+    columns = ("id", "dataset", "policy", "key_prefix", "until", "at", "ended_at")
+    return Exemption(**{name: row[name] for name in columns}, signed=Signature.from_row(row))
 
 
 def _audit(connection: Connection, action: Action, exemption: Exemption, signed: Signature) -> None:
@@ -123,7 +110,7 @@ class PolicyVersion:
 
 
 def register_version(database: Database, version: PolicyVersion, dataset: str) -> None:
-    """Record the version when it is new; refuse it when it is not what it was, or its secret is another one."""
+    """Records a new version. Raises PolicyRefused when a known one has changed, or its secret has."""
     known = known_versions(database, version)
     refuse_changed_rules(version, known)
     refuse_changed_secret(version, known)
@@ -132,7 +119,7 @@ def register_version(database: Database, version: PolicyVersion, dataset: str) -
 
 
 def known_versions(database: Database, version: PolicyVersion) -> list[PolicyVersion]:
-    """This version of the policy as it was first used, and whatever else goes by the same secret."""
+    """Returns this version as it was first used, and every version with the same secret."""
     rows = database.fetch(
         "SELECT policy, version, digest, key_id, key_check FROM kfm.policy_versions"
         " WHERE (policy = %(policy)s AND version = %(version)s) OR key_id = %(key_id)s",
@@ -161,13 +148,7 @@ def _insert(database: Database, version: PolicyVersion, dataset: str) -> None:
             INSERT INTO kfm.policy_versions (policy, version, digest, key_id, key_check)
             VALUES (%(policy)s, %(version)s, %(digest)s, %(key_id)s, %(key_check)s) ON CONFLICT DO NOTHING
             """,
-            {
-                "policy": version.policy,
-                "version": version.version,
-                "digest": version.digest,
-                "key_id": version.key_id,
-                "key_check": version.key_check,
-            },
+            asdict(version),
         ).rowcount
         if new:
             detail = {"key_id": version.key_id} if version.key_id else {}

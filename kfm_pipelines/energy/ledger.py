@@ -6,7 +6,6 @@ Measured and estimated energy are never added up.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
 
 from kfm_pipelines.energy.estimate import UNKNOWN, Energy
 from kfm_pipelines.energy.meter import Usage
@@ -145,56 +144,43 @@ def total_cpu_seconds(totals: Sequence[EnergyTotal]) -> float | None:
 
 def transaction_totals(database: Database, key: str, txn: int) -> tuple[EnergyTotal, ...]:
     """Returns the totals by method of one attempt at a key."""
-    rows = database.fetch(
-        f"""
-        SELECT method, {SUMS} FROM kfm.energy WHERE key = %(key)s AND epoch = %(txn)s GROUP BY method ORDER BY method
-        """,  # noqa: S608 - a constant
-        {"key": key, "txn": txn},
-    )
-    return tuple(_energy_total(row) for row in rows)
-
-
-def stage_totals(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    """Returns the totals by method of each stage of a run, in the order in which the stages were first recorded."""
-    rows = database.fetch(
-        f"""
-        SELECT stage AS part, method, {SUMS} FROM kfm.energy WHERE run_id = %(run_id)s
-        GROUP BY stage, method ORDER BY min(min(id)) OVER (PARTITION BY stage), method
-        """,  # noqa: S608 - a constant
-        {"run_id": run_id},
-    )
-    return _totals_by_part(rows)
-
-
-def key_totals_of_replay(database: Database, replay: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    """Returns the totals by method of each key of a replay, including its trial and all attempts."""
-    return _key_totals(database, "replay", replay)
-
-
-def key_totals_of_run(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    return _key_totals(database, "run_id", run_id)
-
-
-def _key_totals(
-    database: Database, column: Literal["replay", "run_id"], value: str
-) -> dict[str, tuple[EnergyTotal, ...]]:
-    rows = database.fetch(
-        f"""
-        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE {column} = %(value)s AND key IS NOT NULL
-        GROUP BY key, method ORDER BY key, method
-        """,  # noqa: S608 - constants
-        {"value": value},
-    )
-    return _totals_by_part(rows)
+    return _totals(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
 
 
 def replay_totals(database: Database, replay: str) -> tuple[EnergyTotal, ...]:
     """Returns the totals by method of its keys and the overhead of its runs."""
+    return _totals(database, "''", "replay = %(replay)s", {"replay": replay}).get("", ())
+
+
+def stage_totals(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
+    """Returns the totals by method of each stage of a run, in the order in which the stages were first recorded."""
+    return _totals(database, "stage", "run_id = %(run_id)s", {"run_id": run_id})
+
+
+def key_totals_of_replay(database: Database, replay: str) -> dict[str, tuple[EnergyTotal, ...]]:
+    """Returns the totals by method of each key of a replay, including its trial and all attempts."""
+    return _totals(database, "key", "replay = %(replay)s AND key IS NOT NULL", {"replay": replay})
+
+
+def key_totals_of_run(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
+    return _totals(database, "key", "run_id = %(run_id)s AND key IS NOT NULL", {"run_id": run_id})
+
+
+def _totals(
+    database: Database, part: str, condition: str, parameters: dict[str, object]
+) -> dict[str, tuple[EnergyTotal, ...]]:
+    """Returns the totals by method of each value of a column, in the order in which they were first recorded."""
     rows = database.fetch(
-        f"SELECT method, {SUMS} FROM kfm.energy WHERE replay = %(replay)s GROUP BY method ORDER BY method",  # noqa: S608 - a constant
-        {"replay": replay},
+        f"""
+        SELECT {part} AS part, method, {SUMS} FROM kfm.energy WHERE {condition}
+        GROUP BY part, method ORDER BY min(min(id)) OVER (PARTITION BY {part}), method
+        """,  # noqa: S608 - constants
+        parameters,
     )
-    return tuple(_energy_total(row) for row in rows)
+    found: dict[str, tuple[EnergyTotal, ...]] = {}
+    for row in rows:
+        found[row["part"]] = (*found.get(row["part"], ()), _energy_total(row))
+    return found
 
 
 def monthly_totals(
@@ -227,13 +213,6 @@ def coefficients_used(database: Database, dataset: str | None, start: date | Non
         {"dataset": dataset, "start": start, "end": end},
     )
     return [row["coefficients"] for row in rows]
-
-
-def _totals_by_part(rows: Sequence[Row]) -> dict[str, tuple[EnergyTotal, ...]]:
-    found: dict[str, tuple[EnergyTotal, ...]] = {}
-    for row in rows:
-        found[row["part"]] = (*found.get(row["part"], ()), _energy_total(row))
-    return found
 
 
 def _energy_total(row: Row) -> EnergyTotal:

@@ -5,7 +5,6 @@ queues and topics, memory-mapped files and GPUs.
 """
 
 import logging
-import os
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -15,10 +14,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from kfm_pipelines.aws.byte_counters import traffic
 
 GIGABYTE = 1e9
-MAX_PROC_BYTES = 1024
 POWERCAP = Path("/sys/class/powercap/intel-rapl/subsystem")
 WATT_SECONDS_PER_KWH = 3_600_000
 # Counters advance every millisecond, so one that stands still for this long was not read.
@@ -75,7 +75,7 @@ class Meter:
     def since_process_start(cls) -> "Meter":
         """Returns a meter that includes the start of this process."""
         meter = cls()
-        age = _process_age_seconds()
+        age = max(0.0, time.time() - _process().create_time())
         meter._started -= age
         meter._baseline = Usage(0.0, 0.0, 0.0, 0, 0, meter._baseline.watt_seconds, 0)
         if meter._memory is not None:
@@ -112,16 +112,6 @@ class RunUsage:
         return used if self.key_usage is None else used - self.key_usage
 
 
-def _process_age_seconds() -> float:
-    """Returns 0 where the age is unknown."""
-    try:
-        ticks = _read_proc_file("stat").rpartition(b")")[2].split()[19]
-        began = int(ticks) / os.sysconf("SC_CLK_TCK")
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0.0
-
-
 def _read_counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:
     """Returns the totals since this process started."""
     read, written = _file_bytes()
@@ -147,37 +137,24 @@ def _cpu_seconds() -> float | None:
 
 def _memory_bytes() -> int | None:
     try:
-        return int(_read_proc_file("statm").split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return _memory_bytes_by_psutil()
-
-
-def _memory_bytes_by_psutil() -> int | None:
-    """For systems without /proc."""
-    import psutil  # type: ignore[import-untyped]
-
-    try:
-        return int(psutil.Process().memory_info().rss)
+        return int(_process().memory_info().rss)
     except (psutil.Error, OSError):
         return None
 
 
 def _file_bytes() -> tuple[int | None, int | None]:
-    """Returns the bytes read and written by this process and its ended children, without sockets."""
+    """Returns the bytes read and written by this process and its ended children, without sockets; None on systems that
+    do not count them."""
     try:
-        values = _read_proc_file("io").split()
-        return int(values[1]), int(values[3])
-    except (OSError, ValueError, IndexError):
+        counters = _process().io_counters()
+        return counters.read_chars, counters.write_chars
+    except (psutil.Error, OSError, AttributeError):
         return None, None
 
 
-def _read_proc_file(name: str) -> bytes:
-    """Opens the file each time: after a fork, an open one would describe the parent."""
-    descriptor = os.open(f"/proc/self/{name}", os.O_RDONLY)
-    try:
-        return os.read(descriptor, MAX_PROC_BYTES)
-    finally:
-        os.close(descriptor)
+def _process() -> psutil.Process:
+    """Created each time: after a fork, an old one would describe the parent."""
+    return psutil.Process()
 
 
 class MachineCounter:

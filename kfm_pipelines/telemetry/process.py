@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.telemetry.append_only import CountDropped
@@ -29,20 +29,12 @@ SCOPE = "kfm_pipelines"
 log = logging.getLogger(__name__)
 
 
-class TelemetrySink(Protocol):
-    """Buffers telemetry until it is flushed."""
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(eq=False)
 class Telemetry:
     metrics: Instruments
     spans: Spans
     records: RecordWriter
-    sinks: tuple[TelemetrySink, ...] = field(default=(), repr=False)
+    sinks: tuple[SpansFile | MetricsFile, ...] = field(default=(), repr=False)
     collector: "Collector | None" = field(default=None, repr=False)
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Policies: one reviewed file each; what is absent, wrong or overdue publishes nothing."""
+"""A missing, invalid or overdue policy publishes nothing."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_policy_is_named_with_its_version(resources: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["unknown", "", "not-sensitive.yaml"])
-def test_a_policy_nobody_wrote_publishes_nothing(resources: Path, name: str) -> None:
+def test_a_missing_policy_publishes_nothing(resources: Path, name: str) -> None:
     write(resources)
     with pytest.raises(PolicyRefused, match=f"there is no masking policy '{name}' .* nothing may be published"):
         load_policy(resources, name)
@@ -49,11 +49,11 @@ def test_a_policy_nobody_wrote_publishes_nothing(resources: Path, name: str) -> 
     [
         ({"note": "x"}, "^not-sensitive.yaml: note: Extra inputs are not permitted$"),
         ({"sensitivity": "secret"}, "sensitivity: Input should be 'open', 'generalised', 'restricted' or 'withheld'"),
-        ({"labels": ["tk:made-up"]}, "labels.0: is no known label; they look like care:ethics"),
+        ({"labels": ["tk:made-up"]}, "labels.0: is not a known label; labels look like care:ethics"),
         ({"class_column": "kind"}, "needs either sensitivity, for all records, or class_column"),
         ({"sensitivity": None}, "needs either sensitivity, for all records, or class_column"),
-        ({"sensitivity": "restricted"}, "classes: says nothing about any class, so nothing may be published"),
-        ({"classes": {"open": {"point": {"method": "none"}}}}, "classes: an open policy has none"),
+        ({"sensitivity": "restricted"}, "classes: there are no rules for any class, so nothing may be published"),
+        ({"classes": {"open": {"point": {"method": "none"}}}}, "classes: an open policy must have none"),
         ({"version": 0}, "version: Input should be greater than or equal to 1, not 0"),
         ({"version": "1"}, "version: Input should be a valid integer, not '1'"),
         ({"reason": "  "}, "reason: String should have at least 3 characters"),
@@ -63,14 +63,14 @@ def test_a_policy_nobody_wrote_publishes_nothing(resources: Path, name: str) -> 
         ({"policy": "a policy"}, "policy: String should match pattern"),
     ],
 )
-def test_a_field_that_makes_no_sense_is_named(resources: Path, changes: dict[str, object], sentence: str) -> None:
+def test_an_invalid_field_is_named(resources: Path, changes: dict[str, object], sentence: str) -> None:
     write(resources, changes)
     with pytest.raises(DeclarationInvalid, match=sentence):
         load_policy(resources, "not-sensitive")
 
 
 @pytest.mark.parametrize("field", ["policy", "version", "reason", "authority", "reviewed_on", "review_every_days"])
-def test_no_field_may_be_left_out(resources: Path, field: str) -> None:
+def test_a_missing_field_is_named(resources: Path, field: str) -> None:
     document = yaml.safe_load((SHIPPED / "not-sensitive.yaml").read_text())
     del document[field]
     (resources / "policies" / "not-sensitive.yaml").write_text(yaml.safe_dump(document))
@@ -92,20 +92,20 @@ def test_an_empty_policy_publishes_nothing(resources: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["policy: [", "- a list", "\x00"])
-def test_a_file_that_is_no_declaration_is_one_sentence(resources: Path, text: str) -> None:
+def test_a_file_that_is_not_a_declaration_is_one_sentence(resources: Path, text: str) -> None:
     (resources / "policies" / "broken.yaml").write_text(text)
     with pytest.raises(DeclarationInvalid, match=r"^broken\.yaml: "):
         load_policy(resources, "broken")
 
 
-def test_the_day_of_the_review_is_the_last_good_one(resources: Path) -> None:
+def test_a_policy_is_current_until_the_day_of_its_review(resources: Path) -> None:
     policy = load_policy(shipped_path("resources"), "not-sensitive")
     refuse_unless_current(policy, policy.review_by)
     with pytest.raises(PolicyRefused, match="nothing is published under it"):
         refuse_unless_current(policy, policy.review_by + timedelta(days=1))
 
 
-def test_a_review_in_the_future_is_none_yet() -> None:
+def test_a_review_in_the_future_does_not_count() -> None:
     policy = load_policy(shipped_path("resources"), "not-sensitive")
     refuse_unless_current(policy, policy.reviewed_on)
     with pytest.raises(PolicyRefused, match=r"is reviewed only on .* nothing is published yet"):
@@ -135,14 +135,14 @@ def heritage(**changes: Any) -> dict[str, Any]:
     ("changes", "sentence"),
     [
         ({"key_id": None}, "key_id: a policy that masks needs one"),
-        ({"stable_id": []}, "stable_id: a policy that masks has to say what makes two records the same feature"),
-        ({"wording": None}, "wording: withheld text is never blank"),
+        ({"stable_id": []}, "stable_id: a policy that masks must name the columns that identify a feature"),
+        ({"wording": None}, "wording: a policy that masks must name the text"),
         ({"wording": "  "}, "at least 3 characters"),
         ({"minimum_count": 2}, "greater than or equal to 3"),
         ({"columns": {"keep": ["period"], "withhold": ["period"]}}, "'period' cannot be both kept and withheld"),
-        ({"classes": {}}, "classes: says nothing about any class"),
+        ({"classes": {}}, "classes: there are no rules for any class"),
         ({"classes": {"secret": {}}}, "Input should be 'open', 'generalised', 'restricted' or 'withheld'"),
-        ({"classes": {"withheld": {}}}, "classes.withheld: says nothing about any kind of geometry"),
+        ({"classes": {"withheld": {}}}, "classes.withheld: has no rule for any kind of geometry"),
         (
             {"classes": {"withheld": {"point": {"method": "generalise", "resolution": 5}}}},
             "classes.withheld.point: method must be one of omit, suppress, not 'generalise'",
@@ -153,7 +153,7 @@ def heritage(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"classes": {"restricted": {"point": {"method": "group", "resolutions": [6]}}}},
-            "classes.restricted.point: resolution may be 5 at most, not 6",
+            "classes.restricted.point: resolution must be at most 5, not 6",
         ),
         ({"classes": {"generalised": {"point": {"method": "generalise", "resolution": 8}}}}, "less than or equal to 7"),
         ({"classes": {"generalised": {"point": {"method": "blur"}}}}, "'blur' found using 'method' does not match any"),
@@ -171,15 +171,15 @@ def heritage(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"classes": {"restricted": {"point": {"method": "group", "resolutions": [3], "by": ["site_type"]}}}},
-            "a group may only be by columns that are kept",
+            "a group may only use columns that are kept",
         ),
         (
             {"classes": {"restricted": {"point": {"method": "group", "resolutions": [3, 3]}}}},
-            "resolutions has the same one twice",
+            "resolutions must differ",
         ),
     ],
 )
-def test_a_policy_that_would_show_too_much_is_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_a_policy_that_reveals_too_much_is_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         Policy.model_validate(heritage(**changes))
 
@@ -192,20 +192,20 @@ def test_the_shipped_policy_suits_its_dataset() -> None:
     ("columns", "sentence"),
     [
         ({"keep": ["period"]}, "it does not say whether 'site_id' is kept or withheld"),
-        ({"keep": ["longitude"]}, "'longitude' tells a place, so it can be neither kept nor withheld"),
-        ({"keep": ["directions"]}, "'directions' tells a place, so it can be neither kept nor withheld"),
+        ({"keep": ["longitude"]}, "'longitude' holds a place, so it can be neither kept nor withheld"),
+        ({"keep": ["directions"]}, "'directions' holds a place, so it can be neither kept nor withheld"),
         ({"withhold": ["nothing"]}, "'nothing' is not one of the columns"),
-        ({"keep": ["site_id"]}, "'site_id' says what feature a record is of, so it cannot be kept"),
-        ({"keep": ["sensitivity"]}, "'sensitivity' is the class, which is always kept; take it out of columns"),
+        ({"keep": ["site_id"]}, "'site_id' identifies a feature, so it cannot be kept"),
+        ({"keep": ["sensitivity"]}, "'sensitivity' is the class, which is always kept; remove it from columns"),
     ],
 )
-def test_what_a_policy_does_not_mention_is_not_published(columns: dict[str, list[str]], sentence: str) -> None:
+def test_a_policy_must_cover_every_column(columns: dict[str, list[str]], sentence: str) -> None:
     policy = Policy.model_validate(heritage(columns=columns, classes={"withheld": {"point": {"method": "omit"}}}))
     with pytest.raises(PolicyRefused, match=f"^policy heritage-sites@1 does not suit heritage/sites: {sentence}$"):
         refuse_if_mismatched(policy, SITES)
 
 
-def test_a_dataset_needs_an_extent_to_hold_coordinates_against() -> None:
+def test_a_masked_dataset_needs_an_extent() -> None:
     with pytest.raises(PolicyRefused, match="the dataset has no extent to hold coordinates against"):
         refuse_if_mismatched(HERITAGE, SITES.model_copy(update={"extent": None}))
 

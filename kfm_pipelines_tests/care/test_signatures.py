@@ -1,4 +1,4 @@
-"""Signed statements: who decided, and that not a letter of it was changed afterwards."""
+"""A signed statement proves who decided, and that it was not changed afterwards."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -26,7 +26,7 @@ def authority(path: Path, **changes: Any) -> Authority:
     return Authority.model_validate({"authority": "board", "name": "Board", "kind": "steward", "keys": [key | changes]})
 
 
-def test_a_statement_is_known_by_who_signed_it(tmp_path: Path) -> None:
+def test_a_statement_has_its_signer(tmp_path: Path) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
     assert board.holder_of(signed, TODAY) == "A reviewer"
@@ -36,34 +36,34 @@ def test_a_statement_is_known_by_who_signed_it(tmp_path: Path) -> None:
 def test_a_changed_statement_is_not_what_was_signed(tmp_path: Path, change: dict[str, str]) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
-    with pytest.raises(SignatureRefused, match="does not fit the statement"):
+    with pytest.raises(SignatureRefused, match="does not match the statement"):
         board.holder_of(replace(signed, statement=STATEMENT | change), TODAY)
 
 
 @pytest.mark.parametrize("signature", ["", "AAAA", "not base64 at all", "A" * 86 + "=="])
-def test_a_made_up_signature_is_refused(tmp_path: Path, signature: str) -> None:
+def test_an_invented_signature_is_refused(tmp_path: Path, signature: str) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
-    with pytest.raises(SignatureRefused, match="does not fit the statement"):
+    with pytest.raises(SignatureRefused, match="does not match the statement"):
         board.holder_of(replace(signed, signature=signature), TODAY)
 
 
-def test_somebody_elses_key_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_key_of_somebody_else_is_refused(tmp_path: Path) -> None:
     board = authority(tmp_path / "key.pem")
     stranger = sign(STATEMENT, create_private_key(tmp_path / "other.pem"))
-    with pytest.raises(SignatureRefused, match="is none of board's"):
+    with pytest.raises(SignatureRefused, match="does not belong to board"):
         board.holder_of(stranger, TODAY)
 
 
 @pytest.mark.parametrize("day", [TODAY - timedelta(days=1), TODAY + timedelta(days=31)])
-def test_a_key_counts_in_its_time_only(tmp_path: Path, day: date) -> None:
+def test_a_key_is_valid_in_its_period_only(tmp_path: Path, day: date) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
-    with pytest.raises(SignatureRefused, match=f"does not count on {day}"):
+    with pytest.raises(SignatureRefused, match=f"is not valid on {day}"):
         board.holder_of(signed, day)
 
 
-def test_a_private_key_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "key.pem"
     create_private_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -104,10 +104,10 @@ def test_more_keys_are_added_to_known_authorities_only(tmp_path: Path) -> None:
     assert load_authorities(reviewed, more)["board"].keys == board.keys
 
     (more / "stranger.yaml").write_text(yaml.safe_dump(document | {"authority": "stranger"}))
-    with pytest.raises(DeclarationInvalid, match="stranger: is no authority in resources/authorities"):
+    with pytest.raises(DeclarationInvalid, match="stranger: is not an authority in resources/authorities"):
         load_authorities(reviewed, more)
 
 
-def test_a_public_key_has_to_be_one(tmp_path: Path) -> None:
+def test_an_invalid_public_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be an Ed25519 public key, 32 bytes in base64"):
         authority(tmp_path / "key.pem", public_key="AAAA")

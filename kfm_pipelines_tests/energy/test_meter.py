@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from kfm_pipelines.aws.byte_counters import traffic
@@ -79,18 +80,14 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
 
 
 def test_what_cannot_be_read_is_unknown_and_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As without /proc."""
+    def denied() -> psutil.Process:
+        raise psutil.AccessDenied
 
-    def hidden(name: str) -> bytes:
-        raise PermissionError(name)
-
-    monkeypatch.setattr(meter, "_read_proc_file", hidden)
+    monkeypatch.setattr(meter, "_process", denied)
     used = Meter().read()
     assert (used.bytes_read, used.bytes_written) == (None, None)
-    assert used.gigabyte_seconds is not None  # from psutil
     assert used.cpu_seconds is not None
-    monkeypatch.setattr(meter, "_memory_bytes_by_psutil", lambda: None)
-    assert Meter().read().missing == ("gigabyte_seconds",)
+    assert used.missing == ("gigabyte_seconds",)
 
 
 def test_memory_that_could_not_be_read_once_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,25 +1,30 @@
-"""What stands below a map: what its signs mean, and what is not on it."""
+"""The legend and notes below a map, and the sizes (in CSS pixels), colours and font that all parts share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.review.page import hexagons
 from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
+from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
+MAX_CIRCLES = 2_000
 WIDTH = 384.0
 LEFT, RIGHT, TOP, TICKS, ROW = 32.0, 10.0, 24.0, 16.0, 15.0
 INK, MUTED, LINE, EDGE = "#1d2733", "#4b5866", "#d5dbe1", "#123a66"
-FONT = "DejaVu Sans"  # comes with matplotlib, so it is the same on every machine
+STYLE: Any = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so it is the same on every machine
+    "text.parse_math": False,  # names may contain any character
+}
 
 
 @dataclass(frozen=True)
 class PointStyle:
-    """How points of a class are drawn. A light colour has a dark rim and dark lines, or it would be lost on paper."""
+    """A light colour gets a dark rim and dark lines, to be visible on paper."""
 
     colour: str
     marker: str
@@ -30,7 +35,7 @@ class PointStyle:
         return self.colour if self.rim == "white" else self.rim
 
 
-# Shape as well as colour tells the classes apart.
+# Classes differ in shape as well as colour.
 _STYLES = {
     "open": PointStyle("#00805c", "s"),
     "generalised": PointStyle("#e69f00", "o", rim="#5e4100"),
@@ -44,14 +49,6 @@ def point_style(name: str, index: int) -> PointStyle:
     return _STYLES.get(name) or _OTHER_STYLES[index % len(_OTHER_STYLES)]
 
 
-def shorten(text: str, max_length: int) -> str:
-    one_line = "".join(character if character.isprintable() else " " for character in text)
-    return one_line if len(one_line) <= max_length else f"{one_line[: max_length - 1]}…"
-
-
-MAX_CIRCLES = 2_000
-
-
 def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple["Artist", str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -62,10 +59,10 @@ def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list
         for shade, name in zip(hexagons.shades(edges), hexagons.edge_labels(edges), strict=True)
     ]
     for index, points in enumerate(places.points):
-        seen = point_style(points.name, index)
-        dot = Line2D([], [], color=seen.colour, marker=seen.marker, markersize=4.5, linestyle="none")
-        dot.set(markeredgecolor=seen.line, markeredgewidth=0.5)
-        keys.append((dot, f"{shorten(points.name, 13)} ({len(points):,})"))
+        style = point_style(points.name, index)
+        dot = Line2D([], [], color=style.colour, marker=style.marker, markersize=4.5, linestyle="none")
+        dot.set(markeredgecolor=style.line, markeredgewidth=0.5)
+        keys.append((dot, f"{truncate_line(points.name, 13)} ({len(points):,})"))
     if any(_has_circles(points) for points in places.points):
         ring = Line2D([], [], color=MUTED, marker="o", markersize=6, markerfacecolor="none", linestyle="none")
         keys.append((ring, "uncertainty"))
@@ -104,17 +101,16 @@ def write_notes(figure: "Figure", notes: Sequence[str], top: float) -> None:
     height = figure.get_figheight() * 96
     for index, note in enumerate(notes):
         y = (top - ROW * (index + 0.5)) / height
-        figure.text(LEFT / WIDTH, y, note, va="center", fontsize=7, color=MUTED, fontfamily=FONT)
+        figure.text(LEFT / WIDTH, y, note, va="center", fontsize=7, color=MUTED)
 
 
 def draw_legend(figure: "Figure", entries: "Sequence[tuple[Artist, str]]", top: float) -> None:
     if not entries:
         return
-    legend = figure.legend(
-        [key for key, _ in entries], [name for _, name in entries], loc="upper left", ncols=column_count(entries), frameon=False,
+    figure.legend(
+        [key for key, _ in entries], [name for _, name in entries], loc="upper left", ncols=column_count(entries),
+        frameon=False,
         bbox_to_anchor=(LEFT / WIDTH, top / (figure.get_figheight() * 96)), borderpad=0, borderaxespad=0,
         labelspacing=0.55, handlelength=1.3, handleheight=0.9, handletextpad=0.5, columnspacing=1.2,
-        prop={"family": FONT, "size": 7}, labelcolor=INK,
+        fontsize=7, labelcolor=INK,
     )  # fmt: skip
-    for text in legend.get_texts():
-        text.set_parse_math(False)

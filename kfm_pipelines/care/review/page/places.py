@@ -1,22 +1,13 @@
-"""What a map shows, as values: cells with how many records they stand for, and points by class.
-
-Does not belong here: drawing them (`maps`) or taking them from tables (`view`).
-"""
+"""The places on a map, taken from tables: cells with their record counts, and points by class."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kfm_pipelines.errors import DeclarationInvalid
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-from typing import TYPE_CHECKING
-
 from kfm_pipelines.care.published_table import CELL, RECORDS, UNCERTAINTY
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import DeclarationInvalid
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_outline(resources: Path, aoi: str) -> tuple[tuple[float, float], ...]:
-    """Longitude and latitude of each corner; nothing for an area nobody has drawn."""
+    """Returns the longitude and latitude of each corner; nothing for an area without an outline."""
     path = resources / "aois" / f"{aoi}.geojson"
     if not path.is_file():
         return ()
@@ -37,7 +28,7 @@ def load_outline(resources: Path, aoi: str) -> tuple[tuple[float, float], ...]:
 
 
 class Frame(Protocol):
-    """A rectangle in degrees; a dataset's extent is one."""
+    """A rectangle in degrees, such as a dataset's extent."""
 
     @property
     def west(self) -> float: ...
@@ -51,15 +42,13 @@ class Frame(Protocol):
 
 @dataclass(frozen=True)
 class CellCount:
-    """An H3 cell, and how many records were released for it."""
-
     cell: str
     records: int
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points of one class. The uncertainty is a radius; 0 or NaN when there is none to draw."""
+    """Points of one class. The uncertainty is a radius; 0 or NaN when there is none."""
 
     name: str
     longitude: "NDArray[np.float64]"
@@ -74,7 +63,7 @@ class Points:
 class MapPlaces:
     cells: tuple[CellCount, ...] = ()
     points: tuple[Points, ...] = ()
-    without_place: int = 0  # records that are there, but not on the map
+    without_place: int = 0  # records that are not on the map
 
     @property
     def is_empty(self) -> bool:
@@ -82,17 +71,17 @@ class MapPlaces:
 
 
 def original_places(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
-    """The true places, shapes by their middle. For the restricted tier only."""
+    """Returns the true places, shapes by their centroid. Restricted."""
     import numpy as np
 
     longitude, latitude = _coordinates(original, dataset)
-    shown = np.isfinite(longitude) & np.isfinite(latitude)
-    points = _by_class(original, class_column, shown, (longitude, latitude, np.zeros(len(longitude))))
-    return MapPlaces(points=points, without_place=int((~shown).sum()))
+    on_map = np.isfinite(longitude) & np.isfinite(latitude)
+    points = _by_class(original, class_column, on_map, (longitude, latitude, np.zeros(len(longitude))))
+    return MapPlaces(points=points, without_place=int((~on_map).sum()))
 
 
 def released_places(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
-    """What anyone will see: cells with their counts, and the points that were left or moved."""
+    """Returns the published cells with their counts, and the published points."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -101,17 +90,17 @@ def released_places(published: "pa.Table", dataset: Dataset, class_column: str |
     in_cell = np.zeros(len(longitude), dtype=bool)
     if CELL in published.column_names:
         in_cell = pc.is_valid(published[CELL]).to_numpy()
-    shown = np.isfinite(longitude) & np.isfinite(latitude) & ~in_cell
+    on_map = np.isfinite(longitude) & np.isfinite(latitude) & ~in_cell
     uncertainty = np.nan_to_num(_floats(published, UNCERTAINTY, default=0.0))
     return MapPlaces(
         cells=_cells(published),
-        points=_by_class(published, class_column, shown, (longitude, latitude, uncertainty)),
-        without_place=int(counts[~shown & ~in_cell].sum()),
+        points=_by_class(published, class_column, on_map, (longitude, latitude, uncertainty)),
+        without_place=int(counts[~on_map & ~in_cell].sum()),
     )
 
 
 def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
-    """Where a dataset has a geometry, that is the place; a pair of columns only says it again."""
+    """Prefers the geometry; a pair of columns repeats it."""
     import numpy as np
     import shapely
 
@@ -119,11 +108,11 @@ def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float
         shapes = shapely.from_wkb(
             table[dataset.table.geometry_column].to_numpy(zero_copy_only=False), on_invalid="ignore"
         )
-        middles = shapely.centroid(shapes)
-        return shapely.get_x(middles), shapely.get_y(middles)
+        centroids = shapely.centroid(shapes)
+        return shapely.get_x(centroids), shapely.get_y(centroids)
     if dataset.table.longitude_column is None or dataset.table.latitude_column is None:
-        nowhere = np.full(table.num_rows, np.nan)
-        return nowhere, nowhere
+        missing = np.full(table.num_rows, np.nan)
+        return missing, missing
     return _floats(table, dataset.table.longitude_column), _floats(table, dataset.table.latitude_column)
 
 
