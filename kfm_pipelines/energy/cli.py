@@ -1,10 +1,8 @@
 """`kfm energy`: energy, carbon and cost of pipelines."""
 
-import re
-from datetime import date
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -17,21 +15,7 @@ from kfm_pipelines.console.session import open_services
 from kfm_pipelines.energy.report import COLUMNS, TEXT_COLUMNS, EnergyReport, energy_report
 from kfm_pipelines.text import make_printable
 
-_MONTH = re.compile(r"(?P<year>20[0-9]{2})-(?P<month>0[1-9]|1[0-2])")
-
-
-class Month(click.ParamType):  # type: ignore[type-arg]
-    """A month like 2025-12."""
-
-    name = "month"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
-        found = _MONTH.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a month; write 2025-12", param, ctx)
-        return date(int(found["year"]), int(found["month"]), 1)
-
-
+month_option = click.DateTime(["%Y-%m"])
 file_option = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -42,13 +26,18 @@ def energy() -> None:
 
 @energy.command()
 @click.option("--dataset", type=StorableText(), help="Only this dataset.")
-@click.option("--from", "first", type=Month(), help="First month, like 2025-11.")
-@click.option("--to", "last", type=Month(), help="Last month.")
+@click.option("--from", "first", type=month_option, help="First month, like 2025-11.")
+@click.option("--to", "last", type=month_option, help="Last month.")
 @click.option("--html", type=file_option, help="Also write the table as an HTML page.")
 @click.option("--png", type=file_option, help="Also write a chart.")
 @json_option
 def report(
-    dataset: str | None, first: date | None, last: date | None, html: Path | None, png: Path | None, as_json: bool
+    dataset: str | None,
+    first: datetime | None,
+    last: datetime | None,
+    html: Path | None,
+    png: Path | None,
+    as_json: bool,
 ) -> None:
     """Report energy, carbon and cost by dataset and month (UTC), and how much of it published nothing.
 
@@ -105,12 +94,12 @@ def _write_file(path: Path, content: bytes) -> None:
     stderr_console.print(f"written: {path}")
 
 
-def _format_filter(dataset: str | None, first: date | None, last: date | None) -> str:
+def _format_filter(dataset: str | None, first: datetime | None, last: datetime | None) -> str:
     name = f" for {make_printable(dataset)}" if dataset else ""
     start = f" from {first:%Y-%m}" if first else ""
     end = f" to {last:%Y-%m}" if last else ""
     return f"{name}{start}{end}" or " yet"
 
 
-def _month_after(month: date) -> date:
-    return date(month.year + month.month // 12, month.month % 12 + 1, 1)
+def _month_after(month: datetime) -> datetime:
+    return month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)

@@ -28,7 +28,7 @@ def test_an_empty_ledger_is_reported_in_one_sentence(untouched: Site, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("--from", "2025-13"), "'2025-13' is not a month; write 2025-12"),
+        (("--from", "2025-13"), "'2025-13' does not match the format '%Y-%m'"),
         (("--from", "2025-02", "--to", "2025-01"), "--to 2025-01 is before --from 2025-02"),
         (("--dataset", "usgs/steamflow"), "usgs/steamflow"),
     ],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from kfm_pipelines.telemetry.append_only import previous_path
 from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES, METRICS_FILE, OTHER, limit_label
@@ -118,29 +118,28 @@ class Totals:
         data = document["sum" if metric.kind == "counter" else metric.kind]
         if metric.kind != "gauge" and data["aggregationTemporality"] != DELTA:
             raise ValueError("not a delta")
-        add = {"counter": self._add_count, "gauge": self._add_gauge, "histogram": self._add_histogram}[metric.kind]
+        series = self._series_of(metric)
         for point in data["dataPoints"]:
-            add(metric, point)
+            labels = _labels(metric, point, series)
+            if metric.kind == "counter":
+                series[labels] = series.get(labels, 0.0) + _number(point)
+            elif metric.kind == "gauge":
+                value = (int(point["timeUnixNano"]), _number(point))
+                series[labels] = value if value[0] >= series.get(labels, value)[0] else series[labels]
+            else:
+                self._add_histogram(metric, point, labels)
 
-    def _add_count(self, metric: Metric, point: Mapping[str, Any]) -> None:
-        series = self.counters[metric.name]
-        labels = _labels(metric, point, series)
-        series[labels] = series.get(labels, 0.0) + _number(point)
-
-    def _add_gauge(self, metric: Metric, point: Mapping[str, Any]) -> None:
-        series = self.gauges[metric.name]
-        labels, value = _labels(metric, point, series), (int(point["timeUnixNano"]), _number(point))
-        if labels not in series or value[0] >= series[labels][0]:
-            series[labels] = value
-
-    def _add_histogram(self, metric: Metric, point: Mapping[str, Any]) -> None:
+    def _add_histogram(self, metric: Metric, point: Mapping[str, Any], labels: Labels) -> None:
         counts = [int(count) for count in point["bucketCounts"]]
         if tuple(point["explicitBounds"]) != metric.bounds or len(counts) != len(metric.bounds) + 1:
             self.unreadable += 1  # written by a version with other buckets, which cannot be added
             return
-        series = self.histograms[metric.name]
-        labels = _labels(metric, point, series)
-        series.setdefault(labels, _empty_distribution(metric)).add(counts, float(point.get("sum", 0.0)))
+        distribution = self.histograms[metric.name].setdefault(labels, _empty_distribution(metric))
+        distribution.add(counts, float(point.get("sum", 0.0)))
+
+    def _series_of(self, metric: Metric) -> dict[Labels, Any]:
+        by_kind: dict[str, Any] = {"counter": self.counters, "gauge": self.gauges, "histogram": self.histograms}
+        return cast(dict[Labels, Any], by_kind[metric.kind][metric.name])
 
 
 def _empty_distribution(metric: Metric) -> Distribution:

@@ -148,6 +148,7 @@ def test_invalid_requests_disturb_nobody(port: int, nonsense: bytes) -> None:
 
 
 def test_silent_clients_block_nobody_and_are_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scrape._Handler.timeout == CLIENT_TIMEOUT_SECONDS
     monkeypatch.setattr(scrape._Handler, "timeout", 0.3)
     with serve_metrics(tmp_path, free_port()) as url, ExitStack() as stack:
         port = int(url.split(":")[2].partition("/")[0])

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.review.page import hexagons
-from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
+from kfm_pipelines.care.review.page.places import MapPlaces, Points
+from kfm_pipelines.declarations import Extent
 from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _has_circles(points: Points) -> bool:
     return len(points) <= MAX_CIRCLES and bool((np.nan_to_num(points.uncertainty_m) > 0).any())
 
 
-def map_notes(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
+def map_notes(places: MapPlaces, frame: Extent, cells_drawn: int) -> list[str]:
     outside = sum(_count_outside(points, frame) for points in places.points)
     uncircled = any(len(points) > MAX_CIRCLES for points in places.points)
     notes = [
@@ -91,7 +92,7 @@ def map_notes(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
     return [note for applies, note in notes if applies]
 
 
-def _count_outside(points: Points, frame: Frame) -> int:
+def _count_outside(points: Points, frame: Extent) -> int:
     inside = (points.longitude >= frame.west) & (points.longitude <= frame.east)
     inside &= (points.latitude >= frame.south) & (points.latitude <= frame.north)
     return int((~inside).sum())

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.review.page import hexagons, legend
 from kfm_pipelines.care.review.page.legend import EDGE, INK, LEFT, LINE, MUTED, RIGHT, ROW, STYLE, TICKS, TOP, WIDTH
-from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
+from kfm_pipelines.care.review.page.places import MapPlaces, Points
+from kfm_pipelines.declarations import Extent
 from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class _Viewport:
 
 def draw_map(
     places: MapPlaces,
-    frame: Frame,
+    frame: Extent,
     *,
     title: str,
     outline: Sequence[tuple[float, float]] = (),
@@ -59,7 +60,7 @@ def draw_map(
     return buffer.getvalue()
 
 
-def _draw_figure(places: MapPlaces, frame: Frame, title: str, outline: Sequence[tuple[float, float]]) -> "Figure":
+def _draw_figure(places: MapPlaces, frame: Extent, title: str, outline: Sequence[tuple[float, float]]) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -88,7 +89,7 @@ def _draw_figure(places: MapPlaces, frame: Frame, title: str, outline: Sequence[
     return figure
 
 
-def _viewport(frame: Frame) -> _Viewport:
+def _viewport(frame: Extent) -> _Viewport:
     margin = 0.02 * max(frame.east - frame.west, frame.north - frame.south)
     west, east = frame.west - margin, frame.east + margin
     south, north = max(frame.south - margin, -90.0), min(frame.north + margin, 90.0)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.published_table import CELL, RECORDS, UNCERTAINTY
 from kfm_pipelines.declarations.dataset import Dataset
@@ -25,19 +25,6 @@ def load_outline(resources: Path, aoi: str) -> tuple[tuple[float, float], ...]:
         return tuple((float(longitude), float(latitude)) for longitude, latitude in ring)
     except (KeyError, TypeError, ValueError):
         raise DeclarationInvalid(f"{path.name}: must be a GeoJSON feature with a polygon of one ring") from None
-
-
-class Frame(Protocol):
-    """A rectangle in degrees, such as a dataset's extent."""
-
-    @property
-    def west(self) -> float: ...
-    @property
-    def south(self) -> float: ...
-    @property
-    def east(self) -> float: ...
-    @property
-    def north(self) -> float: ...
 
 
 @dataclass(frozen=True)
