@@ -1,1 +1,1 @@
-"""CARE: who decides about a place, and what may be shown of it."""
+"""CARE: who decides about sensitive places, and what may be published of them."""

@@ -1,12 +1,12 @@
-"""Exemptions: somebody with authority lets a dataset, or some of its keys, be published unmasked for a while."""
+"""Grants and ends exemptions: a dataset, or some of its keys, may be published unmasked for a while."""
 
 from datetime import date
 from pathlib import Path
 from uuid import uuid4
 
-from kfm_pipelines.care import exemptions
-from kfm_pipelines.care.exemptions import Exemption
+from kfm_pipelines.care import tables
 from kfm_pipelines.care.governance import governance_of, oversight_of
+from kfm_pipelines.care.tables import Exemption
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.services import Services
 
@@ -16,15 +16,15 @@ MAX_DAYS = 366
 def grant_exemption(
     services: Services, dataset_name: str, key_prefix: str, until: date, private_key: Path, reason: str
 ) -> Exemption:
-    """Give one. It is for this version of the policy alone, and for a year at most."""
+    """Grants an exemption from this version of the policy, for a year at most."""
     dataset = services.datasets[dataset_name]
     governance = governance_of(services, dataset)
     policy = governance.policy
     today = services.today()
     if policy.is_open:
-        raise ReviewRefused(f"policy {policy.name} masks nothing, so there is nothing to be exempted from")
+        raise ReviewRefused(f"policy {policy.name} masks nothing, so there is nothing to exempt")
     if not today <= until or (until - today).days > MAX_DAYS:
-        raise ReviewRefused(f"an exemption ends between today and {MAX_DAYS} days from now, not on {until}")
+        raise ReviewRefused(f"an exemption must end between today and {MAX_DAYS} days from now, not on {until}")
     identifier = f"exempt-{uuid4().hex[:12]}"
     statement = {
         "statement": "exemption",
@@ -37,15 +37,15 @@ def grant_exemption(
     }
     signed = governance.oversight.sign(statement, private_key)
     given = Exemption(identifier, dataset.dataset, policy.name, key_prefix, until, signed)
-    exemptions.record_exemption(services.database, given)
+    tables.record_exemption(services.database, given)
     return given
 
 
 def end_exemption(services: Services, identifier: str, private_key: Path, reason: str) -> Exemption:
-    """End one: from then on its keys are masked again."""
-    exemption = exemptions.read_exemption(services.database, identifier)
+    """Ends an exemption: its keys are masked again."""
+    exemption = tables.read_exemption(services.database, identifier)
     oversight = oversight_of(services, services.datasets[exemption.dataset])
     statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}
     signed = oversight.sign(statement, private_key)
-    exemptions.record_exemption_end(services.database, exemption, signed)
+    tables.record_exemption_end(services.database, exemption, signed)
     return exemption

@@ -1,30 +1,106 @@
-"""What governs a dataset's keys now: its policy, the secret, and who has exempted what. Anything amiss publishes
-nothing."""
+"""What governs a dataset's keys: its policy, the authority, the secret and exemptions. Any defect publishes nothing.
 
+Authorities are reviewed files in resources/authorities. A second folder may add keys to them, but no authorities.
+"""
+
+import base64
+import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import rfc8785
+from pydantic import AfterValidator, Field, ValidationError
 
-from kfm_pipelines.care.authorities import Authority, authority_of, load_authorities
-from kfm_pipelines.care.exemptions import Exemption, exemptions_of
 from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_mismatched, refuse_unless_current
-from kfm_pipelines.care.policy_versions import PolicyVersion, register_version
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.care.secrets import key_check, secret_of
-from kfm_pipelines.care.signatures import Signature, SignedStatement, read_private_key, sign
-from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.errors import PolicyRefused, ReviewRefused, SignatureRefused
+from kfm_pipelines.care.signatures import (
+    Signature,
+    SignedStatement,
+    key_id_of,
+    read_private_key,
+    refuse_unless_signed,
+    sign,
+)
+from kfm_pipelines.care.tables import Exemption, PolicyVersion, exemptions_of, register_version
+from kfm_pipelines.declarations import DeclarationModel, KeyPart, NonEmptyText, Table
+from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
+from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused, ReviewRefused, SignatureRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.text import redact_coordinates
 
 
+def _check_public_key(text: str) -> str:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != 32:
+        raise ValueError("must be an Ed25519 public key, 32 bytes in base64")
+    return text
+
+
+class AuthorityKey(DeclarationModel):
+    holder: NonEmptyText
+    public_key: Annotated[str, AfterValidator(_check_public_key)]
+    valid_from: date
+    valid_until: date
+
+
+class Authority(DeclarationModel):
+    authority: KeyPart
+    name: NonEmptyText
+    kind: Literal["steward", "sovereign", "agency"]
+    keys: list[AuthorityKey] = Field(default_factory=list)
+
+    def holder_of(self, signed: SignedStatement, today: date) -> str:
+        """Returns who signed. Raises SignatureRefused unless a valid key of this authority did."""
+        for key in self.keys:
+            if key_id_of(key.public_key) == signed.key_id:
+                if not key.valid_from <= today <= key.valid_until:
+                    raise SignatureRefused(f"key {signed.key_id} of {self.authority} is not valid on {today}")
+                refuse_unless_signed(signed, key.public_key)
+                return key.holder
+        raise SignatureRefused(f"key {signed.key_id} does not belong to {self.authority}")
+
+
+def load_authorities(resources: Path, more_keys: Path | None = None) -> Mapping[str, Authority]:
+    authorities = {one.authority: one for one in _read_folder(resources / "authorities")}
+    for more in _read_folder(more_keys) if more_keys else []:
+        known = authorities.get(more.authority)
+        if known is None:
+            raise DeclarationInvalid(f"{more.authority}: is not an authority in resources/authorities")
+        authorities[more.authority] = known.model_copy(update={"keys": [*known.keys, *more.keys]})
+    return authorities
+
+
+def authority_of(policy: Policy, authorities: Mapping[str, Authority]) -> Authority:
+    """Returns who decides under this policy. Raises PolicyRefused when the authority is not declared."""
+    try:
+        return authorities[policy.authority]
+    except KeyError:
+        reason = f"names the authority {policy.authority!r}, whom nobody declared"
+        raise PolicyRefused(f"policy {policy.name} {reason}") from None
+
+
+def _read_folder(folder: Path) -> list[Authority]:
+    found = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            found.append(Authority.model_validate(read_yaml(path)))
+        except ValidationError as error:
+            raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
+        if found[-1].authority != path.stem:
+            raise DeclarationInvalid(f"{path.name}: authority: must be {path.stem!r} like its file")
+    return found
+
+
 def policy_of(services: Services, dataset: Dataset) -> Policy:
-    """Returns the policy that the dataset names, read once, so that every stage of a run goes by the same one."""
+    """Reads the policy once, so that every stage of a run uses the same one."""
     return services.load_once(
         ("policy", dataset.policy), lambda: load_policy(services.settings.resources, dataset.policy)
     )
@@ -43,20 +119,18 @@ class Oversight:
     authority: Authority
 
     def sign(self, statement: dict[str, Any], private_key: Path) -> Signature:
-        """Sign for the authority; SignatureRefused when the key is none of theirs. What is signed is kept and shown, so
-        its reason must not tell a place."""
+        """Signs for the authority. Raises SignatureRefused for a key of somebody else, and ReviewRefused for a reason
+        with coordinates, because the statement is stored and displayed."""
         reason = str(statement.get("reason", ""))
         if redact_coordinates(reason) != reason:
-            raise ReviewRefused(
-                "the reason seems to tell a place; it is kept where many can read it, so leave that out"
-            )
+            raise ReviewRefused("the reason seems to contain coordinates; many can read it, so leave them out")
         signed = sign(statement, read_private_key(private_key))
         holder = self.authority.holder_of(signed, self.services.today())
         return Signature(signed.statement, self.authority.authority, holder, signed.key_id, signed.signature)
 
     def refuse_forged(self, signed: Signature, expected: Mapping[str, str], what: str) -> None:
-        """A row must be what was signed, by a key of the authority that still counts. When it was written does not
-        matter: whoever writes rows could write any day."""
+        """Raises SignatureRefused unless the row is what was signed, by a key that is valid today. The date in the row
+        proves nothing: anybody who can write rows can write any date."""
         if any(signed.statement.get(name) != value for name, value in expected.items()):
             raise SignatureRefused(f"{what} is not what was signed")
         try:
@@ -74,8 +148,6 @@ def oversight_of(services: Services, dataset: Dataset) -> Oversight:
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """What applies to one key."""
-
     policy: Policy
     secret: bytes = field(repr=False)
     exemption: Exemption | None
@@ -94,7 +166,7 @@ class KeyRules:
 
 @dataclass(frozen=True, slots=True)
 class Governance:
-    """Everything that may apply to the keys of one dataset, read once for a stage of a run."""
+    """Everything that may apply to the keys of one dataset, read once per stage of a run."""
 
     oversight: Oversight
     secret: bytes = field(repr=False)
@@ -109,18 +181,18 @@ class Governance:
         return self.oversight.authority
 
     def rules_for(self, key: str) -> KeyRules:
-        """PolicyRefused when an exemption of this key has run out, or is not what was signed."""
+        """Raises PolicyRefused when an exemption of this key has expired or is not what was signed."""
         exemption = self.exemption_for(key)
         if exemption is not None:
             self._refuse_if_invalid(exemption)
         return KeyRules(self.policy, self.secret, exemption)
 
     def exemption_for(self, keys: str) -> Exemption | None:
-        """The one that decides about this key, or about all keys that begin like this: the newest."""
+        """Returns the newest exemption that covers this key or prefix."""
         return next((one for one in self.exemptions if one.covers(keys)), None)
 
     def config_digest(self, key: str) -> str:
-        """Changes with anything reviewed or decided that shapes the published bytes."""
+        """Changes with everything that affects the published bytes."""
         exemption = self.rules_for(key).exemption
         parts = ["kfm-config-2", self.oversight.dataset.digest, self.policy.digest, exemption.id if exemption else None]
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
@@ -156,7 +228,7 @@ def policy_version(policy: Policy, secret: bytes) -> PolicyVersion:
 
 
 def _expected_statement(exemption: Exemption) -> dict[str, str]:
-    """The columns that are searched, as the signed statement has to say them."""
+    """Returns the columns as the signed statement must have them."""
     return {
         "statement": "exemption",
         "exemption": exemption.id,

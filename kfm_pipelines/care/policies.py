@@ -1,7 +1,6 @@
 """Masking policies: one reviewed YAML file each in resources/policies/.
 
-A dataset without a policy, a policy nobody reviews any more, or one that does not say what becomes of every column
-publishes nothing.
+Nothing is published without a policy, under an overdue one, or under one that does not cover every column.
 """
 
 import hashlib
@@ -38,58 +37,54 @@ LABELS = frozenset(
 
 def _check_label(label: str) -> str:
     if label not in LABELS:
-        raise ValueError("is no known label; they look like care:ethics, tk:attribution or bc:provenance")
+        raise ValueError("is not a known label; labels look like care:ethics, tk:attribution or bc:provenance")
     return label
 
 
 Label = Annotated[str, AfterValidator(_check_label)]
 
-# Columns of every masked table; `published` says what they mean.
+# Columns of every masked table, see `published_table`.
 RESERVED_COLUMNS = ("record", "cell", "uncertainty_m", "records")
 Sentence = Annotated[str, StringConstraints(min_length=3, strip_whitespace=True)]
 
 
 class Columns(DeclarationModel):
-    """What becomes of the columns that do not tell a place. Each has to be in one of the two lists."""
+    """Every column that does not hold a place must be in one of the two lists."""
 
     keep: list[ColumnName] = Field(default_factory=list)
     withhold: list[ColumnName] = Field(default_factory=list)
 
 
 class Policy(DeclarationModel):
-    """What is done to a sensitive dataset, why, on whose authority and until when."""
-
     policy: KeyPart
     version: Annotated[int, Field(ge=1)]
     reason: Sentence
-    authority: KeyPart  # who decides: a file in resources/authorities
+    authority: KeyPart  # a file in resources/authorities
     reviewed_on: date
     review_every_days: Annotated[int, Field(ge=1, le=3650)]
     labels: list[Label] = Field(default_factory=list)
 
-    # Either one class for every record, or the column that says which.
+    # One class for all records, or the column that holds it.
     sensitivity: Sensitivity | None = None
     class_column: ColumnName | None = None
     classes: dict[Sensitivity, ClassRules] = Field(default_factory=dict)
 
     minimum_count: Annotated[int, Field(ge=3, le=1000)] = 5
-    stable_id: list[ColumnName] = Field(
-        default_factory=list
-    )  # what makes two records the same feature, in every release
-    key_id: KeyPart | None = None  # the secret that displacement depends on; another one is another version
+    stable_id: list[ColumnName] = Field(default_factory=list)  # identifies a feature in every release
+    key_id: KeyPart | None = None  # the secret of displacement; a new secret needs a new version
     columns: Columns = Columns()
-    wording: Sentence | None = None  # what stands where something is withheld
+    wording: Sentence | None = None  # replaces withheld values
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
         if (self.sensitivity is None) == (self.class_column is None):
             raise ValueError("needs either sensitivity, for all records, or class_column")
         if self.is_open and self.classes:
-            raise ValueError("classes: an open policy has none")
+            raise ValueError("classes: an open policy must have none")
         if not self.is_open and not self.classes:
-            raise ValueError("classes: says nothing about any class, so nothing may be published")
+            raise ValueError("classes: there are no rules for any class, so nothing may be published")
         if self.sensitivity is not None and not self.is_open and set(self.classes) != {self.sensitivity}:
-            raise ValueError(f"classes: must have rules for {self.sensitivity!r}, and for no other class")
+            raise ValueError(f"classes: must have rules for {self.sensitivity!r} and no other class")
         for sensitivity, rules in self.classes.items():
             rules.refuse_unless_allowed_for(sensitivity)
         return self
@@ -101,15 +96,15 @@ class Policy(DeclarationModel):
         if self.key_id is None:
             raise ValueError("key_id: a policy that masks needs one")
         if not self.stable_id:
-            raise ValueError("stable_id: a policy that masks has to say what makes two records the same feature")
+            raise ValueError("stable_id: a policy that masks must name the columns that identify a feature")
         if self.wording is None:
-            raise ValueError("wording: withheld text is never blank; say what stands in its place")
+            raise ValueError("wording: a policy that masks must name the text that replaces withheld values")
         both = set(self.columns.keep) & set(self.columns.withhold)
         if both:
             raise ValueError(f"columns: {min(both)!r} cannot be both kept and withheld")
         for rule in (rule for rules in self.classes.values() for rule in rules.rules.values()):
             if isinstance(rule, Group) and not set(rule.by) <= set(self.columns.keep):
-                raise ValueError("classes: a group may only be by columns that are kept")
+                raise ValueError("classes: a group may only use columns that are kept")
         return self
 
     @property
@@ -159,14 +154,14 @@ def refuse_unless_current(policy: Policy, today: date) -> None:
 
 
 def refuse_if_mismatched(policy: Policy, dataset: Dataset) -> None:
-    """The policy has to speak about exactly this dataset's columns; what it does not mention is not published."""
-    for sentence in _mismatches(policy, dataset):
-        raise PolicyRefused(f"policy {policy.name} does not suit {dataset.dataset}: {sentence}")
+    """Raises PolicyRefused unless the policy covers exactly this dataset's columns."""
+    for mismatch in _mismatches(policy, dataset):
+        raise PolicyRefused(f"policy {policy.name} does not suit {dataset.dataset}: {mismatch}")
 
 
 def refuse_policy_change(policy: Policy, candidate: Dataset) -> None:
-    """Of a dataset under a policy that masks: whoever is named in the policy decides what is shown, by a new version of
-    it. A candidate that named another one would be masked, and compared, without a word from them."""
+    """Raises DeclarationInvalid when a candidate names another policy than the one that masks its dataset: only the
+    authority may change what is published, by a new version."""
     if not policy.is_open and candidate.policy != policy.policy:
         raise DeclarationInvalid(
             f"{candidate.dataset}@{candidate.key.transform_version}: policy must be {policy.policy!r}; what it shows "
@@ -174,38 +169,36 @@ def refuse_policy_change(policy: Policy, candidate: Dataset) -> None:
         )
 
 
-def _mismatches(policy: Policy, dataset: Dataset) -> "list[str]":
+def _mismatches(policy: Policy, dataset: Dataset) -> list[str]:
     if dataset.sovereignty is not None and not policy.labels:
         return ["the data is a nation's, so the policy needs labels"]
     if policy.is_open:
         return []
     table = dataset.table
     names = [column.name for column in table.columns]
-    said = [*policy.columns.keep, *policy.columns.withhold]
+    listed = [*policy.columns.keep, *policy.columns.withhold]
     places = table.place_columns
     misfits = [
         f"{name!r} is not one of the columns"
-        for name in [*said, *policy.stable_id, *([policy.class_column] if policy.class_column else [])]
+        for name in [*listed, *policy.stable_id, *([policy.class_column] if policy.class_column else [])]
         if name not in names
     ]
     misfits += [
-        f"{name!r} says what feature a record is of, so it cannot be kept"
+        f"{name!r} identifies a feature, so it cannot be kept"
         for name in policy.stable_id
         if name in policy.columns.keep
     ]
-    misfits += [
-        f"{name!r} is a name the published table needs for itself" for name in names if name in RESERVED_COLUMNS
-    ]
-    if policy.class_column in said:
-        misfits.append(f"{policy.class_column!r} is the class, which is always kept; take it out of columns")
-    misfits += [f"{name!r} tells a place, so it can be neither kept nor withheld" for name in said if name in places]
+    misfits += [f"{name!r} is a reserved name of the published table" for name in names if name in RESERVED_COLUMNS]
+    if policy.class_column in listed:
+        misfits.append(f"{policy.class_column!r} is the class, which is always kept; remove it from columns")
+    misfits += [f"{name!r} holds a place, so it can be neither kept nor withheld" for name in listed if name in places]
     misfits += [
         f"it does not say whether {name!r} is kept or withheld"
         for name in names
-        if name not in said and name not in places and name != policy.class_column
+        if name not in listed and name not in places and name != policy.class_column
     ]
     if dataset.extent is None:
         misfits.append("the dataset has no extent to hold coordinates against")
     if table.longitude_column is None and table.geometry_column is None:
-        misfits.append("the dataset names no column with a place to mask")
+        misfits.append("the dataset declares no column with a place to mask")
     return misfits

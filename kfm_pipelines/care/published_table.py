@@ -1,4 +1,4 @@
-"""The table that a policy lets out: its columns follow from what comes in and what the policy says of it."""
+"""The published table of a dataset under a policy."""
 
 from kfm_pipelines.care.policies import RESERVED_COLUMNS, Policy
 from kfm_pipelines.declarations import Column, Table
@@ -8,7 +8,7 @@ RECORD, CELL, UNCERTAINTY, RECORDS = RESERVED_COLUMNS
 
 
 def published_table(dataset: Dataset, policy: Policy) -> Table:
-    """In order: record, class, cell, coordinates, geometry, uncertainty, count, what is kept, what is withheld."""
+    """Columns in order: record, class, cell, coordinates, geometry, uncertainty, count, kept, withheld."""
     if policy.is_open:
         return dataset.table
     table = dataset.table

@@ -1,7 +1,6 @@
-"""Masking rules: what is done to one geometry of one sensitivity class.
+"""Masking rules: each method with its parameters, and which sensitivity class may use which.
 
-Belongs here: each method with its parameters, and which class may use which. Does not: doing it (`masks`) or checking
-that it was done (`verifier`).
+`masks` applies them, `verifier` checks the result.
 """
 
 from collections.abc import Mapping
@@ -23,16 +22,16 @@ class Leave(DeclarationModel):
 
 
 class Generalise(DeclarationModel):
-    """The place becomes the H3 cell it lies in. Records in a cell with too few of them lose their place, and of the
-    others so many that every cell has a multiple of the policy's minimum."""
+    """The place becomes its H3 cell. Records lose their place in cells with too few, and until the count of every other
+    cell is a multiple of the policy's minimum."""
 
     method: Literal["generalise"]
     resolution: Resolution
 
 
 class Displace(DeclarationModel):
-    """The point is moved, by an angle and a distance that only the secret tells. Another way is nearly always better,
-    so this one needs a reason of its own."""
+    """The point is moved by an angle and a distance derived from the secret. Other methods are nearly always better, so
+    this one needs a reason."""
 
     method: Literal["displace"]
     min_m: Annotated[float, Field(gt=0)]
@@ -42,13 +41,13 @@ class Displace(DeclarationModel):
     @model_validator(mode="after")
     def _check_ring_width(self) -> Self:
         if self.max_m < 2 * self.min_m:
-            raise ValueError("max_m must be at least twice min_m, or the ring is too narrow to hide in")
+            raise ValueError("max_m must be at least twice min_m, or the ring is too narrow")
         return self
 
 
 class Group(DeclarationModel):
-    """Records are not published, only how many there are in each H3 cell. Counts are rounded down to multiples of the
-    policy's minimum; cells with too few are counted together, without a place."""
+    """Only the number of records in each H3 cell is published, rounded down to a multiple of the policy's minimum.
+    Cells with too few are counted together, without a place."""
 
     method: Literal["group"]
     resolutions: Annotated[list[Resolution], Field(min_length=1, max_length=3)]
@@ -57,7 +56,7 @@ class Group(DeclarationModel):
     @model_validator(mode="after")
     def _check_resolutions_differ(self) -> Self:
         if len(set(self.resolutions)) != len(self.resolutions):
-            raise ValueError("resolutions has the same one twice")
+            raise ValueError("resolutions must differ")
         return self
 
 
@@ -74,16 +73,15 @@ class Omit(DeclarationModel):
 
 
 class MaskRaster(DeclarationModel):
-    """Cells of a raster under a sensitive footprint, itself widened to an H3 cell, get the mean of all of them, or
-    none."""
+    """Raster cells under a sensitive footprint, widened to an H3 cell, get their common mean or no value."""
 
     method: Literal["aggregate", "nodata"]
     resolution: Resolution
 
 
 PointRule = Annotated[Leave | Generalise | Displace | Group | Suppress | Omit, Field(discriminator="method")]
-# A shape is as good as a name, so lines and polygons become the one cell around their middle that holds all of them,
-# or nothing; there is no displacing them as they are.
+# A shape identifies a feature, so a line or polygon becomes the one cell that contains it, or nothing; it cannot be
+# displaced.
 ShapeRule = Annotated[Leave | Generalise | Suppress | Omit, Field(discriminator="method")]
 Rule = Leave | Generalise | Displace | Group | Suppress | Omit
 
@@ -97,7 +95,7 @@ _MAX_RESOLUTION: Mapping[Sensitivity, int] = {"generalised": 7, "restricted": 5}
 
 
 class ClassRules(DeclarationModel):
-    """What is done to the geometries of one class. A kind of geometry without a rule may not occur."""
+    """The rules of one class. A kind of geometry without a rule must not occur."""
 
     point: PointRule | None = None
     line: ShapeRule | None = None
@@ -113,18 +111,17 @@ class ClassRules(DeclarationModel):
         return {kind: rule for kind in kinds if (rule := self.rule_for(kind)) is not None}
 
     def refuse_unless_allowed_for(self, sensitivity: Sensitivity) -> None:
-        """ValueError when a rule shows more than its class allows."""
+        """Raises ValueError when a rule reveals more than its class allows."""
         if not self.rules and self.raster is None:
-            raise ValueError(f"classes.{sensitivity}: says nothing about any kind of geometry")
+            raise ValueError(f"classes.{sensitivity}: has no rule for any kind of geometry")
         for kind, rule in self.rules.items():
             if rule.method not in _METHODS[sensitivity]:
                 allowed = ", ".join(sorted(_METHODS[sensitivity]))
                 raise ValueError(f"classes.{sensitivity}.{kind}: method must be one of {allowed}, not {rule.method!r}")
             finest = max(_resolutions(rule), default=0)
             if finest > _MAX_RESOLUTION.get(sensitivity, finest):
-                raise ValueError(
-                    f"classes.{sensitivity}.{kind}: resolution may be {_MAX_RESOLUTION[sensitivity]} at most, not {finest}"
-                )
+                most = _MAX_RESOLUTION[sensitivity]
+                raise ValueError(f"classes.{sensitivity}.{kind}: resolution must be at most {most}, not {finest}")
 
 
 def _resolutions(rule: Rule) -> list[int]:

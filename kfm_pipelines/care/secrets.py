@@ -1,4 +1,4 @@
-"""The secrets of masking policies: from the environment or AWS Secrets Manager, by key id. Never shown, never kept."""
+"""The secrets of masking policies, from the environment or AWS Secrets Manager. Never displayed, never stored."""
 
 import hashlib
 import hmac
@@ -13,31 +13,29 @@ MIN_SECRET_BYTES = 32
 
 
 def read_secret(settings: Settings, key_id: str) -> bytes:
-    """PolicyRefused when there is none, or one that could be guessed."""
+    """Raises PolicyRefused when the secret is missing or short enough to be guessed."""
     text = (
         _from_aws(settings, key_id) if settings.care_secrets != "environment" else _from_environment(settings, key_id)
     )
-    # A variable may hold bytes that are no text; an error about them would carry the secret.
+    # A variable may hold bytes that are not text; an encoding error would quote the secret.
     secret = text.encode(errors="surrogateescape")
     if len(secret.strip()) < MIN_SECRET_BYTES:
-        raise PolicyRefused(
-            f"the secret of key {key_id} is shorter than {MIN_SECRET_BYTES} bytes; nothing is masked with it"
-        )
+        raise PolicyRefused(f"the secret of key {key_id} is shorter than {MIN_SECRET_BYTES} bytes")
     return secret
 
 
 def secret_of(services: Services, key_id: str) -> bytes:
-    """Returns the secret with this id, read once: a run masks all its keys with the same one."""
+    """Reads the secret once, so that a run masks all its keys with the same one."""
     return services.load_once(("care secret", key_id), lambda: read_secret(services.settings, key_id))
 
 
 def key_check(secret: bytes) -> str:
-    """Tells whether a secret is the same one as before; nothing else can be learnt from it."""
+    """Returns a value that changes with the secret and reveals nothing else."""
     return hmac.digest(secret, b"kfm-key-check-1", "sha256").hex()[:16]
 
 
 def keyed_digest(secret: bytes, value: str) -> str:
-    """A digest of what must not be guessed from its plain one, the same as long as the secret is."""
+    """Returns a digest that cannot be guessed without the secret."""
     return hmac.new(secret, b"kfm-keyed-1\n" + value.encode(), hashlib.sha256).hexdigest()
 
 
@@ -57,7 +55,7 @@ def _from_aws(settings: Settings, key_id: str) -> str:
     except Retryable:
         raise
     except KfmError as error:
-        raise PolicyRefused(f"the secret of key {key_id} cannot be had: {error}") from None
+        raise PolicyRefused(f"the secret of key {key_id} cannot be read: {error}") from None
     if secret is None:
-        raise PolicyRefused(f"the secret of key {key_id} is not text: keep it in {name} as a secret string, not binary")
+        raise PolicyRefused(f"the secret of key {key_id} is binary: store it in {name} as a secret string")
     return secret

@@ -1,7 +1,6 @@
-"""Signed statements: what a person with authority decided, in a form that cannot be changed or forged afterwards.
+"""Signed statements: Ed25519 over the canonical JSON of a decision, and the files of private keys.
 
-Ed25519 over the canonical JSON of the statement. Belongs here: signing, checking, and the files keys live in. Does not:
-who may sign what (`authorities`).
+Who may sign what is decided in `governance`.
 """
 
 import base64
@@ -21,14 +20,12 @@ from kfm_pipelines.state.database import jsonb
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-# In front of what is signed, so that no other document can ever pass as a statement.
+# Prefixed to what is signed, so that no other document can pass for a statement.
 _DOMAIN = b"kfm-statement-1\n"
 
 
 @dataclass(frozen=True, slots=True)
 class SignedStatement:
-    """A statement with who signed it."""
-
     statement: Mapping[str, Any]
     key_id: str
     signature: str  # base64
@@ -40,7 +37,7 @@ def sign(statement: Mapping[str, Any], private_key: "Ed25519PrivateKey") -> Sign
 
 
 def refuse_unless_signed(signed: SignedStatement, public_key: str) -> None:
-    """SignatureRefused unless the holder of the key signed exactly this statement."""
+    """Raises SignatureRefused unless the key signed exactly this statement."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -48,7 +45,7 @@ def refuse_unless_signed(signed: SignedStatement, public_key: str) -> None:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key, validate=True))
         key.verify(base64.b64decode(signed.signature, validate=True), _signed_bytes(signed.statement))
     except (InvalidSignature, ValueError, binascii.Error):
-        raise SignatureRefused(f"the signature by key {signed.key_id} does not fit the statement") from None
+        raise SignatureRefused(f"the signature of key {signed.key_id} does not match the statement") from None
 
 
 def public_key_of(private_key: "Ed25519PrivateKey") -> str:
@@ -56,12 +53,11 @@ def public_key_of(private_key: "Ed25519PrivateKey") -> str:
 
 
 def key_id_of(public_key: str) -> str:
-    """A short name for a public key."""
     return hashlib.sha256(base64.b64decode(public_key)).hexdigest()[:16]
 
 
 def create_private_key(path: Path) -> "Ed25519PrivateKey":
-    """A new key in a new file that only its owner can read."""
+    """Creates a key in a new file that only its owner can read."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -80,14 +76,14 @@ def create_private_key(path: Path) -> "Ed25519PrivateKey":
 
 
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
-    """The key in a file that nobody else can read."""
+    """Raises SignatureRefused when others can read the file, or it holds no Ed25519 key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         if path.stat().st_mode & 0o077:
-            raise SignatureRefused(f"{path.name} can be read by others; chmod 600 it first")
+            raise SignatureRefused(f"{path.name} can be read by others; run chmod 600 first")
         key = load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
         raise SignatureRefused(f"{path.name} cannot be read: {error.strerror}") from None
@@ -104,7 +100,7 @@ def _signed_bytes(statement: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A statement, and who signed it on whose authority."""
+    """A statement as stored: with its signer and their authority."""
 
     statement: Mapping[str, Any]
     authority: str
@@ -117,10 +113,5 @@ class Signature:
         return cls(row["statement"], row["authority"], row["holder"], row["key_id"], row["signature"])
 
     def as_row(self) -> dict[str, object]:
-        return {
-            "statement": jsonb(dict(self.statement)),
-            "authority": self.authority,
-            "holder": self.holder,
-            "key_id": self.key_id,
-            "signature": self.signature,
-        }
+        names = ("authority", "holder", "key_id", "signature")
+        return {"statement": jsonb(dict(self.statement)), **{name: getattr(self, name) for name in names}}

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from kfm_pipelines.care.authorities import authority_of, load_authorities
+from kfm_pipelines.care.governance import authority_of, load_authorities
 from kfm_pipelines.care.policies import load_policy, refuse_if_mismatched, refuse_policy_change
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.console.output import console, json_option, print_json

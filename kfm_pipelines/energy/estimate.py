@@ -1,10 +1,9 @@
-"""Energy, carbon and cost of what was used: measured where the machine counts, else estimated. Pure, but for
-reading the coefficients.
+"""Energy, carbon and cost of what was used: measured where the machine has counters, otherwise estimated.
 
-A processor draws something idle and more when busy, memory and the network draw as well; a data centre draws more than
-its machines; a grid emits so much for a kilowatt-hour. What was not measured is unknown: None, and never nothing.
+What could not be measured is unknown (None), never zero.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +13,9 @@ from pydantic import Field, ValidationError
 from kfm_pipelines.declarations import DeclarationModel, NonEmptyText
 from kfm_pipelines.declarations.dataset import format_validation_error, read_yaml
 from kfm_pipelines.energy.meter import GIGABYTE, Usage
-from kfm_pipelines.errors import DeclarationInvalid
+from kfm_pipelines.errors import DeclarationInvalid, KfmError
+from kfm_pipelines.services import Services
+from kfm_pipelines.state.config_snapshots import save_snapshot
 
 COEFFICIENTS_FILE = "telemetry/energy.yaml"
 SECONDS_PER_HOUR = 3600
@@ -22,9 +23,11 @@ SECONDS_PER_KWH = 1000 * SECONDS_PER_HOUR
 
 Method = Literal["measured", "estimated", "unknown"]
 
+log = logging.getLogger(__name__)
+
 
 class Coefficient(DeclarationModel):
-    """A number, and where it comes from."""
+    """A number and its source."""
 
     value: Annotated[float, Field(gt=0)]
     unit: NonEmptyText
@@ -45,15 +48,14 @@ class Coefficients(DeclarationModel):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Who says so, each once."""
         named: list[Coefficient] = [getattr(self, name) for name in Coefficients.model_fields]
         return tuple(dict.fromkeys(f"{one.source}, {one.year} ({one.region})" for one in named))
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What something cost. Carbon and money are always estimated; `method` is about the energy: `measured` is what the
-    counters of the whole machine say, `estimated` follows from what was used."""
+    """The cost of a piece of work. `method` is about the energy: `measured` by the counters of the whole machine, or
+    `estimated` from what was used. Carbon and money are always estimated."""
 
     method: Method
     watt_seconds: float | None
@@ -79,9 +81,29 @@ def load_coefficients(resources: Path) -> Coefficients:
         raise DeclarationInvalid(f"{COEFFICIENTS_FILE}: {format_validation_error(error)}") from None
 
 
+def coefficients_of(services: Services) -> Coefficients:
+    return services.load_once("coefficients", lambda: load_coefficients(services.settings.resources))
+
+
+def coefficients_digest(services: Services) -> str:
+    """Returns the digest of the stored coefficients, which ledger entries refer to."""
+    document = coefficients_of(services).model_dump(mode="json")
+    return services.load_once(
+        "coefficients digest", lambda: save_snapshot(services.database, "energy-coefficients", document)
+    )
+
+
+def energy_of(services: Services, usage: Usage) -> Energy:
+    """Returns UNKNOWN when the coefficients cannot be read, because work does not wait for a fix."""
+    try:
+        return estimate(coefficients_of(services), usage)
+    except KfmError as error:
+        log.warning("energy is unknown: %s", error)
+        return UNKNOWN
+
+
 def estimate(coefficients: Coefficients, usage: Usage) -> Energy:
-    """Of what is known of it: `usage.missing` says what is not in an estimate. Without processor time, and of no time
-    at all, nothing can be said."""
+    """Estimates from what is known; `usage.missing` names what is left out. Returns UNKNOWN without processor time."""
     method: Method = "measured" if usage.watt_seconds else "estimated"
     watt_seconds = usage.watt_seconds or _estimate_watt_seconds(coefficients, usage)
     if not watt_seconds:
@@ -107,5 +129,5 @@ def _cost_usd(coefficients: Coefficients, usage: Usage) -> float | None:
 
 
 def _processor_seconds(usage: Usage) -> float:
-    """A process holds one processor as long as it runs, idle or not, and more than one when it is busy on more."""
+    """A process occupies one processor while it runs, idle or not, and more when it is busy on several."""
     return max(usage.wall_seconds or 0.0, usage.cpu_seconds or 0.0)

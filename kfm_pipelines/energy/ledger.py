@@ -1,23 +1,26 @@
-"""The energy ledger: what each stage of each attempt cost. Entries are added and never changed.
+"""The energy ledger: the cost of each stage of each attempt. Entries are never changed.
 
-Measured and estimated energy are different things: nothing here adds one to the other.
+Measured and estimated energy are never added up.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
-from typing import Literal
 
 from kfm_pipelines.energy.estimate import UNKNOWN, Energy
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.state.database import Database, Row
 
+_ENTRY_COLUMNS = ("run_id", "stage", "dataset", "key", "epoch", "replay")
+_USAGE_COLUMNS = (
+    "wall_seconds", "cpu_seconds", "gigabyte_seconds", "bytes_read", "bytes_written", "network_bytes",
+)  # fmt: skip
+_ENERGY_COLUMNS = ("watt_seconds", "carbon_grams", "cost_usd")
+
 
 @dataclass(frozen=True, slots=True)
 class EnergyEntry:
-    """One stage of a run: of an attempt at a key; without an epoch, of one that claimed nothing; without a key, of what
-    the run did beside its keys."""
+    """One stage of an attempt at a key; without an epoch, of an unclaimed trial; without a key, a run's overhead."""
 
     run_id: str
     stage: str
@@ -30,48 +33,33 @@ class EnergyEntry:
 
 
 def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficients: str) -> None:
-    """`coefficients` is the digest of what was estimated with, as it is frozen."""
+    """`coefficients` is the digest of the stored coefficients."""
     if not entries:
         return
-    usages, energies = [one.usage for one in entries], [one.energy for one in entries]
     database.execute(
         """
         INSERT INTO kfm.energy (run_id, stage, dataset, key, epoch, replay, method, wall_seconds, cpu_seconds,
                                 gigabyte_seconds, bytes_read, bytes_written, network_bytes, watt_seconds, carbon_grams,
                                 cost_usd, coefficients)
         SELECT entry.*, %(coefficients)s
-        FROM unnest(%(run_ids)s::text[], %(stages)s::text[], %(datasets)s::text[], %(keys)s::text[],
-                    %(epochs)s::bigint[], %(replays)s::text[], %(methods)s::text[], %(wall_seconds)s::float[],
+        FROM unnest(%(run_id)s::text[], %(stage)s::text[], %(dataset)s::text[], %(key)s::text[],
+                    %(epoch)s::bigint[], %(replay)s::text[], %(method)s::text[], %(wall_seconds)s::float[],
                     %(cpu_seconds)s::float[], %(gigabyte_seconds)s::float[], %(bytes_read)s::bigint[],
                     %(bytes_written)s::bigint[], %(network_bytes)s::bigint[], %(watt_seconds)s::float[],
                     %(carbon_grams)s::float[], %(cost_usd)s::float[]) AS entry
         """,
         {
             "coefficients": coefficients,
-            "run_ids": [one.run_id for one in entries],
-            "stages": [one.stage for one in entries],
-            "datasets": [one.dataset for one in entries],
-            "keys": [one.key for one in entries],
-            "epochs": [one.epoch for one in entries],
-            "replays": [one.replay for one in entries],
-            "methods": [one.method for one in energies],
-            "wall_seconds": [one.wall_seconds for one in usages],
-            "cpu_seconds": [one.cpu_seconds for one in usages],
-            "gigabyte_seconds": [one.gigabyte_seconds for one in usages],
-            "bytes_read": [one.bytes_read for one in usages],
-            "bytes_written": [one.bytes_written for one in usages],
-            "network_bytes": [one.network_bytes for one in usages],
-            "watt_seconds": [one.watt_seconds for one in energies],
-            "carbon_grams": [one.carbon_grams for one in energies],
-            "cost_usd": [one.cost_usd for one in energies],
+            **{name: [getattr(one, name) for one in entries] for name in _ENTRY_COLUMNS},
+            **{name: [getattr(one.usage, name) for one in entries] for name in _USAGE_COLUMNS},
+            **{name: [getattr(one.energy, name) for one in entries] for name in ("method", *_ENERGY_COLUMNS)},
         },
     )
 
 
 def record_lost_stages(database: Database, key: str, dataset: str, coefficients: str) -> None:
-    """What a run that died had begun and could not enter: nobody knows what it cost, which is not nothing. A run enters
-    the costs of a stage when the stage ends, so that of those it had begun for this key some may be missing. What waits
-    for a review was entered."""
+    """Records an unknown cost for every stage that a dead run began for this key and did not record. A run records a
+    stage when it ends; a key that awaits review has been recorded."""
     database.execute(
         """
         INSERT INTO kfm.energy (run_id, dataset, key, epoch, replay, stage, method, coefficients)
@@ -98,7 +86,7 @@ def record_lost_stages(database: Database, key: str, dataset: str, coefficients:
 
 @dataclass(frozen=True, slots=True)
 class EnergyTotal:
-    """What entries of one method come to. What one of them does not know, the sum does not know either."""
+    """The sum of entries of one method. A value that one of them does not know is unknown."""
 
     entries: int
     usage: Usage
@@ -107,9 +95,8 @@ class EnergyTotal:
 
 @dataclass(frozen=True, slots=True)
 class MonthlyTotal:
-    """What went into a dataset in a month, by one method; `for_nothing` is the share of the energy that went into what
-    published nothing, None where the energy is unknown. Without a dataset it is what taking messages cost, which is
-    never for nothing."""
+    """The cost of a dataset in a month by one method; without a dataset, the cost of receiving messages. `wasted_share`
+    is the share of the energy of attempts that published nothing, None where the energy is unknown."""
 
     dataset: str | None
     month: date
@@ -119,18 +106,13 @@ class MonthlyTotal:
     total: EnergyTotal
 
 
-# A sum that leaves out what is unknown would pass for the whole.
+# A sum without the unknown values would pass for the complete one.
 KNOWN_SUMS = ", ".join(
-    f"CASE WHEN count({name}) = count(*) THEN sum({name}) END AS {name}"
-    for name in (
-        "wall_seconds", "cpu_seconds", "gigabyte_seconds", "bytes_read", "bytes_written", "network_bytes",
-        "watt_seconds", "carbon_grams", "cost_usd",
-    )
-)  # fmt: skip
+    f"CASE WHEN count({name}) = count(*) THEN sum({name}) END AS {name}" for name in (*_USAGE_COLUMNS, *_ENERGY_COLUMNS)
+)
 SUMS = f"count(*) AS entries, {KNOWN_SUMS}"
 
-# Whether an attempt was for nothing: it has ended and nothing came of it, or there never was a claim. Beside its keys a
-# run worked for nothing when it published none.
+# An attempt is wasted if it ended without publishing or never had a claim; a run's overhead, if it published no key.
 IS_WASTED = """
     CASE WHEN e.dataset IS NULL THEN false
          WHEN e.key IS NULL THEN NOT EXISTS (
@@ -150,75 +132,61 @@ ENTRY_FILTER = """
 
 
 def total_energy(totals: Sequence[EnergyTotal]) -> Energy:
-    """Of all of it, where one method covers it all; different methods are not added up, and then it is unknown."""
+    """Returns UNKNOWN when several methods were used."""
     return totals[0].energy if len(totals) == 1 else UNKNOWN
 
 
 def total_cpu_seconds(totals: Sequence[EnergyTotal]) -> float | None:
-    """Processor time is the same thing whatever the energy was found by; None when any of it is unknown."""
+    """Adds up all methods; None when any part is unknown."""
     parts = [one.usage.cpu_seconds for one in totals]
     return sum(part for part in parts if part is not None) if parts and None not in parts else None
 
 
 def transaction_totals(database: Database, key: str, txn: int) -> tuple[EnergyTotal, ...]:
-    """By method, of one attempt at a key so far."""
-    rows = database.fetch(
-        f"""
-        SELECT method, {SUMS} FROM kfm.energy WHERE key = %(key)s AND epoch = %(txn)s GROUP BY method ORDER BY method
-        """,  # noqa: S608 - a constant
-        {"key": key, "txn": txn},
-    )
-    return tuple(_energy_total(row) for row in rows)
-
-
-def stage_totals(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    """What each stage of a run cost, by method; in the order the stages were first entered."""
-    rows = database.fetch(
-        f"""
-        SELECT stage AS part, method, {SUMS} FROM kfm.energy WHERE run_id = %(run_id)s
-        GROUP BY stage, method ORDER BY min(min(id)) OVER (PARTITION BY stage), method
-        """,  # noqa: S608 - a constant
-        {"run_id": run_id},
-    )
-    return _totals_by_part(rows)
-
-
-def key_totals_of_replay(database: Database, replay: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    """What each key of a replay cost, by method, its trial before the others and all its attempts."""
-    return _key_totals(database, "replay", replay)
-
-
-def key_totals_of_run(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    """What each key has cost in a run so far, by method."""
-    return _key_totals(database, "run_id", run_id)
-
-
-def _key_totals(
-    database: Database, column: Literal["replay", "run_id"], value: str
-) -> dict[str, tuple[EnergyTotal, ...]]:
-    rows = database.fetch(
-        f"""
-        SELECT key AS part, method, {SUMS} FROM kfm.energy WHERE {column} = %(value)s AND key IS NOT NULL
-        GROUP BY key, method ORDER BY key, method
-        """,  # noqa: S608 - constants
-        {"value": value},
-    )
-    return _totals_by_part(rows)
+    """Returns the totals by method of one attempt at a key."""
+    return _totals(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
 
 
 def replay_totals(database: Database, replay: str) -> tuple[EnergyTotal, ...]:
-    """By method: its keys, and what its runs cost beside them."""
+    """Returns the totals by method of its keys and the overhead of its runs."""
+    return _totals(database, "''", "replay = %(replay)s", {"replay": replay}).get("", ())
+
+
+def stage_totals(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
+    """Returns the totals by method of each stage of a run, in the order in which the stages were first recorded."""
+    return _totals(database, "stage", "run_id = %(run_id)s", {"run_id": run_id})
+
+
+def key_totals_of_replay(database: Database, replay: str) -> dict[str, tuple[EnergyTotal, ...]]:
+    """Returns the totals by method of each key of a replay, including its trial and all attempts."""
+    return _totals(database, "key", "replay = %(replay)s AND key IS NOT NULL", {"replay": replay})
+
+
+def key_totals_of_run(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
+    return _totals(database, "key", "run_id = %(run_id)s AND key IS NOT NULL", {"run_id": run_id})
+
+
+def _totals(
+    database: Database, part: str, condition: str, parameters: dict[str, object]
+) -> dict[str, tuple[EnergyTotal, ...]]:
+    """Returns the totals by method of each value of a column, in the order in which they were first recorded."""
     rows = database.fetch(
-        f"SELECT method, {SUMS} FROM kfm.energy WHERE replay = %(replay)s GROUP BY method ORDER BY method",  # noqa: S608 - a constant
-        {"replay": replay},
+        f"""
+        SELECT {part} AS part, method, {SUMS} FROM kfm.energy WHERE {condition}
+        GROUP BY part, method ORDER BY min(min(id)) OVER (PARTITION BY {part}), method
+        """,  # noqa: S608 - constants
+        parameters,
     )
-    return tuple(_energy_total(row) for row in rows)
+    found: dict[str, tuple[EnergyTotal, ...]] = {}
+    for row in rows:
+        found[row["part"]] = (*found.get(row["part"], ()), _energy_total(row))
+    return found
 
 
 def monthly_totals(
     database: Database, dataset: str | None = None, start: date | None = None, end: date | None = None
 ) -> list[MonthlyTotal]:
-    """Of all datasets or one, from the month of `start` to before `end`, by UTC."""
+    """Returns the totals of all datasets or one, from `start` to before `end`, UTC."""
     rows = database.fetch(
         f"""
         WITH attempts AS (
@@ -239,7 +207,7 @@ def monthly_totals(
 
 
 def coefficients_used(database: Database, dataset: str | None, start: date | None, end: date | None) -> list[str]:
-    """The digests of what was estimated with in that time, the earliest first."""
+    """Returns the digests of the coefficients used in that time, earliest first."""
     rows = database.fetch(
         f"SELECT coefficients FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY coefficients ORDER BY min(id)",  # noqa: S608 - a constant
         {"dataset": dataset, "start": start, "end": end},
@@ -247,27 +215,9 @@ def coefficients_used(database: Database, dataset: str | None, start: date | Non
     return [row["coefficients"] for row in rows]
 
 
-def _totals_by_part(rows: Sequence[Row]) -> dict[str, tuple[EnergyTotal, ...]]:
-    found: dict[str, tuple[EnergyTotal, ...]] = {}
-    for row in rows:
-        found[row["part"]] = (*found.get(row["part"], ()), _energy_total(row))
-    return found
-
-
 def _energy_total(row: Row) -> EnergyTotal:
-    usage = Usage(
-        wall_seconds=row["wall_seconds"],
-        cpu_seconds=row["cpu_seconds"],
-        gigabyte_seconds=row["gigabyte_seconds"],
-        bytes_read=_as_int(row["bytes_read"]),
-        bytes_written=_as_int(row["bytes_written"]),
-        watt_seconds=row["watt_seconds"] if row["method"] == "measured" else None,
-        network_bytes=_as_int(row["network_bytes"]),
-    )
-    return EnergyTotal(
-        row["entries"], usage, Energy(row["method"], row["watt_seconds"], row["carbon_grams"], row["cost_usd"])
-    )
-
-
-def _as_int(value: Decimal | None) -> int | None:
-    return None if value is None else int(value)
+    usage = {name: row[name] for name in _USAGE_COLUMNS[:3]}
+    usage |= {name: None if row[name] is None else int(row[name]) for name in _USAGE_COLUMNS[3:]}  # sums are Decimals
+    measured = row["watt_seconds"] if row["method"] == "measured" else None
+    energy = Energy(row["method"], row["watt_seconds"], row["carbon_grams"], row["cost_usd"])
+    return EnergyTotal(row["entries"], Usage(**usage, watt_seconds=measured), energy)

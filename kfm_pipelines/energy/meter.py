@@ -1,32 +1,40 @@
-"""What a piece of work used: time, processor time, memory, bytes moved, and energy where the machine counts it.
+"""Measures what a piece of work used: time, processor time, memory, bytes, and energy where the machine has counters.
 
-Counted: processor time of this process and of its children that have ended; memory of this process, as it was whenever
-somebody looked; bytes that this process and its ended children read and wrote by way of files and pipes, and what went
-to S3 and came from there. Not counted: children that still run (those of the embedded stack are services, not work),
-what Postgres, queues and topics do, bytes exchanged with them, files that are mapped into memory, and graphics cards.
+Includes this process and its ended children, and bytes of files, pipes and S3. Excludes running children, Postgres,
+queues and topics, memory-mapped files and GPUs.
 """
 
-import os
+import logging
 import resource
 import time
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
 
 from kfm_pipelines.aws.clients import traffic
-from kfm_pipelines.energy.counters import machine_watt_seconds
 
 GIGABYTE = 1e9
-MAX_PROC_BYTES = 1024  # bytes; what is read of /proc here is shorter
+POWERCAP = Path("/sys/class/powercap/intel-rapl/subsystem")
+WATT_SECONDS_PER_KWH = 3_600_000
+# Counters advance every millisecond, so one that stands still for this long was not read.
+STUCK_SECONDS = 0.1
 
-T = TypeVar("T", int, float)
+CounterReader = Callable[[], Mapping[str, float]]  # kWh since the last call, by counter
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was measured. None is not known, which is not nothing: with it every sum is unknown as well.
+    """What was measured. None means unknown, and makes every sum unknown.
 
-    `bytes_read` and `bytes_written` are of files and S3 together; `network_bytes` is what of both went to S3 or came
-    from there. `watt_seconds` are of the whole machine, whoever else worked on it."""
+    `bytes_read` and `bytes_written` are those of files and S3, `network_bytes` those of S3 alone. `watt_seconds` are
+    those of the whole machine."""
 
     wall_seconds: float | None
     cpu_seconds: float | None
@@ -37,37 +45,25 @@ class Usage:
     network_bytes: int | None = None
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            _sum(self.wall_seconds, other.wall_seconds),
-            _sum(self.cpu_seconds, other.cpu_seconds),
-            _sum(self.gigabyte_seconds, other.gigabyte_seconds),
-            _sum(self.bytes_read, other.bytes_read),
-            _sum(self.bytes_written, other.bytes_written),
-            _sum(self.watt_seconds, other.watt_seconds),
-            _sum(self.network_bytes, other.network_bytes),
-        )
+        return self._combine(other, 1)
 
     def __sub__(self, other: "Usage") -> "Usage":
-        return Usage(
-            _difference(self.wall_seconds, other.wall_seconds),
-            _difference(self.cpu_seconds, other.cpu_seconds),
-            _difference(self.gigabyte_seconds, other.gigabyte_seconds),
-            _difference(self.bytes_read, other.bytes_read),
-            _difference(self.bytes_written, other.bytes_written),
-            _difference(self.watt_seconds, other.watt_seconds),
-            _difference(self.network_bytes, other.network_bytes),
-        )
+        return self._combine(other, -1)
+
+    def _combine(self, other: "Usage", sign: int) -> "Usage":
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(Usage))
+        return Usage(*(None if one is None or more is None else one + sign * more for one, more in pairs))
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What an estimate is made of and could not be read."""
+        """The inputs of an estimate that could not be read."""
         parts = ("cpu_seconds", "gigabyte_seconds", "network_bytes")
         return tuple(part for part in parts if getattr(self, part) is None)
 
 
 class Meter:
-    """Measures from when it is made until it is asked. Cheap: it is asked before and after every stage of every key.
-    One of a process of its own: it says nothing true in a fork of the process that made it."""
+    """Measures from its creation until it is read. Cheap: it is read before and after every stage of every key.
+    Invalid after a fork."""
 
     def __init__(self) -> None:
         self._started = self._sampled = time.monotonic()
@@ -77,13 +73,13 @@ class Meter:
 
     @classmethod
     def since_process_start(cls) -> "Meter":
-        """One that has measured since this process began: its start is a cost of whatever it was started for."""
+        """Returns a meter that includes the start of this process."""
         meter = cls()
-        age = _process_age_seconds()
+        age = max(0.0, time.time() - _process().create_time())
         meter._started -= age
         meter._baseline = Usage(0.0, 0.0, 0.0, 0, 0, meter._baseline.watt_seconds, 0)
         if meter._memory is not None:
-            meter._gigabyte_seconds = meter._memory / 2 * age / GIGABYTE  # it has grown from nothing
+            meter._gigabyte_seconds = meter._memory / 2 * age / GIGABYTE  # it grew from nothing
         return meter
 
     def read(self) -> Usage:
@@ -92,7 +88,7 @@ class Meter:
         return _read_counters(now - self._started, self._gigabyte_seconds) - self._baseline
 
     def _add_memory_seconds(self, now: float) -> None:
-        """As if it had grown evenly since somebody looked last. A look that fails leaves it unknown for good."""
+        """Assumes linear growth since the last sample. A failed sample makes the sum unknown for good."""
         before, self._memory = self._memory, _memory_bytes()
         if self._gigabyte_seconds is None or before is None or self._memory is None:
             self._gigabyte_seconds = None
@@ -103,7 +99,7 @@ class Meter:
 
 @dataclass
 class RunUsage:
-    """What a run uses in this process, and how much of it is its keys'."""
+    """What a run uses in this process, and how much of it belongs to its keys."""
 
     meter: Meter
     key_usage: Usage | None = None
@@ -116,26 +112,16 @@ class RunUsage:
         return used if self.key_usage is None else used - self.key_usage
 
 
-def _process_age_seconds() -> float:
-    """How long this process has been there; 0 where nobody knows."""
-    try:
-        ticks = _read_proc_file("stat").rpartition(b")")[2].split()[19]
-        began = int(ticks) / os.sysconf("SC_CLK_TCK")
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0.0
-
-
 def _read_counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:
-    """As they stand, since this process began."""
+    """Returns the totals since this process started."""
     read, written = _file_bytes()
     received, sent = traffic.received, traffic.sent
     return Usage(
         wall_seconds,
         _cpu_seconds(),
         gigabyte_seconds,
-        _sum(read, received),
-        _sum(written, sent),
+        None if read is None else read + received,
+        None if written is None else written + sent,
         machine_watt_seconds(),
         received + sent,
     )
@@ -150,44 +136,82 @@ def _cpu_seconds() -> float | None:
 
 
 def _memory_bytes() -> int | None:
-    """Resident memory of this process."""
     try:
-        return int(_read_proc_file("statm").split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return _memory_bytes_by_psutil()
-
-
-def _memory_bytes_by_psutil() -> int | None:
-    """Where there is no /proc."""
-    import psutil  # type: ignore[import-untyped]
-
-    try:
-        return int(psutil.Process().memory_info().rss)
+        return int(_process().memory_info().rss)
     except (psutil.Error, OSError):
         return None
 
 
 def _file_bytes() -> tuple[int | None, int | None]:
-    """What this process and its ended children have read and written; sockets are not in it."""
+    """Returns the bytes read and written by this process and its ended children, without sockets; None on systems that
+    do not count them."""
     try:
-        fields = _read_proc_file("io").split()
-        return int(fields[1]), int(fields[3])
-    except (OSError, ValueError, IndexError):
+        counters = _process().io_counters()
+        return counters.read_chars, counters.write_chars
+    except (psutil.Error, OSError, AttributeError):
         return None, None
 
 
-def _read_proc_file(name: str) -> bytes:
-    """A file of /proc, opened anew each time: after a fork an open one would tell of the parent."""
-    descriptor = os.open(f"/proc/self/{name}", os.O_RDONLY)
+def _process() -> psutil.Process:
+    """Created each time: after a fork, an old one would describe the parent."""
+    return psutil.Process()
+
+
+class MachineCounter:
+    """Sums the machine's energy counters (RAPL). Once a reading is lost, the sum is unknown for good."""
+
+    def __init__(self, read: CounterReader) -> None:
+        self._read = read
+        self._lock = Lock()
+        self._names = frozenset(read())
+        self._total = 0.0
+        self._last_advanced = dict.fromkeys(self._names, time.monotonic())
+        self._lost = not self._names
+
+    def watt_seconds(self) -> float | None:
+        """Returns the energy since creation, or None when it is unknown."""
+        with self._lock:
+            if not self._lost:
+                self._add(self._read(), time.monotonic())
+            return None if self._lost else self._total
+
+    def _add(self, readings: Mapping[str, float], now: float) -> None:
+        self._total += WATT_SECONDS_PER_KWH * sum(readings.values())
+        self._last_advanced.update((name, now) for name, kwh in readings.items() if kwh > 0)
+        is_stuck = any(now - advanced > STUCK_SECONDS for advanced in self._last_advanced.values())
+        self._lost = is_stuck or readings.keys() != self._names or min(readings.values()) < 0
+        if self._lost:
+            log.warning("the machine's energy counters can no longer be read; energy is estimated from now on")
+
+
+def machine_watt_seconds() -> float | None:
+    """Returns what all processors have drawn since the first call, whatever they worked on; None without counters."""
+    counter = _counter()
+    return counter.watt_seconds() if counter else None
+
+
+@cache
+def _counter() -> MachineCounter | None:
+    reader = open_rapl_reader(POWERCAP)
+    counter = MachineCounter(reader) if reader else None
+    return counter if counter and counter.watt_seconds() is not None else None
+
+
+def open_rapl_reader(powercap: Path) -> CounterReader | None:
+    """Returns None without codecarbon or readable counters. codecarbon's guesses for other machines are not used."""
+    if not powercap.exists():
+        return None
     try:
-        return os.read(descriptor, MAX_PROC_BYTES)
-    finally:
-        os.close(descriptor)
+        from codecarbon.core.cpu import IntelRAPL, is_rapl_available
+        from codecarbon.core.units import Time
 
-
-def _sum(one: T | None, other: T | None) -> T | None:
-    return None if one is None or other is None else one + other
-
-
-def _difference(one: T | None, other: T | None) -> T | None:
-    return None if one is None or other is None else one - other
+        logging.getLogger("codecarbon").setLevel(logging.ERROR)  # it is chatty on stderr
+        if not is_rapl_available(str(powercap)):
+            return None
+        rapl: Any = IntelRAPL(str(powercap))
+        rapl.start()
+    except Exception as error:  # noqa: BLE001 - not installed, or another version: energy is estimated
+        log.info("no energy counters: %s", type(error).__name__)
+        return None
+    one_second = Time.from_seconds(1)  # affects only the power, which is not used
+    return lambda: {name: kwh for name, kwh in rapl.get_cpu_details(one_second).items() if "Energy" in name}

@@ -11,19 +11,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kfm_pipelines.aws.queue import Message
-from kfm_pipelines.energy.coefficients import energy_of
 from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
-from kfm_pipelines.energy.estimate import Energy
+from kfm_pipelines.energy.estimate import Energy, energy_of
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.inbox.record import RecordedBatch
 from kfm_pipelines.inbox.trace_headers import Sender, sender_of
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import Delivery
-from kfm_pipelines.telemetry.best_effort import best_effort
-from kfm_pipelines.telemetry.logs.context import log_context
-from kfm_pipelines.telemetry.traces.context import TraceContext
-from kfm_pipelines.telemetry.traces.spans import SpanValue
+from kfm_pipelines.telemetry.logs.lines import log_context
+from kfm_pipelines.telemetry.process import best_effort
+from kfm_pipelines.telemetry.traces.spans import SpanValue, TraceContext
 
 # In a storm only so many messages of each commit get spans of their own, or telling would take a third of the time of
 # recording. All of them keep their trace, so what is made of them later is told in it.

@@ -8,7 +8,7 @@ from typing import Any
 
 from kfm_pipelines.aws.queue import Message
 from kfm_pipelines.events.timestamps import read_timestamp
-from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
+from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, TraceContext
 
 MAX_DELIVERY_TIME = timedelta(days=14)  # so long SQS keeps a message; what is told to be older is made up
 

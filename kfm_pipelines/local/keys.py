@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from kfm_pipelines.care.authorities import Authority, load_authorities
+from kfm_pipelines.care.governance import Authority, load_authorities
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.signatures import create_private_key, public_key_of, read_private_key
 from kfm_pipelines.errors import KfmError, SettingsInvalid

@@ -23,8 +23,7 @@ from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.tags import DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.settings import load_log_settings
 from kfm_pipelines.telemetry.logs.configure import LogFile
-from kfm_pipelines.telemetry.logs.frames import MAX_FRAMES, format_frame
-from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE
+from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE, MAX_FRAMES, format_frame
 
 # A run over many keys has thousands of others.
 ALWAYS_LOGGED = frozenset(

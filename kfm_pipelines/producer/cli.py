@@ -18,8 +18,7 @@ from kfm_pipelines.producer.routes import ROUTES, MessageSender, Route, format_m
 from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.producer.upload import upload
 from kfm_pipelines.services import Services
-from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
-from kfm_pipelines.telemetry.traces.spans import SpanValue, context_of
+from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, SpanValue, TraceContext, context_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from typing import Any
 
 from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.emit import record_lost_costs
-from kfm_pipelines.energy.metered_span import metered_span
+from kfm_pipelines.energy.emit import metered_span, record_lost_costs
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.gates import TABLE_GATES, Verdict

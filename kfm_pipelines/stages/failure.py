@@ -23,7 +23,7 @@ from kfm_pipelines.stages.telemetry.spans import StageTelemetry
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs.frames import format_traceback
+from kfm_pipelines.telemetry.logs.lines import format_traceback
 
 log = logging.getLogger(__name__)
 

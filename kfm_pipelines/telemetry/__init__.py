@@ -1,4 +1,1 @@
-"""What the pipeline tells of itself: metrics, spans, logs, records, and what computing cost.
-
-Belongs here: how it is told, and where to. Does not: what happened, which is the caller's, or reading the database.
-"""
+"""How the pipeline emits metrics, spans, logs and records, and where they go. What to emit is decided by callers."""

@@ -1,15 +1,34 @@
-"""Files that several processes append whole lines to. A line is one write, so lines never run into each other."""
+"""Files that several processes append whole lines to. Each line is one write, so lines never interleave."""
 
 import errno
+import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 MAX_BYTES = 64 * 1024 * 1024
 
+CountDropped = Callable[[str, int], None]  # signal, number of items
+
+
+class OneTimeWarning:
+    """Logs a warning the first time only."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._logged = False
+
+    def log(self, text: str, *args: object) -> None:
+        if not self._logged:
+            self._logged = True
+            self._log.warning(text, *args)
+
 
 class AppendOnlyFile:
-    """A text stream for one line at a time, for our eyes only. A file that has grown large makes room for a new one and
-    is kept beside it; the one that was kept before goes."""
+    """A text stream that takes one line at a time and is readable by its owner only.
+
+    A full file is renamed to `previous_path`, replacing the one before.
+    """
 
     closed = False
 
@@ -20,8 +39,8 @@ class AppendOnlyFile:
         self._torn = False
 
     def write(self, line: str) -> int:
-        """All of it, or an OSError. A full disk may have taken a part: what comes next then begins on a line of its
-        own, and whoever reads passes over the torn one."""
+        """Writes the whole line or raises OSError. After a partial write the next line starts on a new line, and
+        readers skip the torn one."""
         data = line.encode()
         descriptor = self._open()
         if self._torn:
@@ -33,7 +52,7 @@ class AppendOnlyFile:
         return len(line)
 
     def flush(self) -> None:
-        """Every write is with the system already."""
+        """Does nothing: writes are not buffered."""
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -49,7 +68,7 @@ class AppendOnlyFile:
         return self._descriptor
 
     def _rotate_if_full(self, descriptor: int) -> bool:
-        """Whoever finds it full moves it; whoever still has the moved file open notices by its name."""
+        """The first process to find the file full renames it; others see that the path names another file."""
         if os.fstat(descriptor).st_size < self._max_bytes:
             return False
         try:
@@ -61,12 +80,11 @@ class AppendOnlyFile:
 
 
 def _is_deleted(descriptor: int) -> bool:
-    """Whether somebody removed the file, or the whole folder, while we had it open."""
     return os.fstat(descriptor).st_nlink == 0
 
 
 def _make_folders(folder: Path) -> None:
-    """Every folder that is missing on the way, for our eyes only; Path.mkdir would do that for the last one alone."""
+    """Creates every missing folder with mode 0700; Path.mkdir would apply the mode to the last one only."""
     if not folder.is_dir():
         _make_folders(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,25 +1,27 @@
-"""The telemetry of one process: its metrics, spans and records, opened when first used and flushed before it ends.
+"""The telemetry of one process: metrics, spans and records, opened on first use and flushed before the process ends.
 
-Everything goes into files of this machine, which nothing has to be running for. Where a collector is named it goes
-there too, beside the work and never in its way.
+Everything is written to local files, which need no service. If a collector is configured, it also gets metrics and
+spans.
 """
 
 import atexit
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.settings import Settings
-from kfm_pipelines.telemetry.metrics.instruments import Instruments
+from kfm_pipelines.telemetry.append_only import CountDropped
+from kfm_pipelines.telemetry.logs.configure import error_fields
+from kfm_pipelines.telemetry.metrics.instruments import Instruments, MetricsFile
 from kfm_pipelines.telemetry.records import RecordWriter
-from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, Spans
+from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, Spans, SpansFile
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.resources import Resource
-
     from kfm_pipelines.telemetry.collector import Collector
-    from kfm_pipelines.telemetry.files import CountDropped
 
 RECORDS_FOLDER = "records"
 SCOPE = "kfm_pipelines"
@@ -27,126 +29,120 @@ SCOPE = "kfm_pipelines"
 log = logging.getLogger(__name__)
 
 
-class TelemetrySink(Protocol):
-    """Something that keeps what it was told until it is flushed."""
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(eq=False)
 class Telemetry:
     metrics: Instruments
     spans: Spans
     records: RecordWriter
-    sinks: tuple[TelemetrySink, ...] = field(default=(), repr=False)
+    sinks: tuple[SpansFile | MetricsFile, ...] = field(default=(), repr=False)
     collector: "Collector | None" = field(default=None, repr=False)
 
     def flush(self) -> None:
-        """Have written what was told so far, into files alone: nobody waits for a collector. Telemetry that fails is
-        told of; it stops nothing."""
-        for part in self.sinks:
+        """Writes everything emitted so far to the files, without waiting for a collector. Failures are logged."""
+        for sink in self.sinks:
             try:
-                part.flush()
-            except Exception as error:  # noqa: BLE001 - whatever it is, work goes on
+                sink.flush()
+            except Exception as error:  # noqa: BLE001 - telemetry failures never stop a run
                 log.warning("telemetry could not be written: %s", type(error).__name__)
 
     def close(self) -> None:
-        """Flush, and send to a collector what it has not got yet. Safe to call twice."""
+        """Flushes, and sends the rest to the collector. Safe to call twice."""
         _active.pop(self, None)
         self.flush()
         collector, self.collector = self.collector, None
         if collector is not None:
             collector.close()
-            self.flush()  # how much it did not take
-        for part in self.sinks:
-            part.close()
+            self.flush()  # the count of what it did not accept
+        for sink in self.sinks:
+            sink.close()
         self.records.close()
 
 
 _active: dict[Telemetry, Settings] = {}
 
 
+@contextmanager
+def best_effort(telemetry: Telemetry, what: str, signal: str = "record") -> Iterator[None]:
+    """Logs and counts any exception instead of raising it, so that telemetry failures never stop a run."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the work itself is done, or has still to be done
+        log.warning("%s could not be recorded", what, extra=error_fields(error))
+        with suppress(Exception):
+            telemetry.metrics.count("telemetry_dropped_total", signal=signal)
+
+
 def disabled_telemetry(settings: Settings) -> Telemetry:
-    """Telemetry that tells nobody anything."""
     return Telemetry(Instruments(None), Spans(None), RecordWriter(None, settings.resources, lambda: None))
 
 
 def open_telemetry(settings: Settings) -> Telemetry:
     if not settings.telemetry:
         return disabled_telemetry(settings)
-    # What the library thinks of a full disk or a collector that is away comes with tracebacks, every time. We say it.
+    # The library logs a traceback for every failed write or send; we log one warning.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     metrics = Instruments(None)
-    folder = settings.telemetry_folder / RECORDS_FOLDER
     records = RecordWriter(
-        folder, settings.resources, lambda: metrics.count("telemetry_dropped_total", signal="record")
+        settings.telemetry_folder / RECORDS_FOLDER,
+        settings.resources,
+        lambda: metrics.count("telemetry_dropped_total", signal="record"),
     )
     telemetry = Telemetry(metrics, Spans(None), records)
     try:
         _start(telemetry, settings)
-    except Exception as error:  # noqa: BLE001 - a variable that OpenTelemetry cannot use stops no work
-        log.warning("no metrics and spans are told: %s", error)
+    except Exception as error:  # noqa: BLE001 - an invalid OTEL_ variable must not stop a run
+        log.warning("metrics and spans are off: %s", error)
         return disabled_telemetry(settings)
     _active[telemetry] = settings
     return telemetry
 
 
 def _start(telemetry: Telemetry, settings: Settings) -> None:
-    """With nothing told yet."""
     from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    from kfm_pipelines.telemetry.files import MetricsFile, SpansFile
-
-    def dropped(signal: str, number: int) -> None:
+    def count_dropped(signal: str, number: int) -> None:
         telemetry.metrics.count("telemetry_dropped_total", number, signal=signal)
 
-    resource = _resource()
-    metrics_file = MetricsFile(settings.telemetry_folder, dropped)
-    spans_file = SpansFile(settings.telemetry_folder, dropped)
-    collector = _collector(settings, dropped)
+    resource = Resource.create({"service.name": "kfm-pipelines", "service.version": version("kfm-pipelines")})
+    metrics_file = MetricsFile(settings.telemetry_folder, count_dropped)
+    spans_file = SpansFile(settings.telemetry_folder, count_dropped)
+    collector = _open_collector(settings, count_dropped)
     tracers = TracerProvider(resource=resource, id_generator=PresetIdGenerator(), shutdown_on_exit=False)
     tracers.add_span_processor(spans_file)
-    if collector and collector.spans:
-        tracers.add_span_processor(collector.spans)
-    readers = [metrics_file.reader, *([collector.metrics.reader] if collector and collector.metrics else [])]
+    readers = [metrics_file.reader]
+    if collector and collector.span_processor:
+        tracers.add_span_processor(collector.span_processor)
+    if collector and collector.metric_reader:
+        readers.append(collector.metric_reader)
     telemetry.metrics.use_meter(MeterProvider(readers, resource, shutdown_on_exit=False).get_meter(SCOPE))
     telemetry.spans.use_tracer(tracers.get_tracer(SCOPE))
-    # Spans before metrics: those that could not be written are counted.
+    # Spans before metrics, which count the spans that could not be written.
     telemetry.sinks = (spans_file, metrics_file)
     telemetry.collector = collector
 
 
-def _collector(settings: Settings, count_dropped: "CountDropped") -> "Collector | None":
+def _open_collector(settings: Settings, count_dropped: CountDropped) -> "Collector | None":
     if not settings.span_collector and not settings.metric_collector:
         return None
     from kfm_pipelines.telemetry.collector import Collector
 
     try:
         return Collector(settings.span_collector, settings.metric_collector, count_dropped)
-    except Exception as error:  # noqa: BLE001 - a variable that OpenTelemetry cannot use stops nothing
+    except Exception as error:  # noqa: BLE001 - an invalid OTEL_ variable must not stop a run
         log.warning("nothing is sent to a collector: %s", error)
         return None
 
 
-def _resource() -> "Resource":
-    from importlib.metadata import version
-
-    from opentelemetry.sdk.resources import Resource
-
-    return Resource.create({"service.name": "kfm-pipelines", "service.version": version("kfm-pipelines")})
-
-
 def _restart_in_child() -> None:
-    """What the parent has not written yet is for it to write, and locks that its threads held stay locked here."""
+    """Starts afresh after a fork: the parent writes its own pending data, and its locks may be held here for ever."""
     for telemetry, settings in _active.items():
         _start(telemetry, settings)
 
 
 def _close_all() -> None:
-    """A run of Dagster ends without saying so."""
+    """Closes what Dagster runs leave open."""
     for telemetry in list(_active):
         telemetry.close()
 

@@ -1,4 +1,4 @@
-"""Telemetry records: JSON lines that follow a schema in `resources/telemetry/`, and nothing that does not."""
+"""Telemetry records: JSON lines that conform to a schema in `resources/telemetry/`."""
 
 import json
 import logging
@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.telemetry.append_only import AppendOnlyFile
-from kfm_pipelines.telemetry.best_effort import OneTimeWarning
+from kfm_pipelines.telemetry.append_only import AppendOnlyFile, OneTimeWarning
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class RecordWriter:
-    """Writes records into one file for each schema; without a folder it writes none."""
+    """Writes one file per schema; without a folder it writes nothing."""
 
     def __init__(self, folder: Path | None, resources: Path, on_refused: Callable[[], None]) -> None:
         self._folder = folder
@@ -37,25 +36,22 @@ class RecordWriter:
         self._files: dict[str, AppendOnlyFile] = {}
 
     def write(self, schema: str, record: Mapping[str, Any]) -> bool:
-        """Whether it was written. One that breaks its schema is a defect of ours: it is counted, logged by the place
-        that is wrong, and dropped; work goes on."""
+        """Returns whether the record was written. One that violates its schema is a defect of ours: it is counted,
+        logged without its values, and dropped; work goes on."""
         if self._folder is None:
             return False
         try:
-            wrong = schema_violation(self._resources, schema, record)
-            if wrong is None:
-                self._file_of(self._folder, schema).write(json.dumps(record, separators=(",", ":")) + "\n")
+            violation = schema_violation(self._resources, schema, record)
+            if violation is None:
+                if schema not in self._files:
+                    self._files[schema] = AppendOnlyFile(self._folder / f"{schema}.jsonl")
+                self._files[schema].write(json.dumps(record, separators=(",", ":")) + "\n")
                 return True
-            log.error("a telemetry record breaks %s: %s", schema, wrong)
-        except (OSError, ValueError) as error:  # the disk is full, or there is no schema where there should be one
+            log.error("a telemetry record violates %s at %s", schema, violation)
+        except (OSError, ValueError) as error:  # a full disk, or a missing schema
             self._warning.log("telemetry records could not be written: %s", type(error).__name__)
         self._on_refused()
         return False
-
-    def _file_of(self, folder: Path, schema: str) -> AppendOnlyFile:
-        if schema not in self._files:
-            self._files[schema] = AppendOnlyFile(folder / f"{schema}.jsonl")
-        return self._files[schema]
 
     def close(self) -> None:
         for file in self._files.values():
@@ -63,7 +59,7 @@ class RecordWriter:
 
 
 def schema_violation(resources: Path, schema: str, record: Mapping[str, Any]) -> str | None:
-    """Where a record breaks its schema, without the value that does; None when it does not."""
+    """Returns the path of the first value that violates the schema, never the value; None when the record is valid."""
     validator = _validator(resources, schema)
     if validator.is_valid(record):
         return None

@@ -1,4 +1,4 @@
-"""Policies are reviewed files; a missing, invalid or overdue one publishes nothing."""
+"""A missing, invalid or overdue policy publishes nothing."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -49,11 +49,11 @@ def test_a_missing_policy_publishes_nothing(resources: Path, name: str) -> None:
     [
         ({"note": "x"}, "^not-sensitive.yaml: note: Extra inputs are not permitted$"),
         ({"sensitivity": "secret"}, "sensitivity: Input should be 'open', 'generalised', 'restricted' or 'withheld'"),
-        ({"labels": ["tk:made-up"]}, "labels.0: is no known label; they look like care:ethics"),
+        ({"labels": ["tk:made-up"]}, "labels.0: is not a known label; labels look like care:ethics"),
         ({"class_column": "kind"}, "needs either sensitivity, for all records, or class_column"),
         ({"sensitivity": None}, "needs either sensitivity, for all records, or class_column"),
-        ({"sensitivity": "restricted"}, "classes: says nothing about any class, so nothing may be published"),
-        ({"classes": {"open": {"point": {"method": "none"}}}}, "classes: an open policy has none"),
+        ({"sensitivity": "restricted"}, "classes: there are no rules for any class, so nothing may be published"),
+        ({"classes": {"open": {"point": {"method": "none"}}}}, "classes: an open policy must have none"),
         ({"version": 0}, "version: Input should be greater than or equal to 1, not 0"),
         ({"version": "1"}, "version: Input should be a valid integer, not '1'"),
         ({"reason": "  "}, "reason: String should have at least 3 characters"),
@@ -92,20 +92,20 @@ def test_an_empty_policy_publishes_nothing(resources: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["policy: [", "- a list", "\x00"])
-def test_an_unreadable_file_is_refused(resources: Path, text: str) -> None:
+def test_a_file_that_is_not_a_declaration_is_one_sentence(resources: Path, text: str) -> None:
     (resources / "policies" / "broken.yaml").write_text(text)
     with pytest.raises(DeclarationInvalid, match=r"^broken\.yaml: "):
         load_policy(resources, "broken")
 
 
-def test_a_policy_is_valid_until_its_review_is_due(resources: Path) -> None:
+def test_a_policy_is_current_until_the_day_of_its_review(resources: Path) -> None:
     policy = load_policy(shipped_path("resources"), "not-sensitive")
     refuse_unless_current(policy, policy.review_by)
     with pytest.raises(PolicyRefused, match="nothing is published under it"):
         refuse_unless_current(policy, policy.review_by + timedelta(days=1))
 
 
-def test_a_policy_is_not_valid_before_its_review() -> None:
+def test_a_review_in_the_future_does_not_count() -> None:
     policy = load_policy(shipped_path("resources"), "not-sensitive")
     refuse_unless_current(policy, policy.reviewed_on)
     with pytest.raises(PolicyRefused, match=r"is reviewed only on .* nothing is published yet"):
@@ -135,14 +135,14 @@ def heritage(**changes: Any) -> dict[str, Any]:
     ("changes", "sentence"),
     [
         ({"key_id": None}, "key_id: a policy that masks needs one"),
-        ({"stable_id": []}, "stable_id: a policy that masks has to say what makes two records the same feature"),
-        ({"wording": None}, "wording: withheld text is never blank"),
+        ({"stable_id": []}, "stable_id: a policy that masks must name the columns that identify a feature"),
+        ({"wording": None}, "wording: a policy that masks must name the text"),
         ({"wording": "  "}, "at least 3 characters"),
         ({"minimum_count": 2}, "greater than or equal to 3"),
         ({"columns": {"keep": ["period"], "withhold": ["period"]}}, "'period' cannot be both kept and withheld"),
-        ({"classes": {}}, "classes: says nothing about any class"),
+        ({"classes": {}}, "classes: there are no rules for any class"),
         ({"classes": {"secret": {}}}, "Input should be 'open', 'generalised', 'restricted' or 'withheld'"),
-        ({"classes": {"withheld": {}}}, "classes.withheld: says nothing about any kind of geometry"),
+        ({"classes": {"withheld": {}}}, "classes.withheld: has no rule for any kind of geometry"),
         (
             {"classes": {"withheld": {"point": {"method": "generalise", "resolution": 5}}}},
             "classes.withheld.point: method must be one of omit, suppress, not 'generalise'",
@@ -153,7 +153,7 @@ def heritage(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"classes": {"restricted": {"point": {"method": "group", "resolutions": [6]}}}},
-            "classes.restricted.point: resolution may be 5 at most, not 6",
+            "classes.restricted.point: resolution must be at most 5, not 6",
         ),
         ({"classes": {"generalised": {"point": {"method": "generalise", "resolution": 8}}}}, "less than or equal to 7"),
         ({"classes": {"generalised": {"point": {"method": "blur"}}}}, "'blur' found using 'method' does not match any"),
@@ -171,20 +171,20 @@ def heritage(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"classes": {"restricted": {"point": {"method": "group", "resolutions": [3], "by": ["site_type"]}}}},
-            "a group may only be by columns that are kept",
+            "a group may only use columns that are kept",
         ),
         (
             {"classes": {"restricted": {"point": {"method": "group", "resolutions": [3, 3]}}}},
-            "resolutions has the same one twice",
+            "resolutions must differ",
         ),
     ],
 )
-def test_a_policy_that_would_publish_too_much_is_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_a_policy_that_reveals_too_much_is_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         Policy.model_validate(heritage(**changes))
 
 
-def test_the_shipped_policy_matches_its_dataset() -> None:
+def test_the_shipped_policy_suits_its_dataset() -> None:
     refuse_if_mismatched(HERITAGE, SITES)
 
 
@@ -192,25 +192,25 @@ def test_the_shipped_policy_matches_its_dataset() -> None:
     ("columns", "sentence"),
     [
         ({"keep": ["period"]}, "it does not say whether 'site_id' is kept or withheld"),
-        ({"keep": ["longitude"]}, "'longitude' tells a place, so it can be neither kept nor withheld"),
-        ({"keep": ["directions"]}, "'directions' tells a place, so it can be neither kept nor withheld"),
+        ({"keep": ["longitude"]}, "'longitude' holds a place, so it can be neither kept nor withheld"),
+        ({"keep": ["directions"]}, "'directions' holds a place, so it can be neither kept nor withheld"),
         ({"withhold": ["nothing"]}, "'nothing' is not one of the columns"),
-        ({"keep": ["site_id"]}, "'site_id' says what feature a record is of, so it cannot be kept"),
-        ({"keep": ["sensitivity"]}, "'sensitivity' is the class, which is always kept; take it out of columns"),
+        ({"keep": ["site_id"]}, "'site_id' identifies a feature, so it cannot be kept"),
+        ({"keep": ["sensitivity"]}, "'sensitivity' is the class, which is always kept; remove it from columns"),
     ],
 )
-def test_a_policy_that_does_not_match_its_dataset_is_refused(columns: dict[str, list[str]], sentence: str) -> None:
+def test_a_policy_must_cover_every_column(columns: dict[str, list[str]], sentence: str) -> None:
     policy = Policy.model_validate(heritage(columns=columns, classes={"withheld": {"point": {"method": "omit"}}}))
     with pytest.raises(PolicyRefused, match=f"^policy heritage-sites@1 does not suit heritage/sites: {sentence}$"):
         refuse_if_mismatched(policy, SITES)
 
 
-def test_a_dataset_needs_an_extent() -> None:
+def test_a_masked_dataset_needs_an_extent() -> None:
     with pytest.raises(PolicyRefused, match="the dataset has no extent to hold coordinates against"):
         refuse_if_mismatched(HERITAGE, SITES.model_copy(update={"extent": None}))
 
 
-def test_data_of_a_nation_needs_labels() -> None:
+def test_a_nations_data_needs_labels() -> None:
     drought = load_datasets(shipped_path("resources"))["drought/tribal-areas"]
     policy = load_policy(shipped_path("resources"), drought.policy)
     refuse_if_mismatched(policy, drought)

@@ -1,4 +1,4 @@
-"""A policy's secret comes from the environment or from AWS Secrets Manager, is long enough, and is never shown."""
+"""A policy's secret comes from the environment or from AWS Secrets Manager, is long enough, and is never displayed."""
 
 import logging
 import os
@@ -34,74 +34,74 @@ def kept_in_aws(key_id: str, **value: str | bytes) -> Settings:
 def refusal(given: Settings, key_id: str = KEY_ID) -> str:
     with pytest.raises(PolicyRefused) as refused:
         read_secret(given, key_id)
-    said = str(refused.value)
-    assert "\n" not in said
+    message = str(refused.value)
+    assert "\n" not in message
     # What is refused `from` something drags that along into a traceback.
     assert refused.value.__cause__ is None
-    return said
+    return message
 
 
 @pytest.fixture
 def away(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nobody listens where AWS should be."""
+    """Nothing listens at the address of AWS."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     secrets_client.cache_clear()
     yield
     secrets_client.cache_clear()
 
 
-def test_the_environment_holds_it_under_the_name_of_its_key_id() -> None:
+def test_a_secret_is_read_from_the_variable_of_its_key_id() -> None:
     assert read_secret(settings(**{VARIABLE: SECRET}), KEY_ID) == SECRET.encode()
     assert read_secret(settings(KFM_CARE_KEY_A_B_2=SECRET), "a-b-2") == SECRET.encode()
 
 
-def test_bytes_that_are_no_text_are_a_secret_like_any_other() -> None:
+def test_a_secret_may_be_any_bytes() -> None:
     raw = b"\xff\xfe" * 16
     assert read_secret(settings(**{VARIABLE: os.fsdecode(raw)}), KEY_ID) == raw
 
 
 @pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}, {"KFM_CARE_KEY_OTHER": SECRET}])
-def test_without_one_the_sentence_says_which_variable_to_set(environ: dict[str, str]) -> None:
-    said = refusal(settings(**environ))
-    assert said == f"the secret of key {KEY_ID} is not there: set {VARIABLE}, or KFM_CARE_SECRETS to aws:…"
+def test_a_missing_secret_is_refused_with_the_variable_to_set(environ: dict[str, str]) -> None:
+    message = refusal(settings(**environ))
+    assert message == f"the secret of key {KEY_ID} is not there: set {VARIABLE}, or KFM_CARE_SECRETS to aws:…"
 
 
 @pytest.mark.parametrize("text", ["hunter2", "a" * 31, " " * 64, "hunter2" + "\n" * 40, "é" * 15])
-def test_one_that_could_be_guessed_is_refused_without_being_told(text: str) -> None:
-    said = refusal(settings(**{VARIABLE: text}))
-    assert said == f"the secret of key {KEY_ID} is shorter than 32 bytes; nothing is masked with it"
+def test_a_short_secret_is_refused_without_quoting_it(text: str) -> None:
+    message = refusal(settings(**{VARIABLE: text}))
+    assert message == f"the secret of key {KEY_ID} is shorter than 32 bytes"
 
 
 def test_length_is_counted_in_bytes() -> None:
     assert len(read_secret(settings(**{VARIABLE: "é" * 16}), KEY_ID)) == 32
 
 
-def test_secrets_manager_holds_it_under_the_given_beginning_of_names(stack: Stack) -> None:
+def test_a_secret_is_read_from_secrets_manager(stack: Stack) -> None:
     given = kept_in_aws(KEY_ID, SecretString=SECRET)
     assert read_secret(given, KEY_ID) == SECRET.encode()
 
 
-def test_the_environment_is_not_asked_when_secrets_manager_is(stack: Stack) -> None:
+def test_the_environment_is_ignored_with_secrets_manager(stack: Stack) -> None:
     prefix = kept_in_aws(KEY_ID).care_secrets
-    said = refusal(settings(KFM_CARE_SECRETS=prefix, **{VARIABLE: SECRET}))
+    message = refusal(settings(KFM_CARE_SECRETS=prefix, **{VARIABLE: SECRET}))
     name = prefix.removeprefix("aws:") + KEY_ID
-    assert said == (
-        f"the secret of key {KEY_ID} cannot be had: reading {name} from Secrets Manager: ResourceNotFoundException"
+    assert message == (
+        f"the secret of key {KEY_ID} cannot be read: reading {name} from Secrets Manager: ResourceNotFoundException"
     )
 
 
-def test_a_secret_that_is_too_short_for_us_is_refused_from_there_too(stack: Stack) -> None:
-    said = refusal(kept_in_aws(KEY_ID, SecretString="hunter2"))
-    assert said == f"the secret of key {KEY_ID} is shorter than 32 bytes; nothing is masked with it"
+def test_a_short_secret_in_secrets_manager_is_refused(stack: Stack) -> None:
+    message = refusal(kept_in_aws(KEY_ID, SecretString="hunter2"))
+    assert message == f"the secret of key {KEY_ID} is shorter than 32 bytes"
 
 
 def test_a_binary_secret_is_refused_with_what_to_do(stack: Stack) -> None:
-    said = refusal(kept_in_aws(KEY_ID, SecretBinary=SECRET.encode()))
-    assert "is not text: keep it in kfm/care/" in said
-    assert SECRET not in said
+    message = refusal(kept_in_aws(KEY_ID, SecretBinary=SECRET.encode()))
+    assert "is binary: store it in kfm/care/" in message
+    assert SECRET not in message
 
 
-def test_a_secret_about_to_be_deleted_is_none(stack: Stack) -> None:
+def test_a_secret_scheduled_for_deletion_is_missing(stack: Stack) -> None:
     given = kept_in_aws(KEY_ID, SecretString=SECRET)
     name = given.care_secrets.removeprefix("aws:") + KEY_ID
     secrets_client().delete_secret(SecretId=name, RecoveryWindowInDays=7)
@@ -109,13 +109,13 @@ def test_a_secret_about_to_be_deleted_is_none(stack: Stack) -> None:
 
 
 @pytest.mark.usefixtures("away")
-def test_when_secrets_manager_is_away_the_work_may_be_tried_again() -> None:
+def test_an_unreachable_secrets_manager_is_retryable() -> None:
     with pytest.raises(Retryable, match="from Secrets Manager: the service cannot be reached"):
         read_secret(settings(KFM_CARE_SECRETS="aws:kfm/care/"), KEY_ID)
 
 
-def test_nothing_we_show_holds_the_secret(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:
-    """Not even to who looks at everything botocore has to say."""
+def test_no_output_holds_the_secret(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:
+    """Not even the debug log of botocore."""
     secrets_client.cache_clear()
     given = kept_in_aws(KEY_ID, SecretString=SECRET)
     caplog.set_level(logging.DEBUG)
@@ -142,7 +142,7 @@ def test_a_secret_is_read_once_for_a_process(stack: Stack) -> None:
     assert secret_of(Services(given), KEY_ID) != first
 
 
-def test_its_check_and_what_is_keyed_with_it_tell_secrets_apart_and_nothing_else() -> None:
+def test_checks_and_keyed_digests_differ_by_secret() -> None:
     one, other = SECRET.encode(), SECRET.encode() + b"!"
     assert key_check(one) == key_check(one) != key_check(other)
     assert keyed_digest(one, "a") == keyed_digest(one, "a")
@@ -150,13 +150,13 @@ def test_its_check_and_what_is_keyed_with_it_tell_secrets_apart_and_nothing_else
     assert not keyed_digest(one, "kfm-key-check-1").startswith(key_check(one))
 
 
-def test_an_error_is_one_of_ours(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when AWS is not set up at all."""
+def test_a_configuration_error_is_a_kfm_error(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When AWS is not configured at all."""
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     secrets_client.cache_clear()
     try:
-        with pytest.raises(KfmError, match="cannot be had: the AWS settings do not work: You must specify a region"):
+        with pytest.raises(KfmError, match="cannot be read: the AWS settings do not work: You must specify a region"):
             read_secret(settings(KFM_CARE_SECRETS="aws:kfm/care/"), KEY_ID)
     finally:
         secrets_client.cache_clear()

@@ -1,4 +1,4 @@
-"""Signatures identify who decided and detect every change to a statement."""
+"""A signed statement proves who decided, and that it was not changed afterwards."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kfm_pipelines.care.authorities import Authority, load_authorities
+from kfm_pipelines.care.governance import Authority, load_authorities
 from kfm_pipelines.care.signatures import create_private_key, public_key_of, read_private_key, sign
 from kfm_pipelines.errors import DeclarationInvalid, SignatureRefused
 
@@ -26,32 +26,32 @@ def authority(path: Path, **changes: Any) -> Authority:
     return Authority.model_validate({"authority": "board", "name": "Board", "kind": "steward", "keys": [key | changes]})
 
 
-def test_a_signature_identifies_its_holder(tmp_path: Path) -> None:
+def test_a_statement_has_its_signer(tmp_path: Path) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
     assert board.holder_of(signed, TODAY) == "A reviewer"
 
 
 @pytest.mark.parametrize("change", [{"decision": "rejected"}, {"key": "a:b:c:d:f"}, {"more": "words"}])
-def test_a_changed_statement_is_refused(tmp_path: Path, change: dict[str, str]) -> None:
+def test_a_changed_statement_is_not_what_was_signed(tmp_path: Path, change: dict[str, str]) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
-    with pytest.raises(SignatureRefused, match="does not fit the statement"):
+    with pytest.raises(SignatureRefused, match="does not match the statement"):
         board.holder_of(replace(signed, statement=STATEMENT | change), TODAY)
 
 
 @pytest.mark.parametrize("signature", ["", "AAAA", "not base64 at all", "A" * 86 + "=="])
-def test_a_forged_signature_is_refused(tmp_path: Path, signature: str) -> None:
+def test_an_invented_signature_is_refused(tmp_path: Path, signature: str) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
-    with pytest.raises(SignatureRefused, match="does not fit the statement"):
+    with pytest.raises(SignatureRefused, match="does not match the statement"):
         board.holder_of(replace(signed, signature=signature), TODAY)
 
 
-def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
+def test_a_key_of_somebody_else_is_refused(tmp_path: Path) -> None:
     board = authority(tmp_path / "key.pem")
     stranger = sign(STATEMENT, create_private_key(tmp_path / "other.pem"))
-    with pytest.raises(SignatureRefused, match="is none of board's"):
+    with pytest.raises(SignatureRefused, match="does not belong to board"):
         board.holder_of(stranger, TODAY)
 
 
@@ -59,11 +59,11 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
 def test_a_key_is_valid_in_its_period_only(tmp_path: Path, day: date) -> None:
     board = authority(tmp_path / "key.pem")
     signed = sign(STATEMENT, read_private_key(tmp_path / "key.pem"))
-    with pytest.raises(SignatureRefused, match=f"does not count on {day}"):
+    with pytest.raises(SignatureRefused, match=f"is not valid on {day}"):
         board.holder_of(signed, day)
 
 
-def test_only_its_owner_can_read_a_private_key(tmp_path: Path) -> None:
+def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "key.pem"
     create_private_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -82,7 +82,7 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "\x00"])
-def test_a_file_without_a_private_key_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_key_is_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "key.pem"
     path.write_text(text)
     path.chmod(0o600)
@@ -104,7 +104,7 @@ def test_more_keys_are_added_to_known_authorities_only(tmp_path: Path) -> None:
     assert load_authorities(reviewed, more)["board"].keys == board.keys
 
     (more / "stranger.yaml").write_text(yaml.safe_dump(document | {"authority": "stranger"}))
-    with pytest.raises(DeclarationInvalid, match="stranger: is no authority in resources/authorities"):
+    with pytest.raises(DeclarationInvalid, match="stranger: is not an authority in resources/authorities"):
         load_authorities(reviewed, more)
 
 

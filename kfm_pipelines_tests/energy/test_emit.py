@@ -1,10 +1,10 @@
-"""What each stage of each attempt cost is entered, whatever became of the attempt; and it never stops one."""
+"""The cost of each stage of each attempt is recorded, whatever its outcome."""
 
 import pytest
 
-from kfm_pipelines.energy import counters
-from kfm_pipelines.energy.counters import MachineCounter
+from kfm_pipelines.energy import meter
 from kfm_pipelines.energy.ledger import monthly_totals, stage_totals, transaction_totals
+from kfm_pipelines.energy.meter import MachineCounter
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stages import batch
 from kfm_pipelines.stages.publish import release
@@ -14,7 +14,7 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 STAGES = ["compute", "mask", "validate", "stage", "publish"]
 
 
-def test_a_run_is_what_its_stages_are(site: Site) -> None:
+def test_the_cost_of_a_run_is_that_of_its_stages(site: Site) -> None:
     hear(site.services, told(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
     by_stage = stage_totals(site.services.database, "a-run")
@@ -27,7 +27,7 @@ def test_a_run_is_what_its_stages_are(site: Site) -> None:
     assert (month.dataset, month.runs, month.keys, month.wasted_share) == ("usgs/streamflow", 1, 1, 0)
 
 
-def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_and_successful_attempts_both_count(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> None:
         raise ServiceUnavailable("the store is away")
 
@@ -46,10 +46,10 @@ def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, m
     assert month.wasted_share == pytest.approx((wasted or 0) / (spent or 1))
 
 
-def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counters that go on by a watt-second whenever somebody looks: before and after each stage and its parts."""
+def test_energy_of_the_counters_is_recorded_as_measured(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With counters that advance by a watt-second at each reading."""
     counter = MachineCounter(lambda: {"package-0": 1 / 3_600_000})
-    monkeypatch.setattr(counters, "_counter", lambda: counter)
+    monkeypatch.setattr(meter, "_counter", lambda: counter)
     hear(site.services, told(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
     by_stage = stage_totals(site.services.database, "a-run")
@@ -59,11 +59,11 @@ def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch:
     assert whole.energy.watt_seconds == pytest.approx(
         sum(one.energy.watt_seconds or 0 for spent in by_stage.values() for one in spent)
     )
-    assert (whole.energy.watt_seconds or 0) >= 6  # compute is two pieces of work: taking the key, and the rest
+    assert (whole.energy.watt_seconds or 0) >= 6  # compute is metered in two parts
     assert whole.usage.watt_seconds == whole.energy.watt_seconds
 
 
-def test_a_stage_that_is_stopped_is_entered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_stage_is_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Energy, carbon and cost against a reckoning by hand; what is unknown stays unknown."""
+"""Energy, carbon and cost match a calculation by hand; what is unknown stays unknown."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,20 +45,20 @@ def test_everything_that_draws_power_counts() -> None:
     assert energy.cost_usd == pytest.approx(0.00449778 + 0.00024694, abs=1e-8)
 
 
-def test_work_on_several_processors_holds_as_many() -> None:
+def test_work_on_several_processors_counts_them_all() -> None:
     """10 s busy within 4 s cannot have held less than 10 s: 10 s * 3.5 W * 1.135."""
     assert estimate(SHIPPED, Usage(4, 10)).watt_seconds == pytest.approx(39.725)
 
 
-def test_what_the_machine_counted_is_measured_and_stays_as_it_was_read() -> None:
+def test_the_energy_of_counters_is_used_unchanged() -> None:
     """500 Ws are 0.00013889 kWh, at 394 g for each 0.05472222 g."""
     energy = estimate(SHIPPED, Usage(400, 100, 200, watt_seconds=500.0))
     assert (energy.method, energy.watt_seconds) == ("measured", 500.0)
     assert energy.carbon_grams == pytest.approx(0.05472222)
 
 
-def test_a_counter_that_did_not_move_is_no_measurement() -> None:
-    """It is renewed every millisecond: what was quicker than that is estimated."""
+def test_a_counter_that_did_not_advance_is_not_a_measurement() -> None:
+    """It advances every millisecond; quicker work is estimated."""
     assert estimate(SHIPPED, Usage(1, 1, watt_seconds=0.0)).method == "estimated"
 
 
@@ -72,7 +72,7 @@ WHOLE = Usage(400, 100, 200, network_bytes=2_000_000)
         (replace(WHOLE, network_bytes=None), "network_bytes"),
     ],
 )
-def test_an_estimate_is_made_of_what_is_there_and_says_what_is_not(part: Usage, missing: str) -> None:
+def test_an_estimate_uses_what_is_known_and_names_what_is_missing(part: Usage, missing: str) -> None:
     energy = estimate(SHIPPED, part)
     assert (WHOLE.missing, part.missing) == ((), (missing,))
     assert energy.method == "estimated"
@@ -85,7 +85,7 @@ def test_what_was_not_measured_is_unknown(usage: Usage) -> None:
     assert estimate(SHIPPED, usage) == Energy("unknown", None, None, None)
 
 
-def test_every_coefficient_says_where_it_comes_from() -> None:
+def test_every_coefficient_has_a_source() -> None:
     assert len(SHIPPED.sources) == 7
     assert all("20" in source and "(" in source for source in SHIPPED.sources)
 

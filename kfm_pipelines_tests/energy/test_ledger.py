@@ -1,4 +1,4 @@
-"""The energy ledger: everything that was tried is in it, sums are of one kind, and what is unknown is never nothing."""
+"""The ledger holds every attempt, adds up one method at a time, and never takes unknown for zero."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ def begin(database: Database, claim: Claim) -> None:
         wal.append(connection, claim, Step.BEGIN, {})
 
 
-def test_the_stages_of_a_run_come_to_the_whole_of_it(database: Database) -> None:
+def test_the_stages_of_a_run_add_up_to_it(database: Database) -> None:
     claim = claimed(database, known_key(database))
     stages = ("compute", "mask", "validate", "stage", "publish")
     usages = [Usage(number, number / 2, 0.1, 10, 5, None, 1) for number in range(1, 6)]
@@ -85,7 +85,7 @@ def test_measured_and_estimated_are_never_added_up(database: Database) -> None:
     assert {one.total.energy.method for one in monthly_totals(database)} == {"measured", "estimated"}
 
 
-def test_unknown_is_not_nothing(database: Database) -> None:
+def test_unknown_is_not_zero(database: Database) -> None:
     claim = claimed(database, known_key(database))
     entered(database, of(claim, usage=Usage(4, None)))
     [row] = database.fetch("SELECT method, cpu_seconds, watt_seconds, carbon_grams, cost_usd FROM kfm.energy")
@@ -109,7 +109,7 @@ def test_a_part_that_is_missing_is_missing_in_the_sum(database: Database) -> Non
     assert spent.energy.method == "estimated"
 
 
-def test_entries_are_kept_as_they_are(database: Database) -> None:
+def test_entries_cannot_be_changed(database: Database) -> None:
     entered(database, entry())
     entered(database)
     with pytest.raises(TransitionIllegal, match="append-only"):
@@ -118,9 +118,9 @@ def test_entries_are_kept_as_they_are(database: Database) -> None:
     assert Coefficients.model_validate(load_snapshot(database, used)) == SHIPPED
 
 
-def test_failed_and_repeated_attempts_count_and_are_told_apart(database: Database) -> None:
-    """Of four equal attempts at one key the first is handed back, the second fails, the third has nothing to do and the
-    fourth goes on: three quarters are for nothing so far."""
+def test_failed_and_repeated_attempts_count_separately(database: Database) -> None:
+    """Of four equal attempts the first is handed back, the second fails, the third has nothing to do and the
+    fourth is still running: three quarters are wasted so far."""
     key = known_key(database)
     for ending in ("again", "fail", "skip", "open"):
         claim = claimed(database, key, f"run-{ending}")
@@ -137,7 +137,7 @@ def test_failed_and_repeated_attempts_count_and_are_told_apart(database: Databas
     assert month.wasted_share == pytest.approx(0.75)
 
 
-def test_a_publication_was_not_for_nothing_whoever_completed_it(database: Database) -> None:
+def test_a_publication_completed_by_another_run_is_not_wasted(database: Database) -> None:
     key = known_key(database)
     first = claimed(database, key, "run-1")
     begin(database, first)
@@ -154,14 +154,14 @@ def test_a_publication_was_not_for_nothing_whoever_completed_it(database: Databa
     assert month.wasted_share == pytest.approx(2 / 5)  # a run that published nothing, and a try without a claim
 
 
-def test_what_taking_messages_costs_is_nobodys_and_for_something(database: Database) -> None:
+def test_receiving_messages_belongs_to_no_dataset_and_is_not_wasted(database: Database) -> None:
     entered(database, entry("drain", dataset=None), entry())
     [of_dataset, of_queues] = monthly_totals(database)
     assert (of_dataset.dataset, of_dataset.wasted_share) == (DATASET, 1)
     assert (of_queues.dataset, of_queues.wasted_share, of_queues.keys) == (None, 0, 0)
 
 
-def test_a_replay_is_told_by_key(database: Database) -> None:
+def test_the_cost_of_a_replay_is_known_by_key(database: Database) -> None:
     one, two = (claimed(database, known_key(database, hour)) for hour in (3, 4))
     entered(
         database, of(one, replay="replay-1"), of(one, "mask", replay="replay-1"), of(two, replay="replay-1"), of(two)
@@ -172,7 +172,7 @@ def test_a_replay_is_told_by_key(database: Database) -> None:
     assert [spent.entries for spent in replay_totals(database, "replay-1")] == [4]
 
 
-def test_months_are_those_of_utc_and_can_be_chosen(database: Database) -> None:
+def test_months_are_utc_and_can_be_chosen(database: Database) -> None:
     moments = ("2025-11-30T23:59:59Z", "2025-12-01T00:00:00Z", "2025-12-31T23:59:59Z", "2026-01-01T00:00:00Z")
     for at in moments:
         entered(database, entry(dataset="usgs/streamflow" if "11" in at else "heritage/sites"))

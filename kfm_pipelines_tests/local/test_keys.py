@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kfm_pipelines.care.authorities import load_authorities
+from kfm_pipelines.care.governance import load_authorities
 from kfm_pipelines.care.secrets import read_secret
 from kfm_pipelines.care.signatures import SignedStatement, read_private_key, sign
 from kfm_pipelines.errors import SettingsInvalid

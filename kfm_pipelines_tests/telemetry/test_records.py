@@ -1,4 +1,4 @@
-"""The seven telemetry schemas: each takes what we tell, and nothing that is missing, made up or of another kind."""
+"""Each of the seven schemas accepts our records, and refuses missing, invented and mistyped fields."""
 
 import json
 from collections.abc import Iterator
@@ -63,13 +63,13 @@ def wrongs(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in record:
         yield f"without {name}", {other: value for other, value in record.items() if other != name}
         yield f"{name} of another kind", {**record, name: {"of": ["another", "kind"]}}
-    yield "with something made up", {**record, "latitude": 38.9}
+    yield "with an invented field", {**record, "latitude": 38.9}
 
 
 WRONG = [(schema, what, wrong) for schema, right in RIGHT.items() for what, wrong in wrongs(right)]
 
 
-def test_there_are_seven_and_each_is_a_schema() -> None:
+def test_there_are_seven_valid_schemas() -> None:
     assert set(RIGHT) == set(SCHEMAS)
     for name in SCHEMAS:
         document = json.loads((RESOURCES / "telemetry" / f"{name}.schema.json").read_text())
@@ -79,12 +79,12 @@ def test_there_are_seven_and_each_is_a_schema() -> None:
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_what_is_right_passes(schema: str) -> None:
+def test_a_valid_record_is_accepted(schema: str) -> None:
     assert schema_violation(RESOURCES, schema, RIGHT[schema]) is None
 
 
 @pytest.mark.parametrize(("schema", "what", "wrong"), WRONG, ids=[f"{one[0]}-{one[1]}" for one in WRONG])
-def test_what_is_wrong_does_not(schema: str, what: str, wrong: dict[str, Any]) -> None:
+def test_an_invalid_record_is_refused(schema: str, what: str, wrong: dict[str, Any]) -> None:
     assert schema_violation(RESOURCES, schema, wrong) is not None, what
 
 
@@ -97,41 +97,41 @@ def test_what_is_wrong_does_not(schema: str, what: str, wrong: dict[str, Any]) -
         ("pattern-idempotent-safety-governance-v3", "energy_method", "co2e_kg"),
     ],
 )
-def test_unknown_is_null_and_never_nothing(schema: str, method: str, value: str) -> None:
+def test_an_unknown_amount_is_null_and_never_zero(schema: str, method: str, value: str) -> None:
     right = RIGHT[schema]
     assert schema_violation(RESOURCES, schema, {**right, value: 0}) == value
     assert schema_violation(RESOURCES, schema, {**right, value: None}) == value, "estimated, and not known?"
     assert schema_violation(RESOURCES, schema, {**right, method: "unknown"}) is not None, "unknown, and yet known?"
 
 
-def test_a_place_is_named_and_no_value() -> None:
+def test_a_violation_is_named_by_path_without_the_value() -> None:
     wrong = {**RIGHT["energy-v2"], "run_id": ["38.9717, -95.2353"]}
     assert schema_violation(RESOURCES, "energy-v2", wrong) == "run_id"
 
 
-def test_a_record_that_breaks_its_schema_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_a_record_that_violates_its_schema_is_dropped_and_counted(tmp_path: Path) -> None:
     refused: list[int] = []
-    told = RecordWriter(tmp_path, RESOURCES, lambda: refused.append(1))
-    assert told.write("energy-v2", RIGHT["energy-v2"])
-    assert not told.write("energy-v2", {**RIGHT["energy-v2"], "stage": "sleep"})
-    told.close()
+    writer = RecordWriter(tmp_path, RESOURCES, lambda: refused.append(1))
+    assert writer.write("energy-v2", RIGHT["energy-v2"])
+    assert not writer.write("energy-v2", {**RIGHT["energy-v2"], "stage": "sleep"})
+    writer.close()
     assert len(refused) == 1
     assert (tmp_path / "energy-v2.jsonl").read_text().count("\n") == 1
 
 
 def test_without_schemas_work_goes_on(tmp_path: Path) -> None:
-    """Somebody's own folder of reviewed files may be older than the telemetry."""
+    """An installation's own resources may be older than the code."""
     refused: list[int] = []
-    assert not RecordWriter(tmp_path / "told", tmp_path, lambda: refused.append(1)).write(
+    assert not RecordWriter(tmp_path / "records", tmp_path, lambda: refused.append(1)).write(
         "energy-v2", RIGHT["energy-v2"]
     )
     assert refused == [1]
 
 
-def test_everything_a_site_tells_follows_its_schema(site: Site) -> None:
-    """Something is published by two roads, something changes nothing, something fails, something is rubbish."""
-    for road in ("s3", "fifo"):
-        samples = SampleRequest("usgs/streamflow", START, 2, copies=1, route=road)
+def test_every_record_of_a_site_is_valid(site: Site) -> None:
+    """Keys arrive by two routes, change nothing, fail, and a message is invalid."""
+    for route in ("s3", "fifo"):
+        samples = SampleRequest("usgs/streamflow", START, 2, copies=1, route=route)
         emit_samples(
             site.services, samples, sender_for_route(site.services, samples.route, "topic", "one"), lambda _: None
         )
@@ -140,9 +140,9 @@ def test_everything_a_site_tells_follows_its_schema(site: Site) -> None:
     site.work()
     site.services.telemetry.flush()
     for schema in SCHEMAS:
-        told = records(site.root, schema)
-        assert told, f"nothing was told of {schema}"
-        assert {schema_violation(RESOURCES, schema, one) for one in told} == {None}
+        written = records(site.root, schema)
+        assert written, f"no record of {schema}"
+        assert {schema_violation(RESOURCES, schema, one) for one in written} == {None}
     outcomes = {one["outcome"] for one in records(site.root, "auto-update-v1")}
     assert outcomes >= {"APPLIED", "FAILED"}
     assert totals(site.root).counter("telemetry_dropped_total") == 0

@@ -1,4 +1,4 @@
-"""`kfm review`: look at what is about to be published of sensitive data, and say yes or no to exactly that."""
+"""`kfm review`: look at releases of sensitive data before they are published, and approve or reject them."""
 
 import os
 import webbrowser
@@ -10,16 +10,14 @@ from typing import Any
 
 import click
 import yaml
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from kfm_pipelines.care import exempt as exempting
-from kfm_pipelines.care.exemptions import Exemption, exemptions_of
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review import decide, tables
 from kfm_pipelines.care.review.page_data import review_page
+from kfm_pipelines.care.tables import Exemption, exemptions_of
 from kfm_pipelines.console.options import Reason, StorableText, user_name
-from kfm_pipelines.console.output import console, format_time, json_option, print_json, stderr_console
+from kfm_pipelines.console.output import console, json_option, print_table, respond, stderr_console
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.services import Services
@@ -27,16 +25,14 @@ from kfm_pipelines.services import Services
 key_file = click.option(
     "--key", "key_path", required=True, type=click.Path(path_type=Path), help="File with your private key."
 )
-
-
-reason_option = click.option("--reason", type=Reason(), required=True, help="Why; kept with the decision for ever.")
+reason_option = click.option("--reason", type=Reason(), required=True, help="Why; stored with the decision for ever.")
 digest_option = click.option(
-    "--digest", type=StorableText(), required=True, help="The release you looked at, as `kfm review show` names it."
+    "--digest", type=StorableText(), required=True, help="The release you looked at, from `kfm review show`."
 )
+dataset_option = click.option("--dataset", type=StorableText(), help="Only this dataset.")
 
 
 def decision_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What a yes and a no both need."""
     for option in (json_option, reason_option, key_file, digest_option, click.argument("key", type=StorableText())):
         command = option(command)
     return command
@@ -44,22 +40,25 @@ def decision_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def review() -> None:
-    """Releases of sensitive data: look at them, approve or refuse them."""
+    """Look at releases of sensitive data, and approve or reject them."""
 
 
 @review.command("list")
-@click.option("--dataset", type=StorableText(), help="Only of this dataset.")
+@dataset_option
 @json_option
 def list_reviews(dataset: str | None, as_json: bool) -> None:
-    """List the releases that await review, the longest waiting first."""
+    """List the releases that await review, longest waiting first."""
     with open_services() as services:
         _remove_stale_pages(services)
-        rows = [_review_row(services, waiting) for waiting in tables.pending_reviews(services.database, dataset)]
-    if as_json:
-        print_json({"waiting": rows})
-        return
-    _display_table(("since", "key", "revision", "rows", "authority", "release"), rows)
-    console.print(f"{len(rows)} releases await review" + ("; look at one with `kfm review show KEY`" if rows else ""))
+        rows = [_review_row(services, pending) for pending in tables.pending_reviews(services.database, dataset)]
+
+    def display() -> None:
+        columns = ("since", "key", "revision", "rows", "authority", "release")
+        print_table(columns, [[*(row[name] for name in columns[:-1]), row["release"][:16]] for row in rows])
+        count = "1 release awaits review" if len(rows) == 1 else f"{len(rows)} releases await review"
+        console.print(count + ("; look at one with `kfm review show KEY`" if rows else ""))
+
+    respond({"waiting": rows}, display, as_json=as_json)
 
 
 @review.command()
@@ -71,85 +70,82 @@ def list_reviews(dataset: str | None, as_json: bool) -> None:
     help="Your private key; without it the true places are left out.",
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page.")
-@click.option("--open", "show_now", is_flag=True, help="Open the page in a browser.")
+@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @json_option
-def show(key: str, key_path: Path | None, out: Path | None, show_now: bool, as_json: bool) -> None:
-    """Write the page for one KEY: maps, policy, measures, and what is new since the last release."""
+def show(key: str, key_path: Path | None, out: Path | None, open_page: bool, as_json: bool) -> None:
+    """Write the review page of KEY: maps, policy, measures, and changes since the last release."""
     with open_services() as services:
         _remove_stale_pages(services)
         digest = tables.pending_review(services.database, key).release_digest
         page = review_page(services, key, key_path)
         if digest not in page:
-            raise ReviewRefused(f"{key}: another release came while the page was made; look again")
+            raise ReviewRefused(f"{key}: another release was staged while the page was written; look again")
         path = out or _page_path(services, key, restricted=key_path is not None)
     _write_private(path, page)
-    if as_json:
-        print_json({"key": key, "release": digest, "page": str(path), "restricted": key_path is not None})
-    else:
-        console.print(
-            f"Page         {os.path.relpath(path)}" + ("   restricted: it shows true places" if key_path else "")
-        )
+
+    def display() -> None:
+        restricted = "   restricted: it shows true places" if key_path else ""
+        console.print(f"Page         {os.path.relpath(path)}{restricted}")
         console.print(f"Release      {digest}")
         console.print(f"Approve      kfm review approve {key} --digest {digest[:16]} --key FILE --reason TEXT")
-    if show_now:
+
+    document = {"key": key, "release": digest, "page": str(path), "restricted": key_path is not None}
+    respond(document, display, as_json=as_json)
+    if open_page:
         webbrowser.open(path.absolute().as_uri())
 
 
 @review.command()
 @decision_options
 def approve(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
-    """Say yes to one release of KEY: it is published, if its bytes come out the same."""
+    """Approve one release of KEY: it is published if its bytes are reproduced exactly."""
     with open_services() as services:
-        waiting = decide.approve(services, key, digest, key_path, reason)
+        release = decide.approve(services, key, digest, key_path, reason).release_digest
         _remove_stale_pages(services)
-    _display_decision(
-        as_json, "approved", key, waiting.release_digest, "it is published by the next run, or by `kfm work --once`"
-    )
+    _print_decision(as_json, "approved", key, release, "the next run or `kfm work --once` publishes it")
 
 
 @review.command()
 @decision_options
 def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) -> None:
-    """Say no to one release of KEY: it is not published, and what was staged is removed."""
+    """Reject one release of KEY: it is not published, and what was staged is removed."""
     with open_services() as services:
-        waiting = decide.reject(services, key, digest, key_path, reason)
+        release = decide.reject(services, key, digest, key_path, reason).release_digest
         _remove_stale_pages(services)
-    _display_decision(
-        as_json, "rejected", key, waiting.release_digest, "nothing is published; the reason is in `kfm dlq list`"
-    )
+    _print_decision(as_json, "rejected", key, release, "nothing is published; the reason is in `kfm dlq list`")
 
 
 @review.command()
 @click.argument("dataset", type=StorableText())
-@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), required=True, help="The last day it counts.")
-@click.option("--keys", type=StorableText(), default="", help="Only keys that begin like this.")
+@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), required=True, help="The last day of the exemption.")
+@click.option("--keys", type=StorableText(), default="", help="Only keys with this prefix.")
 @key_file
 @reason_option
 @json_option
 def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_json: bool) -> None:
-    """Let DATASET be published unmasked for a while. Once that is over, it is not published until somebody decides."""
+    """Let DATASET be published unmasked for a while. After that nothing is published until somebody decides."""
     with open_services() as services:
-        given = exempting.grant_exemption(services, dataset, keys, until.date(), key_path, reason)
-        line = _exemption_row(given, services.today())
-    if as_json:
-        print_json(line)
-    else:
-        console.print(f"{given.id}: {dataset} is exempt from {given.policy} until {given.until}")
+        granted = exempting.grant_exemption(services, dataset, keys, until.date(), key_path, reason)
+        document = _exemption_row(granted, services.today())
+    message = f"{granted.id}: {dataset} is exempt from {granted.policy} until {granted.until}"
+    respond(document, lambda: console.print(message), as_json=as_json)
 
 
 @review.command()
-@click.option("--dataset", type=StorableText(), help="Only of this dataset.")
+@dataset_option
 @json_option
 def exemptions(dataset: str | None, as_json: bool) -> None:
-    """List all exemptions that were ever given, the newest first."""
+    """List all exemptions ever granted, newest first."""
     with open_services() as services:
         today = services.today()
         rows = [_exemption_row(one, today) for one in exemptions_of(services.database, dataset)]
-    if as_json:
-        print_json({"exemptions": rows})
-        return
-    _display_table(("id", "dataset", "policy", "keys", "until", "state", "by", "reason"), rows)
-    console.print(f"{len(rows)} exemptions")
+
+    def display() -> None:
+        columns = ("id", "dataset", "policy", "keys", "until", "state", "by", "reason")
+        print_table(columns, [[row[name] for name in columns] for row in rows])
+        console.print("1 exemption" if len(rows) == 1 else f"{len(rows)} exemptions")
+
+    respond({"exemptions": rows}, display, as_json=as_json)
 
 
 @review.command("end")
@@ -158,37 +154,36 @@ def exemptions(dataset: str | None, as_json: bool) -> None:
 @reason_option
 @json_option
 def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) -> None:
-    """End one EXEMPTION: from now on its keys are masked again."""
+    """End one EXEMPTION: its keys are masked again."""
     with open_services() as services:
         ended = exempting.end_exemption(services, exemption, key_path, reason)
-    if as_json:
-        print_json({"exemption": ended.id, "ended": True})
-    else:
-        console.print(f"{ended.id} has ended; {ended.dataset} is masked under {ended.policy} again")
+    message = f"{ended.id} has ended; {ended.dataset} is masked under {ended.policy} again"
+    respond({"exemption": ended.id, "ended": True}, lambda: console.print(message), as_json=as_json)
 
 
 @review.command()
 @click.argument("authority")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the private key goes."
+    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where to write the private key."
 )
 @click.option(
-    "--holder", type=StorableText(), default=user_name("--holder"), show_default="you", help="Whose key it is."
+    "--holder", type=StorableText(), default=user_name("--holder"), show_default="you", help="The owner of the key."
 )
-@click.option("--days", default=730, show_default=True, type=click.IntRange(1, 3650), help="How long it counts.")
+@click.option("--days", default=730, show_default=True, type=click.IntRange(1, 3650), help="How long it is valid.")
 @json_option
 def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> None:
-    """Make a reviewer's key pair for AUTHORITY, and print what goes into resources/authorities."""
+    """Create a reviewer's key pair for AUTHORITY, and print the entry for resources/authorities."""
     from kfm_pipelines.care.signatures import create_private_key, public_key_of
 
     today = datetime.now(UTC).date()
     valid = {"valid_from": today, "valid_until": today + timedelta(days=days)}
     key = {"holder": holder, "public_key": public_key_of(create_private_key(out)), **valid}
-    if as_json:
-        print_json({"authority": authority, "private_key": str(out), "key": key})
-        return
-    stderr_console.print(f"the private key is in {out}; it is yours alone. Under keys: in {authority}.yaml goes")
-    click.echo(indent(yaml.safe_dump([key], sort_keys=False, allow_unicode=True, width=1000), "  "), nl=False)
+
+    def display() -> None:
+        stderr_console.print(f"the private key is in {out}; keep it to yourself. Add under keys: in {authority}.yaml")
+        click.echo(indent(yaml.safe_dump([key], sort_keys=False, allow_unicode=True, width=1000), "  "), nl=False)
+
+    respond({"authority": authority, "private_key": str(out), "key": key}, display, as_json=as_json)
 
 
 def _review_row(services: Services, pending: tables.PendingReview) -> dict[str, Any]:
@@ -219,25 +214,11 @@ def _exemption_row(one: Exemption, today: date) -> dict[str, Any]:
     }
 
 
-def _display_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    from kfm_pipelines.text import make_printable
-
-    if not rows:
-        return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        values = (format_time(row[c]) if c == "since" else str(row[c]) for c in columns)
-        table.add_row(*(make_printable(value[:16] if len(value) == 64 else value) for value in values))
-    console.print(table)
-
-
 def _remove_stale_pages(services: Services) -> None:
-    """Pages with true places are for as long as their release waits, wherever it was decided about."""
-    waiting = {_page_path(services, one.key, restricted=True) for one in tables.pending_reviews(services.database)}
+    """Removes pages with true places whose release no longer awaits review, wherever it was decided about."""
+    pending = {_page_path(services, one.key, restricted=True) for one in tables.pending_reviews(services.database)}
     for path in (services.settings.home / "restricted").glob("*.html"):
-        if path not in waiting:
+        if path not in pending:
             path.unlink(missing_ok=True)
 
 
@@ -247,7 +228,7 @@ def _page_path(services: Services, key: str, *, restricted: bool) -> Path:
 
 
 def _write_private(path: Path, page: str) -> None:
-    """For the eyes of whoever asked; a page with true places is nobody else's."""
+    """Only the owner may read the page."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -258,8 +239,7 @@ def _write_private(path: Path, page: str) -> None:
         raise ReviewRefused(f"the page cannot be written: {error.filename or path}: {error.strerror}") from None
 
 
-def _display_decision(as_json: bool, decision: str, key: str, digest: str, next_step: str) -> None:
-    if as_json:
-        print_json({"decision": decision, "key": key, "release": digest})
-    else:
-        console.print(f"{decision}: {key}, release {digest[:16]}…; {next_step}")
+def _print_decision(as_json: bool, decision: str, key: str, digest: str, next_step: str) -> None:
+    message = f"{decision}: {key}, release {digest[:16]}…; {next_step}"
+    document = {"decision": decision, "key": key, "release": digest}
+    respond(document, lambda: console.print(message), as_json=as_json)

@@ -1,4 +1,4 @@
-"""Reviews: a staged release waits until somebody with authority over the data has signed for exactly these bytes."""
+"""Decides about staged releases: each needs the signature of the authority for exactly these bytes."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ MIN_DIGEST_LENGTH = 12
 
 
 def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
-    """Whether this release may go out: nobody has to be asked, or somebody with authority said yes to these bytes and
-    nobody said no. ReviewRefused when somebody did: a no is final for these bytes, or an old yes could come back."""
+    """Returns whether the release may be published: it was approved or needs no review. Raises ReviewRefused if it was
+    rejected, which is final: otherwise an old approval of the same bytes could be used again."""
     if oversight.dataset.review == "none":
         return True
     decisions = tables.decisions_about(oversight.services.database, key, release_digest)
@@ -30,26 +30,26 @@ def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
 
 
 def approve(services: Services, key: str, digest: str, private_key: Path, reason: str) -> PendingReview:
-    waiting = _check_digest(tables.pending_review(services.database, key), digest)
-    oversight = oversight_of(services, services.datasets[waiting.dataset])
+    pending = _check_digest(tables.pending_review(services.database, key), digest)
+    oversight = oversight_of(services, services.datasets[pending.dataset])
     refuse_unless_current(oversight.policy, services.today())
-    signed = _sign_decision(oversight, waiting, "approved", private_key, reason)
-    tables.approve(services.database, waiting, signed, oversight.policy.name)
-    return waiting
+    signed = _sign_decision(oversight, pending, "approved", private_key, reason)
+    tables.approve(services.database, pending, signed, oversight.policy.name)
+    return pending
 
 
 def reject(services: Services, key: str, digest: str, private_key: Path, reason: str) -> PendingReview:
-    """Say no: the key fails with the reason, and what was staged is removed. Can be said until a run has taken up what
-    was approved, and whatever state the policy is in."""
-    waiting = _check_digest(tables.pending_review(services.database, key, also_approved=True), digest)
-    dataset = services.datasets[waiting.dataset]
+    """Fails the key with the reason and removes what was staged. Possible until a run claims an approved release, and
+    under an overdue policy too."""
+    pending = _check_digest(tables.pending_review(services.database, key, also_approved=True), digest)
+    dataset = services.datasets[pending.dataset]
     oversight = oversight_of(services, dataset)
-    signed = _sign_decision(oversight, waiting, "rejected", private_key, reason)
-    claim = tables.reject(services.database, waiting, signed, oversight.policy.name, services.settings.lease_seconds)
+    signed = _sign_decision(oversight, pending, "rejected", private_key, reason)
+    claim = tables.reject(services.database, pending, signed, oversight.policy.name, services.settings.lease_seconds)
     clear_work(services.store, Layout(dataset.pipeline), key)
     error = ReviewRefused(f"{key}: refused by {signed.holder}: {reason}")
     transactions.fail(services.database, claim, "review", error, retry_in=services.retries.cap_seconds)
-    return waiting
+    return pending
 
 
 def rejection_error(decision: Decision) -> ReviewRefused:
@@ -58,7 +58,7 @@ def rejection_error(decision: Decision) -> ReviewRefused:
 
 
 def _check_digest(pending: PendingReview, digest: str) -> PendingReview:
-    """The waiting release, if it is the one that was looked at."""
+    """Raises ReviewRefused unless the pending release is the one that was looked at."""
     if len(digest) < MIN_DIGEST_LENGTH or not pending.release_digest.startswith(digest.lower()):
         known = pending.release_digest[:16]
         raise ReviewRefused(f"{pending.key}: release {known}… awaits review, not {digest[:16]!r}; look at it first")
@@ -80,10 +80,6 @@ def _sign_decision(
 
 
 def _refuse_forged(decision: Decision, oversight: Oversight) -> None:
-    said = {
-        "statement": "review",
-        "decision": decision.decision,
-        "key": decision.key,
-        "release": decision.release_digest,
-    }
-    oversight.refuse_forged(decision.signed, said, f"{decision.key}: the recorded review")
+    expected = {"decision": decision.decision, "key": decision.key, "release": decision.release_digest}
+    what = f"{decision.key}: the recorded review"
+    oversight.refuse_forged(decision.signed, {"statement": "review", **expected}, what)

@@ -1,12 +1,10 @@
-"""Maps of a release: as readers will see it, and, for those who may, as it is."""
+"""Maps of a release: as published, and, for reviewers only, as it was before masking."""
 
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review.page.maps import draw_map
-from kfm_pipelines.care.review.page.outlines import load_outline
-from kfm_pipelines.care.review.page.places import MapPlaces
-from kfm_pipelines.care.review.page.view import original_places, released_places
+from kfm_pipelines.care.review.page.places import MapPlaces, load_outline, original_places, released_places
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
@@ -14,8 +12,8 @@ from kfm_pipelines.services import Services
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PAGE_WIDTH = 1152  # two beside each other on a page, at twice the size for sharp screens
-DIALOG_WIDTH = 900  # as much as Dagster's dialog shows
+PAGE_WIDTH = 1152  # two maps side by side, at twice the resolution
+DIALOG_WIDTH = 900  # the width of Dagster's dialog
 WORLD = Extent(west=-180.0, south=-90.0, east=180.0, north=90.0)
 
 
@@ -27,7 +25,7 @@ def draw_release_map(
 
 
 def draw_original_map(services: Services, dataset: Dataset, key: str, original: "pa.Table") -> bytes:
-    """Restricted: this one shows where things are."""
+    """Restricted: shows the true places."""
     places = original_places(original, dataset, _class_column(services, dataset, original))
     return _draw(services, dataset, places, f"Before masking, {_window(key)}: restricted", PAGE_WIDTH)
 

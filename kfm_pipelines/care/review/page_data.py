@@ -1,8 +1,7 @@
-"""The page a reviewer decides by, put together from what is staged; with the true places only for who may see them."""
+"""Builds the review page from what is staged; with the true places only for reviewers."""
 
 from pathlib import Path
 
-from kfm_pipelines.care.exemptions import exemptions_of
 from kfm_pipelines.care.governance import Oversight, oversight_of
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.review import tables
@@ -12,33 +11,34 @@ from kfm_pipelines.care.review.page.page import render_page
 from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
 from kfm_pipelines.care.review.page.view import compare_releases, sample_rows
 from kfm_pipelines.care.review.tables import PendingReview
+from kfm_pipelines.care.tables import exemptions_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit, wal
-from kfm_pipelines.state.audit import Action, AuditEntry
+from kfm_pipelines.state.audit import Action
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
 
 def review_page(services: Services, key: str, private_key: Path | None) -> str:
-    """HTML. With a key of the authority it shows what the data was before masking, and the audit says who looked."""
-    waiting = tables.pending_review(services.database, key)
-    dataset = services.datasets[waiting.dataset]
+    """Returns HTML. With a key of the authority it includes the data before masking, and the read is audited."""
+    pending = tables.pending_review(services.database, key)
+    dataset = services.datasets[pending.dataset]
     oversight = oversight_of(services, dataset)
     _refuse_if_unmasked(oversight, key, private_key)
     before_map = None
     if private_key is not None:
-        _record_read(oversight, waiting, private_key)
-        original = services.store.read(Layout(dataset.pipeline).computed_table(key, waiting.txn))
+        _record_read(oversight, pending, private_key)
+        original = services.store.read(Layout(dataset.pipeline).computed_table(key, pending.txn))
         before_map = draw_original_map(services, dataset, key, read_parquet(original, key))
-    return render_page(_view(oversight, waiting, before_map))
+    return render_page(_view(oversight, pending, before_map))
 
 
 def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None) -> None:
-    """What an exemption would let out unmasked has not been let out yet."""
+    """Raises ReviewRefused without a key when an exemption would publish the data unmasked: it is not public yet."""
     given = exemptions_of(oversight.services.database, oversight.dataset.dataset)
     covering = [one.id for one in given if one.covers(key)]
     if covering and private_key is None and not oversight.policy.is_open:
@@ -48,19 +48,11 @@ def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None
 
 
 def _record_read(oversight: Oversight, pending: PendingReview, private_key: Path) -> None:
-    """Before anything is read: whoever asks has to prove that they may."""
+    """Runs before anything is read: the reader must prove their authority."""
     statement = {"statement": "restricted-read", "key": pending.key, "release": pending.release_digest}
     signed = oversight.sign(statement, private_key)
-    entry = AuditEntry(
-        Action.RESTRICTED_READ,
-        signed.holder,
-        pending.dataset,
-        oversight.policy.name,
-        key=pending.key,
-        txn=pending.txn,
-        digest=pending.release_digest,
-        detail={"key_id": signed.key_id, "signature": signed.signature},
-    )
+    detail = {"key_id": signed.key_id, "signature": signed.signature}
+    entry = tables.audit_entry(Action.RESTRICTED_READ, pending, signed, oversight.policy.name, detail)
     with oversight.services.database.transaction() as connection:
         audit.record(connection, entry)
 
@@ -108,7 +100,7 @@ def _policy_view(policy: Policy, oversight: Oversight) -> content.PolicyView:
 
 
 def _dropped_columns(dataset: Dataset, policy: Policy) -> list[str]:
-    """Columns with a place that are not in the published table at all."""
+    """Returns columns with a place that the published table does not have at all."""
     if policy.is_open:
         return []
     main = {dataset.table.longitude_column, dataset.table.latitude_column, dataset.table.geometry_column}
@@ -133,5 +125,5 @@ def _measures(services: Services, pending: PendingReview) -> dict[str, object]:
     with services.database.transaction() as connection:
         masked = wal.entry_of(connection, pending.key, pending.txn, Step.MASK)
     measures = dict(masked.detail["measures"]) if masked else {}
-    # Where nothing is displaced there is no distance to tell.
+    # Without displacement there is no distance.
     return {name: value for name, value in measures.items() if name != "displacement_m" or value is not None}

@@ -1,4 +1,4 @@
-"""Reviews: which staged releases wait for somebody with authority, and what was decided about each."""
+"""Staged releases that await review, and the decisions about them (SQL)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,6 @@ from kfm_pipelines.text import truncate_line
 
 @dataclass(frozen=True, slots=True)
 class PendingReview:
-    """A release that nobody has decided about yet."""
-
     key: str
     dataset: str
     txn: int
@@ -38,7 +36,7 @@ class Decision:
 def pending_reviews(
     database: Database, dataset: str | None = None, *, also_approved: bool = False
 ) -> list[PendingReview]:
-    """The longest waiting first; those that were approved and not yet taken up are left out, unless asked for."""
+    """Returns the longest waiting first. Approved releases that no run has claimed yet are left out by default."""
     rows = database.fetch(
         """
         SELECT k.key, k.dataset, k.awaiting, w.txn, w.at, w.detail
@@ -54,23 +52,25 @@ def pending_reviews(
 
 
 def pending_review(database: Database, key: str, *, also_approved: bool = False) -> PendingReview:
-    for waiting in pending_reviews(database, also_approved=also_approved):
-        if waiting.key == key:
-            return waiting
+    for pending in pending_reviews(database, also_approved=also_approved):
+        if pending.key == key:
+            return pending
     raise ReviewRefused(f"{truncate_line(key, 200)}: no release of this key awaits review")
 
 
 def decisions_about(database: Database, key: str, release_digest: str) -> list[Decision]:
-    """Everything that was decided about one release, in order."""
+    """Returns every decision about one release, in order."""
     rows = database.fetch(
         "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id",
         {"key": key, "digest": release_digest},
     )
-    return [_decision(row) for row in rows]
+    return [
+        Decision(row["key"], row["release_digest"], row["decision"], Signature.from_row(row), row["at"]) for row in rows
+    ]
 
 
 def approve(database: Database, pending: PendingReview, signed: Signature, policy: str) -> None:
-    """Record the decision and let the key be worked on: the same bytes come out again, and then are published."""
+    """Records the approval and makes the key due: a run reproduces the same bytes and publishes them."""
     with database.transaction() as connection:
         _record_decision(connection, pending, "approved", signed, policy)
         freed = connection.execute(
@@ -85,7 +85,7 @@ def approve(database: Database, pending: PendingReview, signed: Signature, polic
 
 
 def reject(database: Database, pending: PendingReview, signed: Signature, policy: str, lease_seconds: int) -> Claim:
-    """Record the decision and take the key, if it still waits with this release; then nobody can publish it."""
+    """Records the rejection and claims the key, if this release still awaits review, so that nobody publishes it."""
     owner = f"review {signed.key_id}"
     with database.transaction() as connection:
         row = connection.execute(
@@ -105,7 +105,7 @@ def reject(database: Database, pending: PendingReview, signed: Signature, policy
 
 
 def _no_longer_pending(pending: PendingReview) -> ReviewRefused:
-    return ReviewRefused(f"{pending.key}: this release does not await review any more; look again")
+    return ReviewRefused(f"{pending.key}: this release no longer awaits review; look again")
 
 
 def _record_decision(
@@ -117,28 +117,18 @@ def _record_decision(
             (key, release_digest, decision, statement, authority, holder, key_id, signature)
         VALUES (%(key)s, %(digest)s, %(decision)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
         """,
-        {
-            "key": pending.key,
-            "digest": pending.release_digest,
-            "decision": decision,
-            **signed.as_row(),
-        },
+        {"key": pending.key, "digest": pending.release_digest, "decision": decision, **signed.as_row()},
     )
     action = Action.REVIEW_APPROVED if decision == "approved" else Action.REVIEW_REJECTED
     audit.record(
-        connection,
-        AuditEntry(
-            action,
-            signed.holder,
-            pending.dataset,
-            policy,
-            key=pending.key,
-            txn=pending.txn,
-            digest=pending.release_digest,
-            detail={"reason": signed.statement.get("reason", "")},
-        ),
+        connection, audit_entry(action, pending, signed, policy, {"reason": signed.statement.get("reason", "")})
     )
 
 
-def _decision(row: Mapping[str, Any]) -> Decision:
-    return Decision(row["key"], row["release_digest"], row["decision"], Signature.from_row(row), row["at"])
+def audit_entry(
+    action: Action, pending: PendingReview, signed: Signature, policy: str, detail: Mapping[str, Any]
+) -> AuditEntry:
+    release = pending.release_digest
+    return AuditEntry(
+        action, signed.holder, pending.dataset, policy, key=pending.key, txn=pending.txn, digest=release, detail=detail
+    )

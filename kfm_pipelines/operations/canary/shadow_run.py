@@ -30,7 +30,7 @@ from kfm_pipelines.stages.validate.table_gates import fitness_to_mask, masking_r
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.configure import error_fields
-from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.traces.spans import SpanValue
 
 if TYPE_CHECKING:

@@ -5,12 +5,16 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
-from kfm_pipelines.care.authorities import Authority
-from kfm_pipelines.care.exemptions import Exemption, exemptions_of
-from kfm_pipelines.care.governance import Governance, Oversight, authorities_of, policy_of, policy_version
+from kfm_pipelines.care.governance import Authority, Governance, Oversight, authorities_of, policy_of, policy_version
 from kfm_pipelines.care.policies import Policy, refuse_if_mismatched
-from kfm_pipelines.care.policy_versions import known_versions, refuse_changed_rules, refuse_changed_secret
 from kfm_pipelines.care.secrets import secret_of
+from kfm_pipelines.care.tables import (
+    Exemption,
+    exemptions_of,
+    known_versions,
+    refuse_changed_rules,
+    refuse_changed_secret,
+)
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError, PolicyRefused
 from kfm_pipelines.operations.doctor.finding import DoctorCheck, DoctorFinding

@@ -23,7 +23,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.keys import keys_in_review
 from kfm_pipelines.state.replays import Replay, ReplayTerms
-from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.traces.spans import mark_failed
 
 log = logging.getLogger(__name__)

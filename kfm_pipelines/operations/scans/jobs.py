@@ -17,7 +17,7 @@ from kfm_pipelines.operations.scans.weekly import DEFAULT_SCOPE, ScanScope, deep
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.schedule import DatasetSelection, build_schedule
 from kfm_pipelines.services import Services
-from kfm_pipelines.telemetry.logs.frames import format_traceback
+from kfm_pipelines.telemetry.logs.lines import format_traceback
 
 MAX_FINDINGS_DISPLAYED = 50
 

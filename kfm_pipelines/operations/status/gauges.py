@@ -9,8 +9,8 @@ from kfm_pipelines.operations.status.objectives import Objectives, lag_target, l
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.telemetry.best_effort import best_effort
 from kfm_pipelines.telemetry.metrics.instruments import Instruments
+from kfm_pipelines.telemetry.process import best_effort
 from kfm_pipelines.watermarks import late_lane
 from kfm_pipelines.watermarks.queries import read_watermarks
 

@@ -3,13 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfm_pipelines.console.output import console
-from kfm_pipelines.telemetry.metrics.reader import read_totals
-
-if TYPE_CHECKING:
-    from kfm_pipelines.telemetry.metrics.totals import Totals
+from kfm_pipelines.telemetry.metrics.reader import Totals, read_totals
 
 MINUTES = 60
 NO_DATA = "no data yet"

@@ -25,7 +25,7 @@ def metrics(serve: bool, port: int | None, as_json: bool) -> None:
     elif as_json:
         print_json(_document(folder))
     else:
-        from kfm_pipelines.telemetry.metrics.exposition import Exposition
+        from kfm_pipelines.telemetry.metrics.scrape import Exposition
 
         click.echo(Exposition(folder).text(), nl=False)
 

@@ -10,7 +10,7 @@ import rfc8785
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.catalog.collections.tables import was_exempted
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.metered_span import metered_span
+from kfm_pipelines.energy.emit import metered_span
 from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.inbox.archive import archive_events

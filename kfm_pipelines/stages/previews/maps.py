@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.care.review.page.outlines import load_outline
-from kfm_pipelines.care.review.page.places import MapPlaces
+from kfm_pipelines.care.review.page.places import MapPlaces, load_outline
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.parquet import read_parquet
@@ -54,7 +53,7 @@ def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, 
 
 
 def _places(services: Services, dataset: Dataset, key: str, content_hash: str) -> MapPlaces:
-    from kfm_pipelines.care.review.page.view import released_places
+    from kfm_pipelines.care.review.page.places import released_places
 
     table = read_parquet(services.store.read(Layout(dataset.pipeline).content(content_hash)), key)
     name = policy_of(services, dataset).class_column

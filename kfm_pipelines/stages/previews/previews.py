@@ -17,7 +17,7 @@ from kfm_pipelines.stages.publish.release import detail_of
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.logs.frames import format_traceback
+from kfm_pipelines.telemetry.logs.lines import format_traceback
 
 
 @dataclass(frozen=True, slots=True)

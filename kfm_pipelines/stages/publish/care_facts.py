@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kfm_pipelines.care.exemptions import Exemption
 from kfm_pipelines.care.governance import Governance, KeyRules
+from kfm_pipelines.care.tables import Exemption
 from kfm_pipelines.catalog.facts import CareFacts, ExemptionFacts
 
 

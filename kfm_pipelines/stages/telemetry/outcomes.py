@@ -18,7 +18,7 @@ from kfm_pipelines.stages.telemetry.spans import StageTelemetry
 from kfm_pipelines.state.ingest_state import FetchCounts
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.verdicts import passed_gates
-from kfm_pipelines.telemetry.best_effort import best_effort
+from kfm_pipelines.telemetry.process import best_effort
 
 APPLIED, SKIPPED, FAILED, AWAITING = "APPLIED", "SKIPPED", "FAILED", "AWAITING"
 

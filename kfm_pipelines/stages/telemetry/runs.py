@@ -7,8 +7,8 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.meter import Meter, RunUsage, Usage
 from kfm_pipelines.services import Services
-from kfm_pipelines.telemetry.best_effort import best_effort
-from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.lines import log_context
+from kfm_pipelines.telemetry.process import best_effort
 
 OUTSIDE_KEYS = "other"
 

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.coefficients import energy_of
-from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
+from kfm_pipelines.energy.emit import INPUTS, OUTPUTS, WorkUnit, emit_costs, record_usage, set_cost_attributes
+from kfm_pipelines.energy.estimate import energy_of
 from kfm_pipelines.energy.meter import Meter, Usage
-from kfm_pipelines.energy.metered_span import INPUTS, OUTPUTS, set_cost_attributes
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.key_origin import Origin, origins_of
@@ -21,10 +20,9 @@ from kfm_pipelines.stages.telemetry.runs import active_runs
 from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.telemetry.best_effort import best_effort
-from kfm_pipelines.telemetry.logs.context import log_context
-from kfm_pipelines.telemetry.traces.context import TraceContext
-from kfm_pipelines.telemetry.traces.spans import SpanValue, current_span, mark_failed
+from kfm_pipelines.telemetry.logs.lines import log_context
+from kfm_pipelines.telemetry.process import best_effort
+from kfm_pipelines.telemetry.traces.spans import SpanValue, TraceContext, current_span, mark_failed
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -24,7 +24,7 @@ from kfm_pipelines.stages.validate.baselines import load_baselines
 from kfm_pipelines.stages.validate.report import write_validation_report
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.verdicts import GateVerdict, record_verdict
-from kfm_pipelines.telemetry.logs.frames import format_traceback
+from kfm_pipelines.telemetry.logs.lines import format_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa

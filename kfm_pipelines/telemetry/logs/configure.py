@@ -1,18 +1,12 @@
-"""The log of this machine: one JSON object a line, of all its processes, for people with `jq` and for collectors.
-
-Code logs as usual, with Python's logging. Belongs here: what is kept and where. What a line says is in `log_lines`.
-"""
+"""The log file of a home: one JSON object per line, shared by all its processes. Code logs with Python's logging."""
 
 import logging
 import threading
 
 from kfm_pipelines.settings import LogSettings, Settings
 from kfm_pipelines.telemetry.append_only import AppendOnlyFile
-from kfm_pipelines.telemetry.logs.context import log_context
 from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE, LogLineFormatter, describe_error
 from kfm_pipelines.telemetry.logs.redact import Redactor
-
-__all__ = ["LogFile", "configure_logs", "error_fields", "log_context"]
 
 LOG_FILE = "log.jsonl"
 ROOT_LOGGER = "kfm_pipelines"
@@ -21,7 +15,7 @@ _configuring = threading.Lock()
 
 
 class LogFile(logging.Handler):
-    """Appends records to the log. Whatever goes wrong with that stops nothing."""
+    """Appends records to the log. A line that cannot be written is counted and reported later."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
@@ -32,10 +26,10 @@ class LogFile(logging.Handler):
         self._lost_lines = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Of libraries only what is wrong, and nothing that Dagster gives to handlers of runs as well."""
-        ours = record.name == ROOT_LOGGER or record.name.startswith(f"{ROOT_LOGGER}.")
-        least = self.min_level if ours else max(self.min_level, logging.WARNING)
-        if record.levelno >= least and not hasattr(record, "dagster_meta"):
+        """Skips what libraries log below WARNING, and what Dagster also passes to its run log handler."""
+        is_ours = record.name == ROOT_LOGGER or record.name.startswith(f"{ROOT_LOGGER}.")
+        min_level = self.min_level if is_ours else max(self.min_level, logging.WARNING)
+        if record.levelno >= min_level and not hasattr(record, "dagster_meta"):
             self.append(record)
 
     def append(self, record: logging.LogRecord) -> None:
@@ -49,14 +43,13 @@ class LogFile(logging.Handler):
             self._lost_lines += 1
 
     def close(self) -> None:
-        """Python closes handlers whenever somebody configures logging anew, and uses them on: the next line opens the
-        file again."""
+        """Python closes handlers when logging is reconfigured, and uses them again: the next line reopens the file."""
         self._file.close()
         super().close()
 
 
 def configure_logs(settings: Settings) -> None:
-    """Have everything that this process logs from now on in the log of its home. Once or often, it is one handler."""
+    """Sends everything this process logs to the log of its home. Repeated calls keep one handler."""
     wanted = settings.logs
     root = logging.getLogger()
     with _configuring:
@@ -72,11 +65,11 @@ def configure_logs(settings: Settings) -> None:
 
 
 def error_fields(error: BaseException) -> dict[str, object]:
-    """To be given as `extra=`: our log tells of the error, other handlers nothing. With `exc_info` they would show what
-    it says, which may quote data."""
+    """Returns the `extra=` that describes an error in our log only. With `exc_info` other handlers would print its
+    message, which may quote data."""
     return {ERROR_ATTRIBUTE: describe_error(error)}
 
 
 def _loss_record(lines: int) -> logging.LogRecord:
-    said = "%d lines before this one could not be written"
-    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, said, (lines,), None)
+    text = f"{lines} line{'s' if lines != 1 else ''} before this one could not be written"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (), None)

@@ -1,42 +1,72 @@
-"""From a record of Python's logging to one line of JSON, whatever the record holds."""
+"""Turns a record of Python's logging into one line of JSON, with the fields bound by `log_context`."""
 
 import json
 import logging
 import math
 import re
 import sys
+import traceback
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from enum import Enum
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from kfm_pipelines.telemetry.logs.context import bound_fields
-from kfm_pipelines.telemetry.logs.frames import format_frames
 from kfm_pipelines.telemetry.logs.redact import Redactor
 from kfm_pipelines.telemetry.traces.spans import context_of, current_span
 from kfm_pipelines.text import WITHHELD, redact_coordinates
 
-# What every line says itself; a field of the same name that comes along gets another one.
+# Fields of every line; an extra field of the same name is renamed.
 RESERVED_FIELDS = ("at", "level", "logger", "event", "error")
-# An error that is told already, on a record that has no exception to tell it from.
-ERROR_ATTRIBUTE = "told_error"
+# A described error on a record without an exception.
+ERROR_ATTRIBUTE = "kfm_error"
+MAX_FRAMES = 20
 MAX_FIELDS = 30
 MAX_VALUES = 20
 MAX_LINE_LENGTH = 100_000
 _MAX_NAME_LENGTH = 60
 _MAX_NUMBER = 2**63
 
-# What Python itself puts on a record, and structlog and Dagster for their own use.
+# Set on records by Python, structlog and Dagster for their own use.
 _OMITTED_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message", "asctime", "taskName", "_record", "_from_structlog", "_logger", "_name", ERROR_ATTRIBUTE,
     "dagster_meta", "dagster_event", "dagster_event_batch_metadata",
 }  # fmt: skip
 
 
+class CorrelationFields(TypedDict, total=False):
+    """Fields that relate log lines to each other, the database, the spans and the queue."""
+
+    message_id: str | None
+    object_key: str | None
+    run_id: str | None
+    idempotency_key: str | None
+    trace_id: str | None
+    event_id: str | None
+    replay_id: str | None
+    dataset: str | None
+    stage: str | None
+    queue: str | None
+
+
+def log_context(**fields: Unpack[CorrelationFields]) -> AbstractContextManager[None]:
+    """Binds these fields to everything logged inside."""
+    from structlog.contextvars import bound_contextvars
+
+    return bound_contextvars(**{name: value for name, value in fields.items() if value is not None})
+
+
+def _bound_fields() -> dict[str, object]:
+    from structlog.contextvars import get_contextvars
+
+    bound = get_contextvars()
+    return {name: bound[name] for name in CorrelationFields.__annotations__ if name in bound}
+
+
 class LogLineFormatter:
-    """Makes lines of records, by structlog: it knows its own records and those of everybody else."""
+    """Formats records of Python's logging and of structlog."""
 
     def __init__(self, redactor: Redactor) -> None:
         from structlog.stdlib import ProcessorFormatter
@@ -45,40 +75,37 @@ class LogLineFormatter:
         self._formatter = ProcessorFormatter(processors=[self._render])
 
     def format_line(self, record: logging.LogRecord) -> str:
-        """Never raises: of a record that cannot be told only that is told."""
+        """Never raises: logs the failure instead of a record that cannot be formatted."""
         try:
             return self._formatter.format(_with_message(record)) + "\n"
-        except Exception as error:  # noqa: BLE001 - whatever somebody logs, work goes on
-            untold = {"at": _rfc3339(datetime.now(UTC)), "level": "error", "logger": __name__}
-            return _json({**untold, "event": "a record could not be told", "error": describe_error(error)}) + "\n"
+        except Exception as error:  # noqa: BLE001 - logging never stops a run
+            fields = {"at": _rfc3339(datetime.now(UTC)), "level": "error", "logger": __name__}
+            return _json({**fields, "event": "a record could not be logged", "error": describe_error(error)}) + "\n"
 
     def _render(self, _logger: object, _method: str, event_dict: Mapping[str, Any]) -> str:
         fields = fields_of(event_dict["_record"], event_dict)
         line = _json({name: self._redact_value(value) for name, value in fields.items()})
         if len(line) <= MAX_LINE_LENGTH:
             return line
-        kept = {
-            name: self._redact_value(fields[name]) for name in (*RESERVED_FIELDS, *bound_fields()) if name in fields
-        }
-        return _json({**kept, "cut": f"{len(line)} characters"})
+        kept = (name for name in (*RESERVED_FIELDS, *_bound_fields()) if name in fields)
+        return _json({**{name: self._redact_value(fields[name]) for name in kept}, "cut": f"{len(line)} characters"})
 
     def _redact_value(self, value: object) -> object:
         try:
             return to_json_value(value, self._redactor)
-        except Exception:  # noqa: BLE001 - an object may do anything when it is looked at
+        except Exception:  # noqa: BLE001 - an object may do anything when converted
             return _class_of(value)
 
 
 def fields_of(record: logging.LogRecord, event_dict: Mapping[str, Any]) -> dict[str, object]:
-    """What a line says, in this order: ours, what joins it with others, what came along, the error."""
-    came = _extra_fields({**record.__dict__, **event_dict})
+    """Returns the fields of a line in order: reserved, bound, extra, error."""
     fields: dict[str, object] = {
         "at": _rfc3339(datetime.fromtimestamp(record.created, UTC)),
         "level": record.levelname.lower(),
         "logger": record.name,
         "event": event_dict.get("event"),
-        **bound_fields(),
-        **came,
+        **_bound_fields(),
+        **_extra_fields({**record.__dict__, **event_dict}),
     }
     span = context_of(current_span())
     if span is not None:
@@ -92,19 +119,37 @@ def fields_of(record: logging.LogRecord, event_dict: Mapping[str, Any]) -> dict[
 
 
 def describe_error(error: BaseException) -> dict[str, object]:
-    """Its class, what caused it, and where: what it says may quote data."""
-    told: dict[str, object] = {"class": type(error).__name__, "frames": format_frames(error)}
+    """Returns the error's class, causes and frames, without messages, which may quote data."""
+    description: dict[str, object] = {"class": type(error).__name__, "frames": format_frames(error)}
     causes: list[str] = []
     cause = error.__cause__ or error.__context__
     while cause is not None and len(causes) < MAX_VALUES:
         causes.append(type(cause).__name__)
         cause = cause.__cause__ or cause.__context__
-    return {**told, "causes": causes} if causes else told
+    return {**description, "causes": causes} if causes else description
+
+
+def format_traceback(error: BaseException) -> str:
+    """Returns one line per frame, innermost last, without values or absolute paths."""
+    return "\n".join(format_frames(error))
+
+
+def format_frames(error: BaseException) -> list[str]:
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
+    return [format_frame(frame.filename, frame.lineno, frame.name) for frame in frames]
+
+
+def format_frame(filename: str, line: int | str | None, function: str) -> str:
+    """Frames outside this package are named by their file name only."""
+    parts = Path(filename).parts
+    is_ours = "kfm_pipelines" in parts
+    path = "/".join(parts[parts.index("kfm_pipelines") :]) if is_ours else parts[-1] if parts else "?"
+    return f"{path}:{line} {function}"
 
 
 def to_json_value(value: object, redactor: Redactor, depth: int = 2) -> object:
-    """As JSON knows it, and without what must not be told. Of what is no plain value only the class is told: what an
-    object shows of itself may be data."""
+    """Converts a value to redacted JSON. Objects other than plain values are named by class only, because their repr
+    may hold data."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
@@ -120,7 +165,7 @@ def to_json_value(value: object, redactor: Redactor, depth: int = 2) -> object:
 
 
 def _redact_number(value: float) -> object:
-    """A number with many decimals may be a place, whatever it is called."""
+    """Withholds numbers with many decimals, which may be coordinates."""
     if isinstance(value, int):
         return int(value) if abs(value) < _MAX_NUMBER else _class_of(value)
     if not math.isfinite(value):
@@ -133,28 +178,25 @@ def _class_of(value: object) -> str:
 
 
 def _with_message(record: logging.LogRecord) -> logging.LogRecord:
-    """The record with its text made, which fails when the arguments do not fit or cannot be shown."""
+    """Returns the record with its message formatted, even if the arguments do not fit or cannot be formatted."""
     if isinstance(record.msg, dict) and hasattr(record, "_logger"):
         return record
     try:
         text = record.getMessage()
-    except Exception:  # noqa: BLE001 - an object may do anything when it is shown
-        text = f"{_template(record)} (its arguments cannot be shown)"
+    except Exception:  # noqa: BLE001 - an object may do anything when formatted
+        template = record.msg if isinstance(record.msg, str) else _class_of(record.msg)
+        text = f"{template} (its arguments cannot be formatted)"
     return logging.makeLogRecord({**record.__dict__, "msg": text, "args": None})
 
 
-def _template(record: logging.LogRecord) -> str:
-    return record.msg if isinstance(record.msg, str) else _class_of(record.msg)
-
-
 def _extra_fields(event_dict: Mapping[str, Any]) -> dict[str, object]:
-    """Fields of `extra=` or of structlog's call. Dagster and structlog say level and logger themselves; so do we."""
-    came = {
+    """Returns the fields given by `extra=` or in a structlog call."""
+    extra = {
         _field_name(name): value
         for name, value in event_dict.items()
         if name not in _OMITTED_FIELDS and name != "event"
     }
-    return {(f"{name}_" if name in RESERVED_FIELDS else name): came[name] for name in list(came)[:MAX_FIELDS]}
+    return {(f"{name}_" if name in RESERVED_FIELDS else name): extra[name] for name in list(extra)[:MAX_FIELDS]}
 
 
 def _field_name(name: object) -> str:
@@ -162,7 +204,7 @@ def _field_name(name: object) -> str:
 
 
 def _exception(exc_info: object) -> BaseException | None:
-    """structlog gives an exception, three things as Python does, or True for the one that is handled now."""
+    """`exc_info` is an exception, a tuple as in Python's logging, or True for the one being handled."""
     if exc_info is True:
         return sys.exception()
     error = exc_info[1] if isinstance(exc_info, tuple) and len(exc_info) == 3 else exc_info
@@ -170,7 +212,7 @@ def _exception(exc_info: object) -> BaseException | None:
 
 
 def _json(fields: Mapping[str, object]) -> str:
-    """ASCII, so that nothing in it is anybody's end of a line."""
+    """ASCII only, so that no character is taken for a line break."""
     return json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 

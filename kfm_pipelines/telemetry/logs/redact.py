@@ -1,7 +1,4 @@
-"""Takes out of text what a log must not tell: places, passwords, keys, signatures.
-
-What it is about stays readable: keys, identities, names of objects, times, digests.
-"""
+"""Removes coordinates, passwords, keys and signatures from log text; keys, ids, names, times and digests stay."""
 
 import re
 from collections.abc import Iterable
@@ -11,22 +8,22 @@ from functools import lru_cache
 from kfm_pipelines.text import WITHHELD, make_printable, redact_coordinates
 
 MAX_TEXT_LENGTH = 2000
-# No more than this is looked at. What is longer loses its end, where a secret may be cut in two and go unnoticed.
+# Longer text is truncated before scanning, and loses its tail too, where a secret cut in two would go unnoticed.
 MAX_SCANNED_LENGTH = 16_000
 _UNCERTAIN_TAIL = 4000
-# A shorter secret would be found in half of all words.
+# Shorter secrets would match parts of ordinary words.
 _MIN_SECRET_LENGTH = 10
 
 _RULES = (
-    # Private keys, whole or cut off.
+    # Private keys, complete or truncated.
     (re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.S), WITHHELD),
-    # Headers, as sent or as Python shows them.
+    # Headers, as sent or as Python prints them.
     (re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*(?:b(?=[\"']))?[\"']?)[^\r\n\"']+"), rf"\1{WITHHELD}"),
     (re.compile(r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{16,}"), f"Bearer {WITHHELD}"),
-    # Passwords in addresses; one of Postgres may contain anything. Lengths are bounded so that no text takes long.
+    # Passwords in URLs; those of Postgres may contain anything. Bounded lengths keep matching fast.
     (re.compile(r"(?i)\b(postgres(?:ql)?(?:\+\w+)?://[^\s:@/]{0,100}):\S{0,500}@"), rf"\1:{WITHHELD}@"),
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://[^\s:@/?#]{0,100}):[^\s@/]{1,500}@"), rf"\1:{WITHHELD}@"),
-    # Presigned addresses.
+    # Presigned URLs.
     (
         re.compile(
             r"(?i)\b(X-Amz-(?:Signature|Credential|Security-Token)|Signature|AWSAccessKeyId)(=|%3D)[^&\s\"'<>]+"
@@ -41,7 +38,7 @@ _RULES = (
         ),
         rf"\1{WITHHELD}",
     ),
-    # AWS: ids of access keys, session tokens, and secrets: forty characters with capitals, small letters and digits.
+    # AWS access key ids, session tokens and secrets: forty characters with upper case, lower case and digits.
     (re.compile(r"(?<![A-Za-z0-9])A(?:KIA|SIA|ROA|IDA)[A-Z0-9]{12,}(?![A-Za-z0-9])"), WITHHELD),
     (re.compile(r"(?<![A-Za-z0-9/+])(?:FwoG|FQoG|IQoJ)[A-Za-z0-9/+=]{50,}"), WITHHELD),
     (
@@ -57,24 +54,24 @@ MAX_CACHED_LENGTH = 200
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """What is withheld everywhere, and the secrets of this installation."""
+    """Withholds what the rules match, and the secrets of this installation."""
 
     secrets: tuple[str, ...] = ()
 
     @classmethod
     def from_secrets(cls, secrets: Iterable[str]) -> "Redactor":
-        """The longest first: one may be the beginning of another."""
+        """Orders secrets longest first, because one may be a prefix of another."""
         return cls(tuple(sorted({one for one in secrets if len(one) >= _MIN_SECRET_LENGTH}, key=len, reverse=True)))
 
     def redact(self, text: str) -> str:
-        """On one line, without anything that is nobody's business, cut with a mark where it is endless."""
-        # Ids, keys and names come again and again: looking for secrets in them took half of the time of a line.
+        """Returns the text on one line, without secrets, and truncated if it is long."""
+        # Ids, keys and names repeat: scanning them took half of the time of a line.
         return _redact_cached(self, text) if len(text) <= MAX_CACHED_LENGTH else self._redact(text)
 
     def _redact(self, text: str) -> str:
         if len(text) <= MAX_SCANNED_LENGTH:
-            shown = make_printable(self._without_secrets(text))
-            return shown if len(shown) <= MAX_TEXT_LENGTH else _truncate(shown, len(text))
+            clean = make_printable(self._without_secrets(text))
+            return clean if len(clean) <= MAX_TEXT_LENGTH else _truncate(clean, len(text))
         return _truncate(make_printable(self._without_secrets(text[:MAX_SCANNED_LENGTH])[:-_UNCERTAIN_TAIL]), len(text))
 
     def _without_secrets(self, text: str) -> str:

@@ -1,27 +1,34 @@
-"""The metrics of this process, as OpenTelemetry's instruments: those that are declared, with the labels declared."""
+"""The declared metrics as OpenTelemetry instruments of this process, and the file they are written to."""
 
+import logging
 import math
 import re
+from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
+from kfm_pipelines.telemetry.append_only import AppendOnlyFile, CountDropped, OneTimeWarning
 from kfm_pipelines.telemetry.metrics.names import METRICS, Metric
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-# Further values of a label count together: names come from declarations, but whoever sends messages must not be able to
-# make series without end.
+METRICS_FILE = "metrics.jsonl"
+MAX_PENDING_LINES = 50
+# Further label values are counted together: producers must not be able to create series without end.
 MAX_SERIES = 200
 OTHER = "other"
 MAX_LABEL_LENGTH = 100
-# What names one thing among very many: a digest or an id, an address, a key or an ARN.
+# Digests, ids, addresses, keys and ARNs: names of one thing among very many.
 _IDENTITY = re.compile(r"[0-9a-f]{16}|[0-9a-f]{8}-[0-9a-f]{4}-|://|:[^:]*:[^:]*:", re.IGNORECASE)
+
+log = logging.getLogger(__name__)
 
 
 class MetricSeries:
-    """The series of one metric, not more than so many. Reading one that is known takes no lock."""
+    """The series of one metric, at most MAX_SERIES. Looking up a known one takes no lock."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -31,14 +38,14 @@ class MetricSeries:
         self._lock = Lock()
 
     def labels(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """The labels to count under. Those of a known series are always the same object."""
+        """Returns the labels to count under; always the same object for a known series."""
         if labels.keys() != self._names:
             raise ValueError(f"{self._metric.name} has the labels {self._metric.labels}, not {tuple(labels)}")
         values = tuple(labels[name][:MAX_LABEL_LENGTH] for name in self._metric.labels)
         known = self._known.get(values)
-        return self._labels(values) if known is None else known
+        return self._add(values) if known is None else known
 
-    def _labels(self, values: tuple[str, ...]) -> dict[str, str]:
+    def _add(self, values: tuple[str, ...]) -> dict[str, str]:
         values = tuple(limit_label(value) for value in values)
         with self._lock:
             if values not in self._known and len(self._known) >= MAX_SERIES:
@@ -47,13 +54,13 @@ class MetricSeries:
 
 
 def limit_label(value: str) -> str:
-    """A label's value, cut; `other` when it names one thing among very many, or cannot be shown."""
+    """Truncates a label value; returns `other` for an identifier or unprintable text."""
     value = value[:MAX_LABEL_LENGTH]
     return value if value.isprintable() and not _IDENTITY.search(value) else OTHER
 
 
 class Instruments:
-    """Count, observe, set: by the metric's name. Several threads may."""
+    """Counts, observes and sets metrics by name. Thread-safe."""
 
     def __init__(self, meter: "Meter | None") -> None:
         self._series = {metric.name: MetricSeries(metric) for metric in METRICS}
@@ -62,31 +69,26 @@ class Instruments:
             self.use_meter(meter)
 
     def use_meter(self, meter: "Meter") -> None:
-        """From now on tell it to this one."""
         self._instruments = {metric.name: _create_instrument(meter, metric) for metric in METRICS}
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add to a counter. Nothing is still something: the series is there from then on."""
-        said = self._series[name].labels(labels)
-        if self._instruments and self._is_finite(amount):
-            self._instruments[name].add(amount, said)
+        """Adds to a counter. Adding 0 creates the series."""
+        self._emit("add", name, amount, labels)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        said = self._series[name].labels(labels)
-        if self._instruments and self._is_finite(value):
-            self._instruments[name].record(value, said)
+        self._emit("record", name, value, labels)
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        said = self._series[name].labels(labels)
-        if self._instruments and self._is_finite(value):
-            self._instruments[name].set(value, said)
+        self._emit("set", name, value, labels)
 
-    def _is_finite(self, value: float) -> bool:
-        """One that is none would make a sum unknown for ever."""
+    def _emit(self, method: str, name: str, value: float, labels: Mapping[str, str]) -> None:
+        series = self._series[name].labels(labels)
+        if not self._instruments:
+            return
         if math.isfinite(value):
-            return True
-        self.count("telemetry_dropped_total", signal="metric")
-        return False
+            getattr(self._instruments[name], method)(value, series)
+        else:  # it would make the sum unknown for ever
+            self.count("telemetry_dropped_total", signal="metric")
 
 
 def _create_instrument(meter: "Meter", metric: Metric) -> Any:
@@ -98,3 +100,78 @@ def _create_instrument(meter: "Meter", metric: Metric) -> Any:
     return meter.create_histogram(
         metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=bounds
     )
+
+
+class MetricsFile:
+    """Writes what the process counted since the last flush as one OTLP JSON line, if it counted anything.
+
+    Deltas, so that the lines of any number of processes, ended ones included, add up.
+    """
+
+    def __init__(self, folder: Path, count_dropped: CountDropped) -> None:
+        from opentelemetry.exporter.otlp.json.file import FileMetricExporter
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        self._writer = RetryingLineWriter(AppendOnlyFile(folder / METRICS_FILE), count_dropped)
+        exporter = FileMetricExporter(stream=cast(IO[str], self._writer), preferred_temporality=_delta_temporality())
+        # Flushed when a stage or tick ends, not by a clock.
+        self.reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
+
+    def flush(self) -> None:
+        self.reader.force_flush()
+        self._writer.retry()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _delta_temporality() -> dict[type, Any]:
+    """Includes gauges: otherwise every line would repeat the last value, and outlive newer ones of other processes.
+
+    The SDK exports its gauge class under a private name only (1.45); `test_gauges_are_written_once` fails if it moves.
+    """
+    from opentelemetry.sdk.metrics import Counter, Histogram, _Gauge
+    from opentelemetry.sdk.metrics.export import AggregationTemporality
+
+    return dict.fromkeys((Counter, Histogram, _Gauge), AggregationTemporality.DELTA)
+
+
+class RetryingLineWriter:
+    """A text stream that keeps the lines it could not write and writes them first the next time, so that no counts get
+    lost. The oldest are dropped when there are more than MAX_PENDING_LINES."""
+
+    closed = False
+
+    def __init__(self, file: AppendOnlyFile, count_dropped: CountDropped) -> None:
+        self._file = file
+        self._count_dropped = count_dropped
+        self._warning = OneTimeWarning(log)
+        self._pending: deque[str] = deque()
+        self._lock = Lock()
+
+    def write(self, line: str) -> int:
+        with self._lock:
+            self._pending.append(line)
+            self._write_pending()
+            lost = [self._pending.popleft() for _ in range(len(self._pending) - MAX_PENDING_LINES)]
+        if lost:
+            self._count_dropped("metric", sum(line.count('"timeUnixNano"') for line in lost))
+        return len(line)
+
+    def retry(self) -> None:
+        with self._lock:
+            self._write_pending()
+
+    def flush(self) -> None:
+        """Does nothing: lines are written at once or kept."""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write_pending(self) -> None:
+        try:
+            while self._pending:
+                self._file.write(self._pending[0])
+                self._pending.popleft()
+        except OSError as error:
+            self._warning.log("metrics could not be written: %s", error.strerror)

@@ -1,6 +1,6 @@
-"""Every metric there is: its name, kind, labels and meaning. What is not here cannot be told.
+"""Every metric: its name, kind, labels and description. Undeclared metrics cannot be emitted.
 
-No label holds a key, an object or a message: a series lives as long as whoever collects it, and keys are without end.
+No label holds a key, an object or a message id: every value is a series of its own, and keys are without end.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ BYTES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `unit` is UCUM, as OpenTelemetry wants it."""
+    """`unit` is UCUM, as OpenTelemetry requires."""
 
     name: str
     kind: MetricKind
@@ -26,7 +26,7 @@ class Metric:
 
     @property
     def prometheus(self) -> str:
-        """Its name where no dots are allowed."""
+        """Returns the name without dots, which Prometheus does not allow."""
         return self.name.replace(".", "_")
 
 
@@ -43,7 +43,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("event_success_total", "counter", "events whose key was published or needed nothing"),
     Metric("event_worker_energy_ws", "counter", "energy of ingesting and working", ("method",), "W.s"),
     Metric("event_worker_carbon_g", "counter", "carbon of ingesting and working", ("method",), "g"),
-    # the FIFO road
+    # FIFO queues
     Metric("sqs_fifo.dedupe.collisions_detected", "counter", "events with a known dedupe key and another body"),
     Metric("sqs_fifo.producer.violations", "counter", "messages that keep their uniqueness in attributes"),
     Metric("sqs_fifo.body_hash.length_bytes", "histogram", "length of bodies that SQS hashes", (), "By", BYTES),
@@ -83,7 +83,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("latency_quantile_seconds", "gauge", "end to end, over the last hour", ("quantile",), "s"),
     Metric("error_budget_burn_rate", "gauge", "1 uses up the budget just in time", ("slo", "window")),
     # telemetry itself
-    Metric("telemetry_dropped_total", "counter", "what could not be told", ("signal",)),
+    Metric("telemetry_dropped_total", "counter", "telemetry that could not be written or sent", ("signal",)),
     Metric("telemetry_timestamp_seconds", "gauge", "when the gauges were last read", (), "s"),
 )
 

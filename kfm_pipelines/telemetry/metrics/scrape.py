@@ -1,118 +1,129 @@
-"""An HTTP endpoint of this machine alone, where Prometheus asks for the metrics: GET /metrics, and nothing else.
+"""The metrics of all processes of a home in Prometheus's text format, and a loopback HTTP endpoint that serves them.
 
-Each client has a thread of its own and only so much time, so that one who is slow, silent or talks nonsense keeps
-nobody else waiting.
+Prometheus's client appends `_total` to the name of every counter. A counter declared under another name is therefore
+exposed without a type; `rate()` works on it all the same.
 """
 
 import contextlib
-import socket
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
-from threading import BoundedSemaphore, Thread, Timer
-from typing import Any
+from threading import Lock, Thread
+from typing import Any, cast
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, UnknownMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.telemetry.metrics.exposition import CONTENT_TYPE, Exposition
+from kfm_pipelines.telemetry.metrics.names import METRICS, Metric
+from kfm_pipelines.telemetry.metrics.reader import Distribution, MetricsFollower, Totals
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 9464
 PATH = "/metrics"
 CLIENT_TIMEOUT_SECONDS = 5.0
-MAX_CLIENTS = 50
 POLL_INTERVAL_SECONDS = 0.1
 
+_FAMILIES: Mapping[str, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
-class MetricsServer(ThreadingHTTPServer):
-    daemon_threads = True
+
+class Exposition(Collector):
+    """Every declared metric, including those without a value."""
+
+    def __init__(self, folder: Path) -> None:
+        self._follower = MetricsFollower(folder)
+        self._lock = Lock()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        """Returns the current metrics. Thread-safe."""
+        with self._lock:
+            return generate_latest(self._registry)
+
+    def describe(self) -> list[Family]:
+        """Returns nothing, so that registering does not read the file."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        totals = self._follower.totals()
+        for metric in METRICS:
+            yield _family(metric, totals)
+
+
+def _family(metric: Metric, totals: Totals) -> Family:
+    is_typed = metric.kind != "counter" or metric.prometheus.endswith("_total")
+    create: Any = _FAMILIES[metric.kind] if is_typed else UnknownMetricFamily
+    family = create(metric.prometheus, metric.description, labels=metric.labels)
+    for labels, value in totals.series(metric.name):
+        if isinstance(value, Distribution):
+            family.add_metric(labels, _cumulative_buckets(value), value.total)
+        else:
+            family.add_metric(labels, value)
+    return cast(Family, family)
+
+
+def _cumulative_buckets(distribution: Distribution) -> list[tuple[str, float]]:
+    bounds = [*(str(float(bound)) for bound in distribution.bounds), "+Inf"]
+    return list(zip(bounds, accumulate(distribution.counts), strict=True))
+
+
+class _Server(ThreadingWSGIServer):
     request_queue_size = 64
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.exposition = Exposition(folder)
-        self._client_slots = BoundedSemaphore(MAX_CLIENTS)
-        super().__init__((LOOPBACK, port), _ScrapeHandler)
-
-    @property
-    def url(self) -> str:
-        return f"http://{LOOPBACK}:{self.server_address[1]}{PATH}"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, unless there are very many already: those who have used up their time make room."""
-        if self._client_slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._client_slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle is nobody's business."""
+    def handle_error(self, *_: object) -> None:
+        """A client that disconnects early is not an error."""
 
 
-class _ScrapeHandler(BaseHTTPRequestHandler):
-    server: MetricsServer
-    server_version = "kfm"
-    sys_version = ""
-    timeout = CLIENT_TIMEOUT_SECONDS
-
-    def handle(self) -> None:
-        with self._time_limit():
-            super().handle()
-
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] != PATH:
-            self.send_error(404, f"there is only {PATH}")
-            return
-        self._limit_timer.cancel()  # the first one to ask waits while the whole file is read
-        text = self.server.exposition.text()
-        with self._time_limit():
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_TIMEOUT_SECONDS  # a silent client gives up its thread
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads a log of scrapes."""
-
-    @contextlib.contextmanager
-    def _time_limit(self) -> Iterator[None]:
-        """The timeout above is for one read or write; a client that sends a byte now and then would never meet it."""
-        self._limit_timer = Timer(CLIENT_TIMEOUT_SECONDS, self._disconnect)
-        self._limit_timer.daemon = True
-        self._limit_timer.start()
-        try:
-            yield
-        finally:
-            self._limit_timer.cancel()
-
-    def _disconnect(self) -> None:
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+        """Scrapes are not logged."""
 
 
 @contextlib.contextmanager
 def serve_metrics(folder: Path, port: int, *, or_any_free_port: bool = False) -> Iterator[str]:
-    """Answer as long as the context is open; yield the address. With `or_another` any free port will do when this one
-    cannot be had."""
-    server = _bind(folder, port, or_any_free_port)
-    thread = Thread(target=server.serve_forever, args=(POLL_INTERVAL_SECONDS,), name="kfm-metrics", daemon=True)
-    thread.start()
+    """Serves GET /metrics on the loopback interface, each client in its own thread; yields the URL. Falls back to a
+    free port if asked to, and otherwise raises ServiceUnavailable when the port is taken."""
+    application = _application(Exposition(folder))
     try:
-        yield server.url
+        server = _listen(application, port)
+    except OSError as error:
+        if not or_any_free_port:
+            raise ServiceUnavailable(f"cannot listen on port {port}: {error.strerror}") from None
+        server = _listen(application, 0)
+    Thread(target=server.serve_forever, args=(POLL_INTERVAL_SECONDS,), name="kfm-metrics", daemon=True).start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_port}{PATH}"
     finally:
         server.shutdown()
         server.server_close()
 
 
-def _bind(folder: Path, port: int, or_any_free_port: bool) -> MetricsServer:
-    try:
-        return MetricsServer(folder, port)
-    except OSError as error:
-        if or_any_free_port:
-            return MetricsServer(folder, 0)
-        raise ServiceUnavailable(f"port {port} cannot be listened on: {error.strerror}") from None
+def _listen(application: Any, port: int) -> Any:
+    return make_server(LOOPBACK, port, application, _Server, handler_class=_Handler)
+
+
+def _application(exposition: Exposition) -> Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]:
+    def respond(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "GET":
+            start_response("405 Method Not Allowed", [("Allow", "GET")])
+            return []
+        if environ["PATH_INFO"] != PATH:
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [f"there is only {PATH}\n".encode()]
+        text = exposition.text()
+        start_response("200 OK", [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(text)))])
+        return [text]
+
+    return respond

@@ -1,4 +1,4 @@
-"""The spans file, read back: the spans of a trace, and the traces that something was told in."""
+"""Reads the spans file: the spans of a trace, and the traces that mention something."""
 
 import json
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kfm_pipelines.telemetry.append_only import previous_path
+from kfm_pipelines.telemetry.traces.spans import SPANS_FILE
 
-SPANS_FILE = "spans.jsonl"
 IDENTIFIER_ATTRIBUTES = ("kfm.key", "kfm.event_id", "kfm.run_id", "kfm.replay_id")
 
 
@@ -24,33 +24,33 @@ class RecordedSpan:
     ended: datetime
     failed: str | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
-    links: tuple[str, ...] = ()  # traces that it refers to
+    links: tuple[str, ...] = ()  # the traces it refers to
 
     @property
     def milliseconds(self) -> float:
         return (self.ended - self.begun).total_seconds() * 1000
 
-    def mentions(self, what: str) -> bool:
-        """Whether it is of this key, event, run or replay."""
-        said = (self.attributes.get(name) for name in IDENTIFIER_ATTRIBUTES)
-        return any(what in value if isinstance(value, list) else what == value for value in said)
+    def mentions(self, identifier: str) -> bool:
+        """Returns whether the span is about this key, event, run or replay."""
+        values = (self.attributes.get(name) for name in IDENTIFIER_ATTRIBUTES)
+        return any(identifier in value if isinstance(value, list) else identifier == value for value in values)
 
 
 def spans_of_trace(folder: Path, trace: str) -> list[RecordedSpan]:
-    return [one for one in read_spans(folder, trace) if one.trace == trace]
+    return [span for span in read_spans(folder, trace) if span.trace == trace]
 
 
-def traces_about(folder: Path, what: str) -> list[str]:
-    """Traces with a span of this key, event, run or replay, the latest first."""
+def traces_about(folder: Path, identifier: str) -> list[str]:
+    """Returns the traces with a span about this key, event, run or replay, latest first."""
     latest: dict[str, datetime] = {}
-    for one in read_spans(folder, what):
-        if one.mentions(what):
-            latest[one.trace] = max(one.ended, latest.get(one.trace, one.ended))
+    for span in read_spans(folder, identifier):
+        if span.mentions(identifier):
+            latest[span.trace] = max(span.ended, latest.get(span.trace, span.ended))
     return sorted(latest, key=lambda trace: latest[trace], reverse=True)
 
 
 def read_spans(folder: Path, containing: str = "") -> Iterator[RecordedSpan]:
-    """Of lines that mention something, and so others too: reading a line costs far more than finding a word in it."""
+    """Yields the spans of every line that contains the text: parsing a line costs far more than searching it."""
     wanted = containing.encode(errors="replace")
     for path in (previous_path(folder / SPANS_FILE), folder / SPANS_FILE):
         with suppress(FileNotFoundError), path.open("rb") as file:
@@ -60,7 +60,7 @@ def read_spans(folder: Path, containing: str = "") -> Iterator[RecordedSpan]:
 
 
 def _parse_line(line: bytes) -> Iterator[RecordedSpan]:
-    """None of a line that a crash has torn."""
+    """Yields nothing for a line torn by a crash."""
     with suppress(ValueError, KeyError, TypeError):
         for resource in json.loads(line)["resourceSpans"]:
             for scope in resource["scopeSpans"]:

@@ -1,45 +1,90 @@
-"""Spans: what took how long, in which trace. What is told of a span is told when it ends."""
+"""Spans, the trace context that messages and rows carry, and the file that spans are written to when they end."""
 
+import hashlib
+import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from threading import Lock
+from typing import IO, Literal, cast
 
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-from kfm_pipelines.telemetry.traces.context import TraceContext
+from kfm_pipelines.telemetry.append_only import AppendOnlyFile, CountDropped, OneTimeWarning
 
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Link, Span, Tracer
+SPANS_FILE = "spans.jsonl"
+SPAN_BATCH_SIZE = 200
+TRACEPARENT = "traceparent"  # the message attribute that holds one
+# W3C: version, trace id, parent id, flags.
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 SpanValue = str | int | float | bool | Sequence[str]
 SpanKindName = Literal["internal", "producer", "consumer"]
 
-_preset_context: ContextVar[TraceContext | None] = ContextVar("given", default=None)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """A position in a trace: one of its spans."""
+
+    trace_id: int
+    span_id: int
+
+    @classmethod
+    def parse(cls, traceparent: str | None) -> "TraceContext | None":
+        """Returns None when the traceparent is missing or invalid."""
+        found = _TRACEPARENT.fullmatch(traceparent or "")
+        if found is None or not int(found[1], 16) or not int(found[2], 16):
+            return None
+        return cls(int(found[1], 16), int(found[2], 16))
+
+    @classmethod
+    def of_event(cls, identity: str) -> "TraceContext":
+        """Returns the root span of an event's trace. Derived from the event's identity, because S3 notifications carry
+        no context: producer and consumer find the same trace independently."""
+        digest = hashlib.sha256(f"kfm-trace-1:{identity}".encode()).digest()
+        return cls(int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:24], "big") or 1)
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_hex}-{self.span_id:016x}-01"
+
+    @property
+    def trace_hex(self) -> str:
+        return f"{self.trace_id:032x}"
+
+
+_preset_context: ContextVar[TraceContext | None] = ContextVar("preset_context", default=None)
 
 
 class PresetIdGenerator(RandomIdGenerator):
-    """Random ids, but for a span that has to have certain ones."""
+    """Generates random ids, except for a span whose ids are preset."""
 
     def generate_trace_id(self) -> int:
-        given = _preset_context.get()
-        return given.trace_id if given else super().generate_trace_id()
+        preset = _preset_context.get()
+        return preset.trace_id if preset else super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        given = _preset_context.get()
-        return given.span_id if given else super().generate_span_id()
+        preset = _preset_context.get()
+        return preset.span_id if preset else super().generate_span_id()
 
 
 class Spans:
     """Opens spans; without a tracer it opens none."""
 
-    def __init__(self, tracer: "Tracer | None") -> None:
+    def __init__(self, tracer: trace.Tracer | None) -> None:
         self._tracer = tracer
 
-    def use_tracer(self, tracer: "Tracer") -> None:
-        """From now on open them with this one."""
+    def use_tracer(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
     @property
@@ -55,16 +100,14 @@ class Spans:
         parent: TraceContext | None = None,
         kind: SpanKindName = "internal",
         links: Sequence[TraceContext] = (),
-    ) -> "Iterator[Span | None]":
-        """A span around what is done in it, under the given one, else under the one that is open here. An exception
-        that passes marks it as failed, by its class alone: what it says may quote data."""
+    ) -> Iterator[trace.Span | None]:
+        """Opens a span under the given parent, or else under the current span. An exception marks it as failed by the
+        exception's class only, because the message may quote data."""
         if self._tracer is None:
             yield None
             return
-        from opentelemetry import trace
-
         with trace.use_span(
-            _start_span(self._tracer, name, attributes, parent, kind, links),
+            _start_span(self._tracer, name, attributes, _parent_context(parent), kind, links),
             end_on_exit=True,
             record_exception=False,
             set_status_on_exception=False,
@@ -78,12 +121,12 @@ class Spans:
     def emit_root_span(
         self, name: str, context: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, SpanValue]
     ) -> None:
-        """The first span of a trace, over already, whose ids others may have found without being told."""
+        """Emits the completed first span of a trace, with the ids of the given context."""
         if self._tracer is None:
             return
         token = _preset_context.set(context)
         try:
-            span = _start_span(self._tracer, name, attributes, None, "producer", (), at=begun, is_root=True)
+            span = _start_span(self._tracer, name, attributes, Context(), "producer", at=begun)
         finally:
             _preset_context.reset(token)
         span.end(_nanoseconds(max(begun, ended)))
@@ -99,91 +142,100 @@ class Spans:
         kind: SpanKindName = "internal",
         failed: str | None = None,
     ) -> TraceContext:
-        """A span that is over already, and whether it failed; where it is, for those under it."""
+        """Emits a completed span, and returns its context for the spans below it."""
         if self._tracer is None:
             return parent
-        span = _start_span(self._tracer, name, attributes, parent, kind, (), at=begun)
+        span = _start_span(self._tracer, name, attributes, _parent_context(parent), kind, at=begun)
         if failed:
             mark_failed(span, failed)
         span.end(_nanoseconds(max(begun, ended)))
         return context_of(span) or parent
 
 
-def mark_failed(span: "Span | None", why: str) -> None:
-    """`why` is a class or a short reason, nothing that quotes data."""
-    if span is None:
-        return
-    from opentelemetry.trace import Status, StatusCode
-
-    span.set_status(Status(StatusCode.ERROR, why))
-    span.set_attribute("error.type", why)
+def mark_failed(span: trace.Span | None, why: str) -> None:
+    """`why` is a class name or a short reason that quotes no data."""
+    if span is not None:
+        span.set_status(trace.Status(trace.StatusCode.ERROR, why))
+        span.set_attribute("error.type", why)
 
 
-def context_of(span: "Span | None") -> TraceContext | None:
+def context_of(span: trace.Span | None) -> TraceContext | None:
     if span is None:
         return None
     context = span.get_span_context()
     return TraceContext(context.trace_id, context.span_id) if context.is_valid else None
 
 
-def current_span() -> "Span":
-    """The span that is open here, to say more of it; one that keeps nothing when there is none."""
-    from opentelemetry import trace
-
+def current_span() -> trace.Span:
+    """Returns the open span, or one that records nothing."""
     return trace.get_current_span()
 
 
 def current_span_attributes(names: Collection[str]) -> dict[str, SpanValue]:
-    """What is told under these names of the span that is open here, so far."""
-    attributes = getattr(current_span(), "attributes", None) or {}  # one that keeps nothing has none
+    attributes = getattr(current_span(), "attributes", None) or {}  # a span that records nothing has none
     return {name: value for name, value in attributes.items() if name in names}
 
 
 def _start_span(
-    tracer: "Tracer",
+    tracer: trace.Tracer,
     name: str,
     attributes: Mapping[str, SpanValue] | None,
-    parent: TraceContext | None,
+    context: Context | None,
     kind: SpanKindName,
-    links: Sequence[TraceContext],
+    links: Sequence[TraceContext] = (),
     *,
     at: datetime | None = None,
-    is_root: bool = False,
-) -> "Span":
-    from opentelemetry.context import Context
-    from opentelemetry.trace import SpanKind
-
+) -> trace.Span:
     return tracer.start_span(
         name,
-        context=Context() if is_root else _parent_context(parent),
-        kind=SpanKind[kind.upper()],
+        context=context,
+        kind=trace.SpanKind[kind.upper()],
         attributes=attributes,
-        links=[_link(one) for one in links],
+        links=[trace.Link(_remote_context(one)) for one in links],
         start_time=_nanoseconds(at) if at else None,
         record_exception=False,
         set_status_on_exception=False,
     )
 
 
-def _parent_context(parent: TraceContext | None) -> "Context | None":
-    if parent is None:
-        return None
-    from opentelemetry import trace
-
-    return trace.set_span_in_context(trace.NonRecordingSpan(_remote_context(parent)))
+def _parent_context(parent: TraceContext | None) -> Context | None:
+    return trace.set_span_in_context(trace.NonRecordingSpan(_remote_context(parent))) if parent else None
 
 
-def _link(one: TraceContext) -> "Link":
-    from opentelemetry.trace import Link
-
-    return Link(_remote_context(one))
-
-
-def _remote_context(one: TraceContext) -> "trace.SpanContext":  # type: ignore[name-defined] # noqa: F821
-    from opentelemetry import trace
-
+def _remote_context(one: TraceContext) -> trace.SpanContext:
     return trace.SpanContext(one.trace_id, one.span_id, is_remote=True, trace_flags=trace.TraceFlags(1))
 
 
 def _nanoseconds(at: datetime) -> int:
     return int(at.timestamp() * 1_000_000) * 1000
+
+
+class SpansFile(SpanProcessor):
+    """Writes ended spans in batches, one OTLP JSON line each. Spans that cannot be written are dropped and counted."""
+
+    def __init__(self, folder: Path, count_dropped: CountDropped) -> None:
+        from opentelemetry.exporter.otlp.json.file import FileSpanExporter
+
+        self._file = AppendOnlyFile(folder / SPANS_FILE)
+        self._exporter = FileSpanExporter(stream=cast(IO[str], self._file))
+        self._count_dropped = count_dropped
+        self._warning = OneTimeWarning(log)
+        self._pending: list[ReadableSpan] = []
+        self._lock = Lock()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        with self._lock:
+            self._pending.append(span)
+            is_full = len(self._pending) >= SPAN_BATCH_SIZE
+        if is_full:
+            self.flush()
+
+    def flush(self) -> None:
+        with self._lock:
+            ended, self._pending = self._pending, []
+        if ended and self._exporter.export(ended) is not SpanExportResult.SUCCESS:
+            self._warning.log("spans could not be written to %s", self._file.path.name)
+            self._count_dropped("span", len(ended))
+
+    def close(self) -> None:
+        self._file.close()

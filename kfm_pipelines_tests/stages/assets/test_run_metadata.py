@@ -9,7 +9,8 @@ import pytest
 
 from kfm_pipelines.care.review.page import maps
 from kfm_pipelines.care.review.page.maps import draw_map
-from kfm_pipelines.care.review.page.places import Frame, MapPlaces
+from kfm_pipelines.care.review.page.places import MapPlaces
+from kfm_pipelines.declarations import Extent
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.gates import Finding, Severity, Verdict
 from kfm_pipelines.orchestration.metadata import location_metadata
@@ -60,7 +61,7 @@ def test_a_published_key_shows_where_and_what_it_is(site: Site, monkeypatch: pyt
     """Hours with the same gauges are drawn once, those of the next run too."""
     drawn = []
 
-    def counting(places: MapPlaces, frame: Frame, *, title: str, **others: Any) -> bytes:
+    def counting(places: MapPlaces, frame: Extent, *, title: str, **others: Any) -> bytes:
         drawn.append(title)
         return draw_map(places, frame, title=title, **others)
 

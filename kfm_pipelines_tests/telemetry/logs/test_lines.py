@@ -1,23 +1,21 @@
-"""One JSON object a line, joined with what it is about; detail where something is wrong; never in the way of work."""
+"""Whatever is logged is one line of printable ASCII JSON, with its context, and nothing raises."""
 
+import json
 import logging
-import logging.config
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.settings import load_settings
-from kfm_pipelines.telemetry.logs.configure import LogFile, configure_logs, error_fields
-from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.configure import error_fields
+from kfm_pipelines.telemetry.logs.lines import MAX_LINE_LENGTH, log_context
 from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, Spans
-from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to, settings_of
+from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to
 
 KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
 
@@ -30,7 +28,7 @@ def file(tmp_path: Path) -> Iterator[Path]:
         yield opened
 
 
-def test_a_line_says_when_who_what_and_about_which_key(file: Path) -> None:
+def test_a_line_has_time_level_logger_event_and_context(file: Path) -> None:
     with log_context(run_id="run-1", idempotency_key=KEY, stage="mask", event_id=None):
         log.info("%d rows", 3)
 
@@ -46,22 +44,22 @@ def test_a_line_says_when_who_what_and_about_which_key(file: Path) -> None:
     }
 
 
-def test_what_is_bound_inside_adds_and_goes(file: Path) -> None:
+def test_an_inner_context_adds_fields_and_is_unbound_again(file: Path) -> None:
     with log_context(run_id="run-1", stage="mask"):
         with log_context(stage="publish", object_key="a/b.parquet"):
             log.info("inner")
         log.info("outer")
     log.info("none")
 
-    told = {line["event"]: (line.get("run_id"), line.get("stage"), line.get("object_key")) for line in lines_of(file)}
-    assert told == {
+    found = {line["event"]: (line.get("run_id"), line.get("stage"), line.get("object_key")) for line in lines_of(file)}
+    assert found == {
         "inner": ("run-1", "publish", "a/b.parquet"),
         "outer": ("run-1", "mask", None),
         "none": (None, None, None),
     }
 
 
-def test_nothing_stays_bound_when_generators_are_left_in_another_order(file: Path) -> None:
+def test_nothing_stays_bound_when_generators_end_in_another_order(file: Path) -> None:
     def keys() -> Iterator[str]:
         with log_context(idempotency_key="first"):
             yield "first"
@@ -86,12 +84,7 @@ def test_nothing_stays_bound_after_an_exception(file: Path) -> None:
     assert "run_id" not in lines_of(file)[0]
 
 
-def test_lines_are_joined_by_nothing_else() -> None:
-    with pytest.raises(TypeError, match="not by person"):
-        log_context(person="somebody")  # type: ignore[call-arg]
-
-
-def test_the_trace_is_the_one_of_the_open_span_unless_it_is_named(file: Path) -> None:
+def test_the_trace_is_that_of_the_open_span_unless_bound(file: Path) -> None:
     from opentelemetry.sdk.trace import TracerProvider
 
     spans = Spans(TracerProvider(id_generator=PresetIdGenerator(), shutdown_on_exit=False).get_tracer("tests"))
@@ -106,7 +99,7 @@ def test_the_trace_is_the_one_of_the_open_span_unless_it_is_named(file: Path) ->
     assert found == [f"{span.get_span_context().trace_id:032x}", "0" * 31 + "1", None]
 
 
-def test_an_error_is_told_by_its_class_and_where_and_not_by_what_it_says(file: Path) -> None:
+def test_an_error_is_logged_by_class_and_frames_without_its_message(file: Path) -> None:
     try:
         try:
             int("39.09973 Quillwort Hollow")
@@ -114,18 +107,18 @@ def test_an_error_is_told_by_its_class_and_where_and_not_by_what_it_says(file: P
             raise KeyError("Quillwort Hollow") from error
     except KeyError as error:
         log.exception("a step failed")
-        log.error("told by hand", extra=error_fields(error))
+        log.error("logged with fields", extra=error_fields(error))
 
     by_logging, by_hand = lines_of(file)
     assert by_logging["error"] == by_hand["error"]
     assert by_hand["error"]["class"] == "KeyError"
     assert by_hand["error"]["causes"] == ["ValueError"]
     [frame] = by_hand["error"]["frames"]
-    assert re.fullmatch(r"test_logs\.py:\d+ test_an_error_is_told_.*", frame)
+    assert re.fullmatch(r"test_lines\.py:\d+ test_an_error_is_logged_.*", frame)
     assert b"Quillwort" not in file.read_bytes()
 
 
-def test_fields_of_a_call_are_kept_and_never_stand_for_ours(file: Path) -> None:
+def test_extra_fields_never_replace_reserved_ones(file: Path) -> None:
     log.info("published", extra={"rows": 3, "level": "fatal", "at": "never", "event": "x", "run_id": "run-2"})
 
     [line] = lines_of(file)
@@ -134,7 +127,7 @@ def test_fields_of_a_call_are_kept_and_never_stand_for_ours(file: Path) -> None:
     assert (line["level_"], line["at_"]) == ("fatal", "never")
 
 
-def test_structlog_comes_out_the_same_way(file: Path) -> None:
+def test_structlog_is_logged_the_same_way(file: Path) -> None:
     wrap = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
     logger = structlog.wrap_logger(log, processors=[wrap], wrapper_class=structlog.stdlib.BoundLogger)
     with log_context(run_id="run-1"):
@@ -149,98 +142,155 @@ def test_structlog_comes_out_the_same_way(file: Path) -> None:
     }
 
 
-def test_libraries_are_heard_when_something_is_wrong(file: Path) -> None:
-    library = logging.getLogger("a.library")
-    library.setLevel(logging.DEBUG)
-    library.info("chatter")
-    library.warning("trouble")
-    log.debug("detail")
-    assert [line["event"] for line in lines_of(file)] == ["trouble"]
+class Angry:
+    """Raises whenever it is formatted."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+    __str__ = __repr__
+
+    def __iter__(self) -> Iterator[int]:
+        raise RuntimeError("no")
 
 
-@pytest.mark.parametrize(("level", "kept"), [("debug", 3), ("info", 2), ("error", 1)])
-def test_how_much_is_kept_can_be_set(tmp_path: Path, level: str, kept: int) -> None:
-    with logging_to(tmp_path, KFM_LOG_LEVEL=level) as file:
-        for told in (logging.DEBUG, logging.INFO, logging.ERROR):
-            log.log(told, "something")
-    assert len(lines_of(file)) == kept
+class AngryText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
 
 
-def test_switched_off_there_is_no_file(tmp_path: Path) -> None:
-    with logging_to(tmp_path, KFM_LOG_LEVEL="off"):
-        log.error("something")
-    assert not (tmp_path / "telemetry").exists()
+class Endless(dict[str, Any]):
+    def items(self) -> Any:
+        return self
 
 
-def test_a_level_that_is_none_is_refused() -> None:
-    with pytest.raises(SettingsInvalid, match="KFM_LOG_LEVEL must be one of debug, info"):
-        load_settings({"KFM_POSTGRES_URL": "postgresql://nobody@nowhere/none", "KFM_LOG_LEVEL": "loud"})
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
+# By name, because Hypothesis formats its examples.
+ODD: dict[str, Any] = {
+    "(angry)": Angry(),
+    "(angry text)": AngryText("x"),
+    "(endless)": Endless(),
+    "(circle)": CIRCLE,
+    "(class)": object,
+    "(error)": ValueError("x"),
+    "(large)": 10**5000,
+}
+
+TEXT = st.text(st.characters(codec=None, categories=None), max_size=50) | st.sampled_from(
+    ["\r\n", "\u2028", "\u2029", "\x85", "\x1b[2J\x1b]0;title\x07", "\ud800", "\x00", '"}\n{"level":"fatal', "%s%d"]
+)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=20) | st.sampled_from([*ODD]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4) | st.tuples(inner),
+    max_leaves=8,
+)
+# Python refuses names that are part of a record.
+NAMES = TEXT.filter(lambda name: name not in logging.makeLogRecord({}).__dict__ and name not in ("message", "asctime"))
 
 
-def test_configured_often_it_is_one_handler_and_the_last_home(tmp_path: Path) -> None:
-    with logging_to(tmp_path / "first") as first, logging_to(tmp_path / "second") as second:
-        configure_logs(settings_of(tmp_path / "second"))
-        log.info("once")
-        assert sum(isinstance(handler, LogFile) for handler in logging.getLogger().handlers) == 1
-    assert not first.exists()
-    assert len(lines_of(second)) == 1
-    assert second.stat().st_mode & 0o777 == 0o600
+def resolve_names(value: Any) -> Any:
+    """Replaces the names of odd values by the values."""
+    if isinstance(value, str):
+        return ODD.get(value, value)
+    if isinstance(value, list | tuple):
+        return type(value)(resolve_names(one) for one in value)
+    if isinstance(value, dict):
+        return {name: resolve_names(one) for name, one in value.items()}
+    return value
 
 
-def test_it_goes_on_when_somebody_configures_logging_anew(file: Path) -> None:
-    """Dagster does for every run, which closes all handlers there are."""
-    log.info("before")
-    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
-    log.info("after")
-    assert [line["event"] for line in lines_of(file)] == ["before", "after"]
+def only_line(file: Path) -> dict[str, Any]:
+    """Returns the only line and deletes the file."""
+    data = file.read_bytes()
+    file.unlink()
+    assert data.endswith(b"}\n")
+    assert data.count(b"\n") == 1
+    assert data[:-1].decode("ascii").isprintable()
+    line: dict[str, Any] = json.loads(data)
+    for text in texts_in(line):
+        assert text.isprintable()
+        text.encode()
+    assert line["level"] in ("info", "error")
+    return line
 
 
-def test_a_folder_that_cannot_be_written_stops_nothing_and_is_told_later(tmp_path: Path) -> None:
-    (tmp_path / "telemetry").write_text("a file where the folder should be")
-    with logging_to(tmp_path) as file:
-        log.info("lost")
-        log.info("lost as well")
-        (tmp_path / "telemetry").unlink()
-        log.info("written")
-    assert [line["event"] for line in lines_of(file)] == ["2 lines before this one could not be written", "written"]
+def texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from texts_in(one)
+    elif isinstance(value, dict):
+        yield from texts_in([*value, *value.values()])
 
 
-FULL_DISK = """
-import logging, resource, signal, sys
-from pathlib import Path
-from kfm_pipelines_tests.telemetry.log_file import logging_to
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-log = logging.getLogger("kfm_pipelines.tests")
-with logging_to(Path(sys.argv[1])):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1050, 4000))
-    for number in range(100):
-        log.info("line %d", number)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
-    log.info("there is room again")
-print("done")
-"""
+@pytest.fixture(scope="module")
+def debug_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with logging_to(tmp_path_factory.mktemp("home"), KFM_LOG_LEVEL="debug") as opened:
+        yield opened
 
 
-def test_a_full_disk_stops_nothing_and_breaks_one_line_at_most(tmp_path: Path) -> None:
-    """A limit on the size of files writes the part of a line that fits, as a full disk does."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=True, env=os.environ
+def log_line(file: Path, *arguments: Any, **named: Any) -> dict[str, Any]:
+    """Bypasses the other handlers: Python prints what pytest's cannot format."""
+    for handler in logging.getLogger().handlers:
+        if handler.__class__.__module__.startswith("kfm_pipelines"):
+            handler.close()
+            handler.handle(log.makeRecord(log.name, logging.INFO, "f.py", 1, *arguments, **named))
+    return only_line(file)
+
+
+@given(template=TEXT | VALUES, arguments=st.lists(VALUES, max_size=3), extra=st.dictionaries(NAMES, VALUES, max_size=5))
+@example(template="%d %d", arguments=["x"], extra={})
+@example(template="%s", arguments=["(angry)"], extra={"one": "(angry)", "text": "(angry text)", "event": "forged"})
+@example(template="(angry)", arguments=[], extra={"at": "never", "level": "fatal", "error": {}, "_logger": 1})
+@example(template={"event": "x"}, arguments=[], extra={"_logger": None, "_name": "info", "_record": 3})
+def test_any_record_is_one_line(debug_file: Path, template: Any, arguments: list[Any], extra: dict[str, Any]) -> None:
+    line = log_line(
+        debug_file, resolve_names(template), tuple(resolve_names(arguments)), None, "function", resolve_names(extra)
     )
-    assert (done.stdout, done.stderr) == ("done\n", "")
-    lines = (tmp_path / "telemetry" / "log.jsonl").read_text().splitlines()
-    whole = [line for line in lines if line.endswith("}")]
-    assert len(lines) - len(whole) == 1
-    assert "lines before this one could not be written" in whole[-2]
-    assert "there is room again" in whole[-1]
+    assert list(line)[:4] == ["at", "level", "logger", "event"]
+    assert line["logger"] in (log.name, "kfm_pipelines.telemetry.logs.lines")
 
 
-def test_lines_of_many_processes_are_whole(tmp_path: Path) -> None:
-    write = "import sys; from pathlib import Path; from kfm_pipelines.telemetry.append_only import AppendOnly\n"
-    write += "file = AppendOnly(Path(sys.argv[1]), largest_bytes=200_000)\n"
-    write += "for n in range(500): file.write(sys.argv[2] * 1000 + '\\n')"
-    file = tmp_path / "log.jsonl"
-    writers = [subprocess.Popen([sys.executable, "-c", write, str(file), name]) for name in "abcd"]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0, 0]
-    lines = file.read_text().splitlines()
-    assert all(line in {name * 1000 for name in "abcd"} for line in lines)
-    assert file.stat().st_size <= 210_000
+@given(VALUES)
+def test_a_record_with_any_exc_info_is_one_line(debug_file: Path, given: Any) -> None:
+    error = resolve_names(given)
+    log_line(debug_file, "it failed", (), error if isinstance(error, tuple) else (type(error), error, None))
+
+
+@given(st.dictionaries(st.sampled_from(["run_id", "object_key", "stage"]), VALUES))
+def test_a_record_with_any_context_is_one_line(debug_file: Path, fields: Any) -> None:
+    with log_context(**resolve_names(fields)):
+        assert log_line(debug_file, "joined", (), None)["event"] == "joined"
+
+
+def test_very_many_fields_are_cut(debug_file: Path) -> None:
+    many = {f"field{number}": ["x" * 5000] * 100 for number in range(100)}
+    line = log_line(debug_file, "a lot", (), None, "function", many)
+    assert line["event"] == "a lot"
+    assert len(json.dumps(line)) <= MAX_LINE_LENGTH
+
+
+def test_logging_never_raises(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With no other handlers."""
+    root = logging.getLogger()
+    others, root.handlers = root.handlers, []
+    try:
+        with logging_to(tmp_path) as file:
+            log.info("%d of %d", "x")  # noqa: PLE1206
+            log.info(Angry())
+            log.info("angry", extra={"some": Angry()})
+            log.info("no error", exc_info=True)
+    finally:
+        root.handlers = others
+    assert [line["event"] for line in lines_of(file)] == [
+        "%d of %d (its arguments cannot be formatted)",
+        "(Angry) (its arguments cannot be formatted)",
+        "angry",
+        "no error",
+    ]
+    assert capfd.readouterr() == ("", "")

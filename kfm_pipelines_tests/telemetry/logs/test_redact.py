@@ -1,4 +1,4 @@
-"""No line tells a place, a password, a key or a signature; what it is about stays readable."""
+"""No line holds a coordinate, password, key or signature; ids, keys, names and times stay readable."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.logs.redact import MAX_SCANNED_LENGTH, MAX_TEXT_LENGTH
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to
 
@@ -28,7 +28,7 @@ log = logging.getLogger("kfm_pipelines.tests")
 
 
 @pytest.mark.parametrize(
-    ("text", "secret", "shown"),
+    ("text", "secret", "expected"),
     [
         ("at 39.09973, -94.57857", "39.09973", "at (withheld), (withheld)"),
         ("at 39.09973, -94.57857", "94.57857", "at (withheld), (withheld)"),
@@ -62,25 +62,25 @@ log = logging.getLogger("kfm_pipelines.tests")
         ("a?AWSAccessKeyId=abc&Signature=d%2Fe%3D&Expires=1", "d%2Fe", None),
     ],
 )
-def test_a_planted_value_is_not_in_the_file(tmp_path: Path, text: str, secret: str, shown: str | None) -> None:
+def test_a_planted_value_is_not_in_the_file(tmp_path: Path, text: str, secret: str, expected: str | None) -> None:
     with logging_to(tmp_path, KFM_CARE_KEY_HERITAGE_2026=CARE_SECRET) as file, log_context(object_key=text):
         log.info("%s", text, extra={"more": text, "some": [text], "named": {"one": text}})
         log.info(text.replace("%", "%%") + "%s", "")
 
     assert secret.encode() not in file.read_bytes()
     for line in lines_of(file):
-        assert shown in (None, line["event"])
+        assert expected in (None, line["event"])
         assert line["event"] == line["object_key"]
 
 
-def test_a_password_of_these_settings_is_found_by_itself(tmp_path: Path) -> None:
+def test_the_configured_password_is_withheld_anywhere(tmp_path: Path) -> None:
     url = "postgresql://kfm:p%2Fss%20w9Kx2%21@db/kfm"
     with logging_to(tmp_path, KFM_POSTGRES_URL=url) as file:
         log.info("one says p%%2Fss%%20w9Kx2%%21, another p/ss w9Kx2!%s", "")
     assert lines_of(file)[0]["event"] == "one says (withheld), another (withheld)"
 
 
-def test_a_number_that_may_be_a_place_is_withheld(tmp_path: Path) -> None:
+def test_a_number_that_may_be_a_coordinate_is_withheld(tmp_path: Path) -> None:
     with logging_to(tmp_path) as file:
         log.info("a row", extra={"lat": 39.09973, "rows": 12, "seconds": 1.5, "share": 0.25})
     line = lines_of(file)[0]
@@ -96,16 +96,16 @@ def test_a_large_key_is_withheld_whole(tmp_path: Path) -> None:
     assert lines_of(file)[0]["event"] == "(withheld) "
 
 
-@pytest.mark.parametrize("before", range(MAX_SCANNED_LENGTH - 60, MAX_SCANNED_LENGTH + 10, 7))
-def test_a_secret_where_endless_text_is_cut_is_not_told_by_half(tmp_path: Path, before: int) -> None:
-    """What stands before it shrinks, so that the end of what is looked at is well within what is shown."""
+@pytest.mark.parametrize("before", range(MAX_SCANNED_LENGTH - 60, MAX_SCANNED_LENGTH + 10, 14))
+def test_a_secret_cut_in_two_is_withheld(tmp_path: Path, before: int) -> None:
+    """Redaction shortens the text before it, so that the end of the scanned text is well within the output."""
     padding = "password=" + "y" * (before - 10)
     with logging_to(tmp_path) as file:
         log.info("%s", f"{padding} postgresql://kfm:correct-horse-battery@db/kfm {'x' * MAX_SCANNED_LENGTH}")
     assert b"correct" not in file.read_bytes()
 
 
-def test_what_a_line_is_about_stays_readable(tmp_path: Path) -> None:
+def test_identifiers_stay_readable(tmp_path: Path) -> None:
     about = [
         "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0",
         "s3://kfm-ingest/usgs/streamflow/2025/12/04/03/streamflow-20251204T03Z.parquet",
@@ -125,7 +125,7 @@ def test_what_a_line_is_about_stays_readable(tmp_path: Path) -> None:
     assert [line["event"] for line in lines_of(file)] == about
 
 
-def test_endless_text_is_cut_with_a_mark(tmp_path: Path) -> None:
+def test_long_text_is_truncated(tmp_path: Path) -> None:
     with logging_to(tmp_path) as file:
         log.info("%s", "word " * 1_000_000)
     event = lines_of(file)[0]["event"]
@@ -134,8 +134,9 @@ def test_endless_text_is_cut_with_a_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a.", "postgres://", "password ", "KFM_CARE_KEY_", "-----BEGIN PRIVATE KEY-----"])
-def test_no_text_takes_long(tmp_path: Path, text: str) -> None:
+def test_no_text_takes_quadratic_time(tmp_path: Path, text: str) -> None:
+    """A quadratic pattern would take minutes."""
     begun = time.monotonic()
     with logging_to(tmp_path):
         log.info("%s", text * MAX_SCANNED_LENGTH)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20

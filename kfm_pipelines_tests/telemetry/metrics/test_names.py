@@ -1,10 +1,9 @@
-"""The page about metrics says what is declared, and what is declared is what OpenTelemetry and Prometheus take."""
+"""The page about metrics lists what is declared, and declared names are valid for OpenTelemetry and Prometheus."""
 
 import re
 
 from kfm_pipelines.settings import PACKAGE
-from kfm_pipelines.telemetry.files import MAX_PENDING_LINES
-from kfm_pipelines.telemetry.metrics.instruments import MAX_LABEL_LENGTH, MAX_SERIES
+from kfm_pipelines.telemetry.metrics.instruments import MAX_LABEL_LENGTH, MAX_PENDING_LINES, MAX_SERIES
 from kfm_pipelines.telemetry.metrics.names import METRICS
 
 PAGE = (PACKAGE.parent / "docs" / "metrics.md").read_text()
@@ -19,16 +18,16 @@ def test_the_page_has_every_metric_and_no_other() -> None:
     ]
 
 
-def test_the_page_has_the_limits() -> None:
+def test_the_page_names_the_limits() -> None:
     assert f"beyond {MAX_SERIES} series" in PAGE
     assert f"cut at {MAX_LABEL_LENGTH} characters" in PAGE
     assert f"up to {MAX_PENDING_LINES} lines" in PAGE
 
 
 def test_names_are_unique_and_valid_for_prometheus() -> None:
-    shown = [metric.prometheus for metric in METRICS]
-    assert len(set(shown)) == len(shown)
-    assert all(re.fullmatch(r"[a-z_][a-z0-9_]*", name) for name in shown)
+    names = [metric.prometheus for metric in METRICS]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z_][a-z0-9_]*", name) for name in names)
     assert all(re.fullmatch(r"[a-z_]+", label) and label != "le" for metric in METRICS for label in metric.labels)
 
 

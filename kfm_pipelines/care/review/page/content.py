@@ -1,4 +1,4 @@
-"""What the page says, as plain values: nothing here knows a table, a policy file or a template."""
+"""The content of the review page as plain values, without tables, policies or templates."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,6 @@ from kfm_pipelines.errors import PolicyRefused
 
 @dataclass(frozen=True)
 class RuleSentence:
-    """What is done to one kind of geometry of one class."""
-
     sensitivity: str
     kind: str
     sentence: str
@@ -18,7 +16,7 @@ class RuleSentence:
 class PolicyView:
     name: str
     reason: str
-    authority: str  # as people call it, not its file
+    authority: str  # its full name, not its file
     reviewed_on: str
     review_by: str
     labels: tuple[str, ...]
@@ -32,8 +30,6 @@ class PolicyView:
 
 @dataclass(frozen=True)
 class Verification:
-    """What the verifier said about the staged bytes."""
-
     passed: bool
     findings: tuple[str, ...] = ()
 
@@ -53,7 +49,7 @@ class SampleColumn:
 
 @dataclass(frozen=True)
 class ReleaseSample:
-    """The first rows of what would be published. Columns that only repeat the policy's wording are named instead."""
+    """The first rows to be published. Columns that only repeat the policy's wording are named instead."""
 
     columns: tuple[SampleColumn, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -63,7 +59,7 @@ class ReleaseSample:
 
 @dataclass(frozen=True)
 class CellChange:
-    """Rows have no name that lasts, so one that went and one that came in the same cell are one that changed."""
+    """Rows have no lasting identity, so a removed and an added row in the same cell count as one changed row."""
 
     cell: str | None  # None: rows without a cell
     added: int
@@ -83,7 +79,7 @@ class ReleaseDifference:
     rows_after: int
     records_before: int
     records_after: int
-    cells: tuple[CellChange, ...]  # only those that differ, the most changed first
+    cells: tuple[CellChange, ...]  # only those that differ, most changed first
     columns_added: tuple[str, ...] = ()
     columns_removed: tuple[str, ...] = ()
 
@@ -105,11 +101,11 @@ class ReviewView:
     verification: Verification
     measures: tuple[MeasureRow, ...]
     sample: ReleaseSample
-    difference: ReleaseDifference | None  # None: there was no release before
+    difference: ReleaseDifference | None  # None for the first release
     after_map: bytes
     before_map: bytes | None
     restricted: bool
 
     def __post_init__(self) -> None:
         if self.before_map is not None and not self.restricted:
-            raise PolicyRefused("a page that is not restricted may hold no map of the true places")
+            raise PolicyRefused("an unrestricted page must not contain a map of the true places")

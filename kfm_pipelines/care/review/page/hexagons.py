@@ -1,4 +1,4 @@
-"""Released cells on a map: their outlines, their shade, and which of them have room for their number."""
+"""Released cells on a map: their outlines, shades and labels."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Light to dark in one hue, so that it reads in grey and for every kind of colour vision.
+# One hue from light to dark, readable in grey and with any colour vision.
 SHADES = ("#dbe7f3", "#b3cfe6", "#7fb0d6", "#3b76ab", "#1b4f86")
 DARK_SHADES = SHADES[-2:]
 MAX_LABELS = 500
@@ -35,7 +35,7 @@ class CellLabel:
 
 
 def build_hexagons(cells: Iterable[CellCount]) -> list[Hexagon]:
-    """Coarse ones first, so that finer ones lie on top. What is no cell is left out."""
+    """Returns coarse cells first, so that finer ones lie on top. Invalid cells are left out."""
     import h3
 
     drawn = [_build_hexagon(cell) for cell in cells if h3.is_valid_cell(cell.cell)]
@@ -48,13 +48,13 @@ def _build_hexagon(cell_count: CellCount) -> Hexagon:
 
     latitude, longitude = h3.cell_to_latlng(cell_count.cell)
     corners = np.array(h3.cell_to_boundary(cell_count.cell))[:, ::-1]
-    # Corners beyond the antimeridian stay on the side of the centre, or the outline would go round the world.
+    # Corners beyond the antimeridian stay on the side of the centre; otherwise the outline would span the world.
     corners[:, 0] = longitude + (corners[:, 0] - longitude + 180) % 360 - 180
     return Hexagon(cell_count.records, h3.get_resolution(cell_count.cell), corners, (longitude, latitude))
 
 
 def shade_edges(counts: Sequence[int]) -> list[int]:
-    """The least count of each shade, in round numbers."""
+    """Returns the lowest count of each shade, in round numbers."""
     if not counts:
         return []
     least, most = min(counts), max(counts)
@@ -73,7 +73,7 @@ def edge_labels(edges: Sequence[int]) -> list[str]:
 
 
 def shades(edges: Sequence[int]) -> tuple[str, ...]:
-    """As many as there are steps, as far apart as they can be."""
+    """Returns one shade per step, as distinct as possible."""
     return {0: (), 1: SHADES[2:3], 2: SHADES[1::2], 3: SHADES[::2], 4: SHADES[1:]}.get(len(edges), SHADES)
 
 
@@ -82,7 +82,7 @@ def shade_of(records: int, edges: Sequence[int]) -> str:
 
 
 def place_labels(drawn: Sequence[Hexagon], layout: "LabelLayout") -> list[CellLabel]:
-    """The numbers that fit into their cell without lying on a finer cell or on another number."""
+    """Returns the counts that fit into their cell without covering a finer cell or another label."""
     import numpy as np
 
     taken: list[tuple[float, float, float, float]] = []
@@ -113,7 +113,7 @@ def place_labels(drawn: Sequence[Hexagon], layout: "LabelLayout") -> list[CellLa
 
 @dataclass(frozen=True)
 class LabelLayout:
-    """How large a number is, and where it may stand: all in degrees of this map."""
+    """The size of a label and the area for labels, in degrees."""
 
     character_width: float
     height: float
@@ -131,11 +131,11 @@ class LabelLayout:
 
 
 def _label_positions(hexagon: Hexagon, half: tuple[float, float]) -> Iterator[tuple[float, float]]:
-    """The middle, then towards each corner; none when the number is too large for the cell."""
+    """Yields the centre, then positions towards each corner; nothing when the label is too large for the cell."""
     import numpy as np
 
-    room = np.ptp(hexagon.corners, axis=0) / 2
-    if half[0] > 0.75 * room[0] or half[1] > 0.6 * room[1]:
+    extent = np.ptp(hexagon.corners, axis=0) / 2
+    if half[0] > 0.75 * extent[0] or half[1] > 0.6 * extent[1]:
         return
     yield hexagon.centre
     for longitude, latitude in np.array(hexagon.centre) * 0.4 + hexagon.corners * 0.6:

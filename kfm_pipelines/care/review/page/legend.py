@@ -1,17 +1,53 @@
-"""What stands below a map: what its signs mean, and what is not on it."""
+"""The legend and notes below a map, and the sizes (in CSS pixels), colours and font that all parts share."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.review.page import hexagons
-from kfm_pipelines.care.review.page.looks import EDGE, FONT, INK, LEFT, MUTED, ROW, WIDTH, point_style, shorten
-from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
+from kfm_pipelines.care.review.page.places import MapPlaces, Points
+from kfm_pipelines.declarations import Extent
+from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 MAX_CIRCLES = 2_000
+WIDTH = 384.0
+LEFT, RIGHT, TOP, TICKS, ROW = 32.0, 10.0, 24.0, 16.0, 15.0
+INK, MUTED, LINE, EDGE = "#1d2733", "#4b5866", "#d5dbe1", "#123a66"
+STYLE: Any = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so it is the same on every machine
+    "text.parse_math": False,  # names may contain any character
+}
+
+
+@dataclass(frozen=True)
+class PointStyle:
+    """A light colour gets a dark rim and dark lines, to be visible on paper."""
+
+    colour: str
+    marker: str
+    rim: str = "white"
+
+    @property
+    def line(self) -> str:
+        return self.colour if self.rim == "white" else self.rim
+
+
+# Classes differ in shape as well as colour.
+_STYLES = {
+    "open": PointStyle("#00805c", "s"),
+    "generalised": PointStyle("#e69f00", "o", rim="#5e4100"),
+    "restricted": PointStyle("#b8450a", "^"),
+    "withheld": PointStyle("#5b2a86", "D"),
+}
+_OTHER_STYLES = (PointStyle(INK, "o"), *_STYLES.values())
+
+
+def point_style(name: str, index: int) -> PointStyle:
+    return _STYLES.get(name) or _OTHER_STYLES[index % len(_OTHER_STYLES)]
 
 
 def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple["Artist", str]]:
@@ -24,10 +60,10 @@ def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list
         for shade, name in zip(hexagons.shades(edges), hexagons.edge_labels(edges), strict=True)
     ]
     for index, points in enumerate(places.points):
-        seen = point_style(points.name, index)
-        dot = Line2D([], [], color=seen.colour, marker=seen.marker, markersize=4.5, linestyle="none")
-        dot.set(markeredgecolor=seen.line, markeredgewidth=0.5)
-        keys.append((dot, f"{shorten(points.name, 13)} ({len(points):,})"))
+        style = point_style(points.name, index)
+        dot = Line2D([], [], color=style.colour, marker=style.marker, markersize=4.5, linestyle="none")
+        dot.set(markeredgecolor=style.line, markeredgewidth=0.5)
+        keys.append((dot, f"{truncate_line(points.name, 13)} ({len(points):,})"))
     if any(_has_circles(points) for points in places.points):
         ring = Line2D([], [], color=MUTED, marker="o", markersize=6, markerfacecolor="none", linestyle="none")
         keys.append((ring, "uncertainty"))
@@ -44,7 +80,7 @@ def _has_circles(points: Points) -> bool:
     return len(points) <= MAX_CIRCLES and bool((np.nan_to_num(points.uncertainty_m) > 0).any())
 
 
-def map_notes(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
+def map_notes(places: MapPlaces, frame: Extent, cells_drawn: int) -> list[str]:
     outside = sum(_count_outside(points, frame) for points in places.points)
     uncircled = any(len(points) > MAX_CIRCLES for points in places.points)
     notes = [
@@ -56,7 +92,7 @@ def map_notes(places: MapPlaces, frame: Frame, cells_drawn: int) -> list[str]:
     return [note for applies, note in notes if applies]
 
 
-def _count_outside(points: Points, frame: Frame) -> int:
+def _count_outside(points: Points, frame: Extent) -> int:
     inside = (points.longitude >= frame.west) & (points.longitude <= frame.east)
     inside &= (points.latitude >= frame.south) & (points.latitude <= frame.north)
     return int((~inside).sum())
@@ -66,17 +102,16 @@ def write_notes(figure: "Figure", notes: Sequence[str], top: float) -> None:
     height = figure.get_figheight() * 96
     for index, note in enumerate(notes):
         y = (top - ROW * (index + 0.5)) / height
-        figure.text(LEFT / WIDTH, y, note, va="center", fontsize=7, color=MUTED, fontfamily=FONT)
+        figure.text(LEFT / WIDTH, y, note, va="center", fontsize=7, color=MUTED)
 
 
 def draw_legend(figure: "Figure", entries: "Sequence[tuple[Artist, str]]", top: float) -> None:
     if not entries:
         return
-    legend = figure.legend(
-        [key for key, _ in entries], [name for _, name in entries], loc="upper left", ncols=column_count(entries), frameon=False,
+    figure.legend(
+        [key for key, _ in entries], [name for _, name in entries], loc="upper left", ncols=column_count(entries),
+        frameon=False,
         bbox_to_anchor=(LEFT / WIDTH, top / (figure.get_figheight() * 96)), borderpad=0, borderaxespad=0,
         labelspacing=0.55, handlelength=1.3, handleheight=0.9, handletextpad=0.5, columnspacing=1.2,
-        prop={"family": FONT, "size": 7}, labelcolor=INK,
+        fontsize=7, labelcolor=INK,
     )  # fmt: skip
-    for text in legend.get_texts():
-        text.set_parse_math(False)

@@ -1,8 +1,6 @@
-"""One map as a PNG: the same places give the same bytes.
+"""Draws a map as a PNG; the same places give the same bytes.
 
-It is drawn for a width of 384 CSS pixels, the size of a telephone, and made sharper, not larger, by more pixels.
-Belongs here: where things stand in the picture. Does not: what a cell looks like (`hexagons`), what stands
-below the map (`legend`).
+The layout is 384 CSS pixels wide, as a phone is; more pixels make it sharper, not larger.
 """
 
 from collections.abc import Sequence
@@ -13,22 +11,10 @@ from math import ceil, cos, radians
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.review.page import hexagons, legend
-from kfm_pipelines.care.review.page.looks import (
-    EDGE,
-    FONT,
-    INK,
-    LEFT,
-    LINE,
-    MUTED,
-    RIGHT,
-    ROW,
-    TICKS,
-    TOP,
-    WIDTH,
-    point_style,
-    shorten,
-)
-from kfm_pipelines.care.review.page.places import Frame, MapPlaces, Points
+from kfm_pipelines.care.review.page.legend import EDGE, INK, LEFT, LINE, MUTED, RIGHT, ROW, STYLE, TICKS, TOP, WIDTH
+from kfm_pipelines.care.review.page.places import MapPlaces, Points
+from kfm_pipelines.declarations import Extent
+from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +25,7 @@ METRES_PER_DEGREE = 111_195.0
 
 @dataclass(frozen=True)
 class _Viewport:
-    """The part of the world in the picture: the frame with a little room, as high as it is to scale."""
+    """The area of the map: the frame with a margin, to scale."""
 
     west: float
     south: float
@@ -59,42 +45,51 @@ class _Viewport:
 
 def draw_map(
     places: MapPlaces,
-    frame: Frame,
+    frame: Extent,
     *,
     title: str,
     outline: Sequence[tuple[float, float]] = (),
     width_px: int = 1152,
 ) -> bytes:
+    from matplotlib import rc_context
+
+    buffer = BytesIO()
+    with rc_context(STYLE):
+        figure = _draw_figure(places, frame, title, outline)
+        figure.savefig(buffer, format="png", dpi=width_px * 96 / WIDTH, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _draw_figure(places: MapPlaces, frame: Extent, title: str, outline: Sequence[tuple[float, float]]) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    window = _viewport(frame)
+    viewport = _viewport(frame)
     drawn = hexagons.build_hexagons(places.cells)
-    keys = legend.legend_entries(places, drawn)
+    entries = legend.legend_entries(places, drawn)
     notes = legend.map_notes(places, frame, len(drawn))
-    rows = ceil(len(keys) / legend.column_count(keys))
-    height = TOP + window.height + TICKS + ROW * (rows + max(len(notes), 1)) + 6
+    rows = ceil(len(entries) / legend.column_count(entries))
+    height = TOP + viewport.height + TICKS + ROW * (rows + max(len(notes), 1)) + 6
     figure = Figure(figsize=(WIDTH / 96, height / 96), facecolor="white")
     FigureCanvasAgg(figure)
-    left, bottom = LEFT / WIDTH, 1 - (TOP + window.height) / height
-    axes = figure.add_axes((left, bottom, (WIDTH - LEFT - RIGHT) / WIDTH, window.height / height))
-    _draw_frame(axes, window, outline)
-    _draw_cells(axes, drawn, window)
+    left, bottom = LEFT / WIDTH, 1 - (TOP + viewport.height) / height
+    axes = figure.add_axes((left, bottom, (WIDTH - LEFT - RIGHT) / WIDTH, viewport.height / height))
+    _draw_frame(axes, viewport, outline)
+    _draw_cells(axes, drawn, viewport)
     for index, points in enumerate(places.points):
         _draw_points(axes, points, index)
     if places.is_empty:
         _write_empty_note(axes)
-    _write_title(figure, title, height)
-    _draw_scale(figure, window, height)
-    below = height - TOP - window.height - TICKS
+    text = truncate_line(title, 52)
+    figure.text(LEFT / WIDTH, 1 - 16 / height, text, fontsize=8.5, fontweight="bold", color=INK)
+    _draw_scale(figure, viewport, height)
+    below = height - TOP - viewport.height - TICKS
     legend.write_notes(figure, notes, below)
-    legend.draw_legend(figure, keys, below - ROW * max(len(notes), 1) - 2)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=width_px * 96 / WIDTH, metadata={"Software": None})
-    return buffer.getvalue()
+    legend.draw_legend(figure, entries, below - ROW * max(len(notes), 1) - 2)
+    return figure
 
 
-def _viewport(frame: Frame) -> _Viewport:
+def _viewport(frame: Extent) -> _Viewport:
     margin = 0.02 * max(frame.east - frame.west, frame.north - frame.south)
     west, east = frame.west - margin, frame.east + margin
     south, north = max(frame.south - margin, -90.0), min(frame.north + margin, 90.0)
@@ -122,9 +117,9 @@ def _draw_frame(axes: "Axes", viewport: _Viewport, outline: Sequence[tuple[float
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_degrees(value, "N", "S")))
     axes.grid(color=LINE, linewidth=0.5, zorder=0)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0, pad=3, labelsize=7, labelcolor=MUTED, labelfontfamily=FONT)
+    axes.tick_params(length=0, pad=3, labelsize=7, labelcolor=MUTED)
     if step < 1:
-        axes.tick_params(axis="y", labelrotation=90)  # there are more digits than room beside the map
+        axes.tick_params(axis="y", labelrotation=90)  # too many digits for the margin
     for spine in axes.spines.values():
         spine.set(color="#9aa5b1", linewidth=0.6)
     if outline:
@@ -139,7 +134,7 @@ def _format_degrees(value: float, positive: str, negative: str) -> str:
 
 
 def _round_number(largest: float) -> float:
-    """The largest of 1, 2, 5, 10, … (or their tenths) that is not above this."""
+    """Returns the largest of 1, 2, 5, 10, … (or their tenths) that does not exceed this."""
     series = [factor * 10.0**power for power in range(-6, 9) for factor in (1, 2, 5)]
     return max((number for number in series if number <= largest), default=series[0])
 
@@ -152,7 +147,7 @@ def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _View
         same_size = list(group)
         corners = [hexagon.corners for hexagon in same_size]
         faces = [hexagons.shade_of(hexagon.records, edges) for hexagon in same_size]
-        # A white rim lifts a small cell off a large one of the same shade.
+        # A white rim separates a small cell from a large one of the same shade.
         rim = PolyCollection(
             corners, facecolors="white", edgecolors="white", linewidths=2.2, zorder=2 + resolution / 20
         )
@@ -162,24 +157,24 @@ def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _View
     for label in hexagons.place_labels(drawn, viewport.label_layout):
         colour = "white" if hexagons.shade_of(label.records, edges) in hexagons.DARK_SHADES else INK
         axes.text(
-            label.x, label.y, label.text, color=colour, fontsize=7, fontfamily=FONT, fontweight="bold",
+            label.x, label.y, label.text, color=colour, fontsize=7, fontweight="bold",
             ha="center", va="center", clip_on=True, zorder=4,
         )  # fmt: skip
 
 
 def _draw_points(axes: "Axes", points: Points, index: int) -> None:
-    seen = point_style(points.name, index)
+    style = legend.point_style(points.name, index)
     if 0 < len(points) <= legend.MAX_CIRCLES:
-        _draw_circles(axes, points, seen.line)
+        _draw_circles(axes, points, style.line)
     few = len(points) <= 5_000
     axes.plot(
         points.longitude,
         points.latitude,
         linestyle="none",
-        marker=seen.marker,
+        marker=style.marker,
         markersize=4.2 if len(points) <= 500 else 3.0 if few else 0.8,
-        markerfacecolor=seen.colour,
-        markeredgecolor=seen.rim if few else "none",
+        markerfacecolor=style.colour,
+        markeredgecolor=style.rim if few else "none",
         markeredgewidth=0.4 if few else 0.0,
         scalex=False,
         scaley=False,
@@ -209,19 +204,12 @@ def _draw_circles(axes: "Axes", points: Points, colour: str) -> None:
 def _write_empty_note(axes: "Axes") -> None:
     axes.text(
         0.5, 0.5, "No place is shown", transform=axes.transAxes, ha="center", va="center", fontsize=10, color=INK,
-        fontfamily=FONT, zorder=9, bbox={"facecolor": "white", "edgecolor": LINE, "boxstyle": "round,pad=0.6"},
-    )  # fmt: skip
-
-
-def _write_title(figure: "Figure", title: str, height: float) -> None:
-    figure.text(
-        LEFT / WIDTH, 1 - 16 / height, shorten(title, 52), fontsize=8.5, fontweight="bold", color=INK,
-        fontfamily=FONT, parse_math=False,
+        zorder=9, bbox={"facecolor": "white", "edgecolor": LINE, "boxstyle": "round,pad=0.6"},
     )  # fmt: skip
 
 
 def _draw_scale(figure: "Figure", viewport: _Viewport, height: float) -> None:
-    """A bar of a round length, true in the middle of the map."""
+    """Draws a bar of a round length, to scale at the centre of the map."""
     from matplotlib.lines import Line2D
 
     metres = _round_number(90 * viewport.metres_per_pixel)
@@ -230,4 +218,4 @@ def _draw_scale(figure: "Figure", viewport: _Viewport, height: float) -> None:
     ends, y = ((right - length) / WIDTH, right / WIDTH), 1 - middle / height
     figure.add_artist(Line2D(ends, (y, y), color=INK, linewidth=1.6, marker="|", markersize=5, solid_capstyle="butt"))
     name = f"{metres / 1000:,g} km" if metres >= 1000 else f"{metres:g} m"
-    figure.text(ends[0] - 6 / WIDTH, y, name, ha="right", va="center", fontsize=7, color=INK, fontfamily=FONT)
+    figure.text(ends[0] - 6 / WIDTH, y, name, ha="right", va="center", fontsize=7, color=INK)

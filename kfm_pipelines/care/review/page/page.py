@@ -1,7 +1,6 @@
-"""The review page: one HTML file that needs no network and runs no script.
+"""Renders the review page: one HTML file without network access or scripts.
 
-Everything that is not in the template itself goes through one gate: characters that could reorder or hide text are
-made visible, and the rest is escaped.
+Every value is escaped, and characters that could reorder or hide text are made visible.
 """
 
 import re
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 MAX_CHANGES = 40
-# Controls (but for tab and newline), bidi marks, zero-width characters, tags, and halves of surrogate pairs.
+# Controls (except tab and newline), bidi marks, zero-width characters, tags and lone surrogates.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -50,10 +49,10 @@ def _template() -> "Template":
 
 
 def reveal_invisible(value: object) -> object:
-    """Text as a reader may trust it: what would not be seen, or would turn the rest around, is written out."""
+    """Replaces characters that are invisible or reorder text by their code points."""
     from markupsafe import Markup
 
-    # What a macro of the template returns has been through here piece by piece.
+    # The output of a macro has been processed already.
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return _INVISIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
@@ -64,6 +63,6 @@ def _data_uri(png: bytes | None) -> str | None:
 
 
 def _command(decision: str, review: ReviewView) -> str:
-    """Quoted, because it will be pasted into a shell."""
+    """Returns a command that is safe to paste into a shell."""
     key, digest = shlex.quote(review.key), shlex.quote(review.release_digest)
     return f"kfm review {decision} {key} \\\n  --digest {digest} \\\n  --key FILE --reason 'WHY'"

@@ -1,4 +1,4 @@
-"""Policy and measures in plain English, for people who decide and do not write YAML."""
+"""Policies and measures in plain English, for reviewers who do not read YAML."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.review.page.content import MeasureRow, RuleSentence
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, MaskRaster, Omit, Rule, Suppress
 
-NOT_DISCLOSED = "not told"
-_TOO_FEW = "There are too few records to tell it safely."
+NOT_DISCLOSED = "not disclosed"
+_TOO_FEW = "There are too few records to disclose it safely."
 
 _MEASURES: Mapping[str, tuple[str, str]] = {
     "rows_in": ("Records that went in", "Those behind the release, rounded down to a multiple of the minimum count."),
@@ -16,7 +16,7 @@ _MEASURES: Mapping[str, tuple[str, str]] = {
     "cells_released": ("Cells released", "Hexagons that appear in the release."),
     "cells_suppressed": (
         "Cells held back",
-        "Hexagons that were not shown or counted together, as too few records lie in them; rounded down as well.",
+        "Hexagons with too few records, which are left out or counted together; rounded down as well.",
     ),
     "smallest_cell": ("Smallest released cell", "No released cell stands for fewer records than this."),
     "displacement_m": ("Distance points were moved", "Half of the points were moved less far than this."),
@@ -29,7 +29,7 @@ _MEASURES: Mapping[str, tuple[str, str]] = {
 
 
 def measure_rows(measures: Mapping[str, object]) -> tuple[MeasureRow, ...]:
-    """In the order people read them; a measure without an explanation here is shown by its own name."""
+    """Returns known measures in reading order, then others by their own names."""
     known = [name for name in _MEASURES if name in measures]
     return tuple(_measure_row(name, measures[name]) for name in [*known, *sorted(set(measures) - set(known))])
 
@@ -63,13 +63,13 @@ def format_distance(metres: float) -> str:
 def rule_sentences(policy: Policy) -> list[RuleSentence]:
     if policy.is_open:
         return [RuleSentence("open", "any", "Published as it is.")]
-    said: list[RuleSentence] = []
+    sentences: list[RuleSentence] = []
     for sensitivity, rules in policy.classes.items():
         for kind, rule in rules.rules.items():
-            said.append(RuleSentence(sensitivity, kind, _rule_sentence(rule, policy.minimum_count)))
+            sentences.append(RuleSentence(sensitivity, kind, _rule_sentence(rule, policy.minimum_count)))
         if rules.raster is not None:
-            said.append(RuleSentence(sensitivity, "raster", _raster_sentence(rules.raster)))
-    return said
+            sentences.append(RuleSentence(sensitivity, "raster", _raster_sentence(rules.raster)))
+    return sentences
 
 
 def _rule_sentence(rule: Rule, least: int) -> str:
@@ -84,8 +84,8 @@ def _rule_sentence(rule: Rule, least: int) -> str:
             )
         case Displace(min_m=nearest, max_m=farthest, reason=reason):
             return (
-                f"The point is moved by {format_distance(nearest)} to {format_distance(farthest)}, in a direction and by a distance "
-                f"that only the secret key tells. Reason: {reason}"
+                f"The point is moved by {format_distance(nearest)} to {format_distance(farthest)}, in a direction and "
+                f"by a distance derived from the secret key. Reason: {reason}"
             )
         case Group(resolutions=resolutions, by=by):
             return _group_sentence(resolutions, by, least)

@@ -1,114 +1,21 @@
-"""The pieces of a review page, from Arrow tables: places for its maps, the difference, the first rows.
-
-Belongs here: reading tables. Does not: words about policy and measures (`sentences`), drawing and rendering.
-"""
+"""Compares releases and samples rows for the review page, from Arrow tables."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS, UNCERTAINTY
+from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS
 from kfm_pipelines.care.review.page.content import CellChange, ReleaseDifference, ReleaseSample, SampleColumn
-from kfm_pipelines.care.review.page.places import CellCount, MapPlaces, Points
-from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences
-from kfm_pipelines.declarations.dataset import Dataset
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-__all__ = ["compare_releases", "measure_rows", "original_places", "released_places", "rule_sentences", "sample_rows"]
 
-_SIDE = "kfm_side"  # +1 for a row of the current table, -1 for one of the previous
+_SIDE = "kfm_side"  # +1 for a current row, -1 for a previous one
 _COUNTED = "kfm_counted"
 
 
-def original_places(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
-    """The true places, shapes by their middle. For the restricted tier only."""
-    import numpy as np
-
-    longitude, latitude = _coordinates(original, dataset)
-    shown = np.isfinite(longitude) & np.isfinite(latitude)
-    points = _by_class(original, class_column, shown, (longitude, latitude, np.zeros(len(longitude))))
-    return MapPlaces(points=points, without_place=int((~shown).sum()))
-
-
-def released_places(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
-    """What anyone will see: cells with their counts, and the points that were left or moved."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    longitude, latitude = _coordinates(published, dataset)
-    counts = _floats(published, RECORDS, default=1.0)
-    in_cell = np.zeros(len(longitude), dtype=bool)
-    if CELL in published.column_names:
-        in_cell = pc.is_valid(published[CELL]).to_numpy()
-    shown = np.isfinite(longitude) & np.isfinite(latitude) & ~in_cell
-    uncertainty = np.nan_to_num(_floats(published, UNCERTAINTY, default=0.0))
-    return MapPlaces(
-        cells=_cells(published),
-        points=_by_class(published, class_column, shown, (longitude, latitude, uncertainty)),
-        without_place=int(counts[~shown & ~in_cell].sum()),
-    )
-
-
-def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
-    """Where a dataset has a geometry, that is the place; a pair of columns only says it again."""
-    import numpy as np
-    import shapely
-
-    if dataset.table.geometry_column is not None:
-        shapes = shapely.from_wkb(
-            table[dataset.table.geometry_column].to_numpy(zero_copy_only=False), on_invalid="ignore"
-        )
-        middles = shapely.centroid(shapes)
-        return shapely.get_x(middles), shapely.get_y(middles)
-    if dataset.table.longitude_column is None or dataset.table.latitude_column is None:
-        nowhere = np.full(table.num_rows, np.nan)
-        return nowhere, nowhere
-    return _floats(table, dataset.table.longitude_column), _floats(table, dataset.table.latitude_column)
-
-
-def _floats(table: "pa.Table", name: str, default: float = float("nan")) -> "NDArray[np.float64]":
-    import numpy as np
-
-    if name not in table.column_names:
-        return np.full(table.num_rows, default)
-    return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _cells(published: "pa.Table") -> tuple[CellCount, ...]:
-    if CELL not in published.column_names:
-        return ()
-    released = published.filter(published[CELL].is_valid())
-    counted = released.group_by(CELL).aggregate([(RECORDS, "sum")]).sort_by(CELL)
-    return tuple(
-        CellCount(cell, int(records))
-        for cell, records in zip(counted[CELL].to_pylist(), counted[f"{RECORDS}_sum"].to_pylist(), strict=True)
-    )
-
-
-def _by_class(
-    table: "pa.Table",
-    class_column: str | None,
-    on_map: "NDArray[np.bool_]",
-    columns: "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]",
-) -> tuple[Points, ...]:
-    import numpy as np
-
-    if not on_map.any():
-        return ()
-    if class_column is None:
-        return (Points("points", *(column[on_map] for column in columns)),)
-    names = np.array([name or "no class" for name in table[class_column].to_pylist()])
-    return tuple(
-        Points(str(name), *(column[on_map & (names == name)] for column in columns))
-        for name in np.unique(names[on_map])
-    )
-
-
 def compare_releases(previous: "pa.Table | None", current: "pa.Table") -> ReleaseDifference | None:
-    """By cell, over the columns both have. The number of a row says nothing, so it is not compared."""
+    """Compares by cell, over the shared columns. Row numbers are arbitrary and not compared."""
     if previous is None:
         return None
     before, after = _typed_columns(previous), _typed_columns(current)
@@ -139,17 +46,17 @@ def _cell_changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[st
 
     sided = pa.concat_tables([_with_side(previous, shared, -1), _with_side(current, shared, 1)])
     counted = sided.group_by([*shared, _COUNTED]).aggregate([(_SIDE, "sum")])
-    surplus = counted.filter(pc.not_equal(counted[f"{_SIDE}_sum"], 0))
+    differing = counted.filter(pc.not_equal(counted[f"{_SIDE}_sum"], 0))
     per_cell: dict[str | None, list[int]] = {}
-    cells = surplus[CELL].to_pylist() if CELL in shared else [None] * surplus.num_rows
-    for cell, side in zip(cells, surplus[f"{_SIDE}_sum"].to_pylist(), strict=True):
-        came_and_went = per_cell.setdefault(cell, [0, 0])
-        came_and_went[0] += max(side, 0)
-        came_and_went[1] += max(-side, 0)
-    counts = _records_per_cell(previous), _records_per_cell(current)
+    cells = differing[CELL].to_pylist() if CELL in shared else [None] * differing.num_rows
+    for cell, side in zip(cells, differing[f"{_SIDE}_sum"].to_pylist(), strict=True):
+        counts = per_cell.setdefault(cell, [0, 0])
+        counts[0] += max(side, 0)
+        counts[1] += max(-side, 0)
+    before, after = _records_per_cell(previous), _records_per_cell(current)
     changes = (
-        _cell_change(cell, came, went, counts[0].get(cell, 0), counts[1].get(cell, 0))
-        for cell, (came, went) in per_cell.items()
+        _cell_change(cell, added, removed, before.get(cell, 0), after.get(cell, 0))
+        for cell, (added, removed) in per_cell.items()
     )
     return tuple(sorted(changes, key=lambda change: (-change.size, change.cell is None, change.cell or "")))
 
@@ -158,7 +65,7 @@ def _with_side(table: "pa.Table", shared: Sequence[str], side: int) -> "pa.Table
     import numpy as np
     import pyarrow as pa
 
-    # A new table: what the old ones say about nulls and in their metadata would keep them apart.
+    # A new table, because different nullability and metadata cannot be concatenated.
     marks = {_COUNTED: np.ones(table.num_rows, np.int64), _SIDE: np.full(table.num_rows, side)}
     return pa.table({name: table[name] for name in shared} | marks)
 
@@ -177,10 +84,10 @@ def _records_per_cell(table: "pa.Table") -> dict[str | None, int]:
 
 def sample_rows(published: "pa.Table", *, wording: str | None, rows: int = 20) -> ReleaseSample:
     repeating = tuple(name for name in published.column_names if _is_only_wording(published, name, wording))
-    shown = published.drop_columns(list(repeating)) if repeating else published
-    cells = [[_as_text(value) for value in column.to_pylist()] for column in shown.slice(0, rows).columns]
+    kept = published.drop_columns(list(repeating)) if repeating else published
+    cells = [[_as_text(value) for value in column.to_pylist()] for column in kept.slice(0, rows).columns]
     return ReleaseSample(
-        columns=tuple(SampleColumn(field.name, _is_number(field.type)) for field in shown.schema),
+        columns=tuple(SampleColumn(field.name, _is_number(field.type)) for field in kept.schema),
         rows=tuple(zip(*cells, strict=True)),
         rows_in_all=published.num_rows,
         only_wording=repeating,

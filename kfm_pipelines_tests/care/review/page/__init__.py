@@ -1,1 +1,1 @@
-"""Tests of the page a reviewer decides by."""
+

@@ -1,4 +1,4 @@
-"""The page: whoever may see true places sees them beside what would be published; nobody else does."""
+"""Only reviewers see the true places next to what would be published."""
 
 import re
 from base64 import b64encode
@@ -35,7 +35,7 @@ from kfm_pipelines_tests.fixtures.care.review_page import (
 
 
 class Elements(HTMLParser):
-    """Every element of a page with its attributes, and its text."""
+    """Collects the elements of a page with their attributes, and its text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -88,17 +88,17 @@ def test_the_public_page_holds_no_true_coordinate_name_or_id() -> None:
 
 
 def test_a_public_page_cannot_be_given_a_map_of_true_places() -> None:
-    with pytest.raises(PolicyRefused, match="not restricted may hold no map of the true places"):
+    with pytest.raises(PolicyRefused, match="must not contain a map of the true places"):
         replace(restricted_review(), restricted=False)
 
 
-def test_a_restricted_page_without_a_map_of_true_places_says_so() -> None:
+def test_a_restricted_page_without_a_map_of_true_places_has_a_note() -> None:
     page = render_page(replace(restricted_review(), before_map=None))
     assert len(pictures(page)) == 1
     assert "no map of the true places" in page
 
 
-def test_the_page_reaches_for_nothing_and_runs_nothing() -> None:
+def test_the_page_loads_nothing_and_runs_nothing() -> None:
     elements = Elements(render_page(restricted_review()))
     [csp] = [meta["content"] for meta in elements.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     assert csp is not None
@@ -147,7 +147,7 @@ def test_text_from_data_and_declarations_stays_text() -> None:
     assert "{{ 7*7 }}" in hostile.text
 
 
-def test_text_can_neither_turn_around_nor_hide_what_stands_beside_it() -> None:
+def test_text_can_neither_reorder_nor_hide_other_text() -> None:
     page = render_page(hostile_review())
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\x00-\x08]", page)
     assert "[U+202E]gnp.exe[U+2066][U+0007]" in page
@@ -158,7 +158,7 @@ def test_a_command_with_a_hostile_key_is_one_argument_for_a_shell() -> None:
     assert """kfm review approve 'a'"'"'; rm -rf ~; '"'"'' \\""" in Elements(page).text
 
 
-def test_the_page_says_how_to_decide_about_exactly_these_bytes() -> None:
+def test_the_page_has_the_commands_for_exactly_these_bytes() -> None:
     text = Elements(render_page(restricted_review())).text
     for decision in ("approve", "reject"):
         assert (
@@ -167,7 +167,7 @@ def test_the_page_says_how_to_decide_about_exactly_these_bytes() -> None:
         ) in text
 
 
-def test_a_refusal_of_the_verifier_is_plain_to_see() -> None:
+def test_a_refusal_of_the_verifier_is_displayed() -> None:
     found = Verification(passed=False, findings=("cell: 3 values are finer than resolution 5",))
     text = Elements(render_page(replace(restricted_review(), verification=found))).text
     assert "Red." in text
@@ -175,17 +175,17 @@ def test_a_refusal_of_the_verifier_is_plain_to_see() -> None:
     assert "cell: 3 values are finer than resolution 5" in text
 
 
-def test_the_policy_is_there_in_whole() -> None:
+def test_the_page_has_the_complete_policy() -> None:
     text = Elements(render_page(public_review())).text
-    said = policy_view()
+    policy = policy_view()
     for expected in (
-        said.name,
-        said.reason,
-        said.authority,
-        said.review_by,
-        *said.labels,
-        *said.withheld,
-        said.wording,
+        policy.name,
+        policy.reason,
+        policy.authority,
+        policy.review_by,
+        *policy.labels,
+        *policy.withheld,
+        policy.wording,
     ):
         assert expected is not None
         assert expected in text
@@ -195,7 +195,7 @@ def test_the_first_release_has_nothing_to_be_compared_with() -> None:
     assert "This is the first release" in render_page(replace(restricted_review(), difference=None))
 
 
-def test_no_more_changes_are_listed_than_a_person_reads() -> None:
+def test_the_number_of_listed_changes_is_limited() -> None:
     cells = tuple(CellChange(f"cell-{number}", 1, 0, 0, 0, 5) for number in range(MAX_CHANGES + 5))
     text = Elements(render_page(replace(restricted_review(), difference=ReleaseDifference(0, 45, 0, 225, cells)))).text
     assert f"cell-{MAX_CHANGES - 1}" in text
@@ -220,7 +220,7 @@ def test_the_same_view_gives_the_same_page() -> None:
     assert render_page(restricted_review()) == render_page(restricted_review())
 
 
-def test_pictures_have_words_and_headings_have_an_order() -> None:
+def test_pictures_have_alternative_text_and_headings_are_nested() -> None:
     elements = Elements(render_page(restricted_review()))
     assert all(image["alt"] for image in elements.all("img"))
     levels = [int(tag[1]) for tag, _ in elements.found if re.fullmatch("h[1-6]", tag)]

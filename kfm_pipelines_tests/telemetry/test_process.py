@@ -1,6 +1,5 @@
-"""Whatever becomes of disk and folder, work goes on; what is not told is counted, and nothing is told twice."""
+"""Work goes on whatever happens to the disk; what cannot be written is counted, and nothing is written twice."""
 
-import json
 import os
 import resource
 import shutil
@@ -11,16 +10,15 @@ from threading import Thread
 
 import pytest
 
-from kfm_pipelines.telemetry import append_only, files
-from kfm_pipelines.telemetry.append_only import AppendOnlyFile, previous_path
+from kfm_pipelines.telemetry.metrics.instruments import MAX_PENDING_LINES
 from kfm_pipelines.telemetry.metrics.reader import read_totals
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
-from kfm_pipelines_tests.fixtures.telemetry.signals import settings_in, spans_told
+from kfm_pipelines_tests.fixtures.telemetry.signals import settings_in, span_names
 
 
 @contextmanager
 def full_disk(after_bytes: int = 0) -> Iterator[None]:
-    """No file may grow beyond so much; as on a disk that fills up, the last write is taken in part."""
+    """No file may grow beyond this size; as on a disk that fills up, the last write is partial."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (after_bytes, before[1]))
     try:
@@ -29,71 +27,57 @@ def full_disk(after_bytes: int = 0) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def tell(telemetry: Telemetry) -> None:
+def emit(telemetry: Telemetry) -> None:
     telemetry.metrics.count("event_success_total", 2)
-    with telemetry.spans.span("told"):
+    with telemetry.spans.span("work"):
         pass
     telemetry.flush()
 
 
-def test_a_full_disk_stops_nothing_and_keeps_the_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_stops_nothing_and_loses_no_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     telemetry = open_telemetry(settings_in(tmp_path))
-    tell(telemetry)
+    emit(telemetry)
     with full_disk(after_bytes=(tmp_path / "telemetry" / "metrics.jsonl").stat().st_size + 10):
         for _ in range(3):
-            tell(telemetry)
-    tell(telemetry)
+            emit(telemetry)
+    emit(telemetry)
     telemetry.close()
     totals = read_totals(tmp_path / "telemetry")
     assert totals.counter("event_success_total") == 10
-    assert totals.unreadable == 1  # the part of a line that the disk had taken
+    assert totals.unreadable == 1  # the partial line
     assert totals.counter("telemetry_dropped_total", signal="span") == 3
     assert len([record for record in caplog.records if record.name.startswith("kfm_pipelines")]) == 2
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_spans_that_cannot_be_made_into_text_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: object) -> str:
-        raise TypeError("as no span of ours is")
-
-    telemetry = open_telemetry(settings_in(tmp_path))
-    monkeypatch.setattr(files, "encode_line", fails)
-    for _ in range(files.SPAN_BATCH_SIZE + 1):
-        with telemetry.spans.span("told"):
-            pass
-    telemetry.close()
-    dropped = read_totals(tmp_path / "telemetry").counter("telemetry_dropped_total", signal="span")
-    assert dropped == files.SPAN_BATCH_SIZE + 1
-
-
-def test_metrics_that_cannot_be_kept_any_longer_are_counted(tmp_path: Path) -> None:
+def test_metrics_dropped_after_many_failed_writes_are_counted(tmp_path: Path) -> None:
     telemetry = open_telemetry(settings_in(tmp_path))
     with full_disk():
-        for _ in range(files.MAX_PENDING_LINES + 4):
+        for _ in range(MAX_PENDING_LINES + 4):
             telemetry.metrics.count("event_success_total")
             telemetry.flush()
     telemetry.close()
     totals = read_totals(tmp_path / "telemetry")
     assert totals.counter("event_success_total") + totals.counter("telemetry_dropped_total", signal="metric") == (
-        files.MAX_PENDING_LINES + 4
+        MAX_PENDING_LINES + 4
     )
 
 
-def test_a_folder_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "telemetry").write_text("a file where a folder should be")
     telemetry = open_telemetry(settings_in(tmp_path))
-    tell(telemetry)
+    emit(telemetry)
     telemetry.close()
     assert (tmp_path / "telemetry").read_text() == "a file where a folder should be"
 
 
-def test_a_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:
+def test_a_deleted_folder_is_created_again(tmp_path: Path) -> None:
     telemetry = open_telemetry(settings_in(tmp_path))
-    tell(telemetry)
+    emit(telemetry)
     shutil.rmtree(tmp_path / "telemetry")
-    tell(telemetry)
+    emit(telemetry)
     telemetry.close()
-    assert spans_told(tmp_path) == ["told"]
+    assert span_names(tmp_path) == ["work"]
     assert read_totals(tmp_path / "telemetry").counter("event_success_total") == 2
 
 
@@ -105,13 +89,13 @@ def test_a_forked_child_does_not_write_what_its_parent_will(tmp_path: Path) -> N
     child = os.fork()
     if child == 0:
         try:
-            tell(telemetry)
+            emit(telemetry)
             telemetry.close()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     telemetry.close()
-    assert sorted(spans_told(tmp_path)) == ["of the parent", "told"]
+    assert sorted(span_names(tmp_path)) == ["of the parent", "work"]
     assert read_totals(tmp_path / "telemetry").counter("event_success_total") == 4
 
 
@@ -120,7 +104,7 @@ def test_threads_lose_no_span_and_no_count(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(500):
-            with telemetry.spans.span("told"):
+            with telemetry.spans.span("work"):
                 telemetry.metrics.count("messages_received_total", queue="q")
         telemetry.flush()
 
@@ -130,16 +114,14 @@ def test_threads_lose_no_span_and_no_count(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     telemetry.close()
-    assert len(spans_told(tmp_path)) == 2000
+    assert len(span_names(tmp_path)) == 2000
     assert read_totals(tmp_path / "telemetry").counter("messages_received_total") == 2000
 
 
-def test_a_file_that_has_grown_large_is_kept_beside_the_new_one(tmp_path: Path) -> None:
-    file = AppendOnlyFile(tmp_path / "a.jsonl", max_bytes=100)
-    other = AppendOnlyFile(tmp_path / "a.jsonl", max_bytes=100)
-    for number in range(24):
-        (file if number % 2 else other).write(json.dumps({"n": number, "text": "x" * 30}) + "\n")
-    kept = [json.loads(line)["n"] for path in (previous_path(file.path), file.path) for line in path.open()]
-    assert kept == list(range(24 - len(kept), 24))
-    assert len(kept) >= 3
-    assert append_only.MAX_BYTES == 64 * 1024 * 1024
+def test_a_variable_that_opentelemetry_cannot_use_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "abc")
+    telemetry = open_telemetry(settings_in(tmp_path))
+    emit(telemetry)
+    telemetry.close()

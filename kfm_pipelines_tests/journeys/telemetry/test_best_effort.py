@@ -1,4 +1,4 @@
-"""Telling stops no work, and tells nothing twice."""
+"""Telemetry and accounting never stop work, and count nothing twice."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,6 @@ from kfm_pipelines.stages.telemetry.runs import begin_run_metering, emit_run_end
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
-from kfm_pipelines.telemetry.process import open_telemetry
 from kfm_pipelines_tests.fixtures.runs.batches import hear, told
 from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 from kfm_pipelines_tests.fixtures.telemetry.home_files import records, spans, totals
@@ -34,15 +33,8 @@ def test_without_coefficients_keys_are_published_and_their_energy_is_unknown(sit
     assert site.fetch("SELECT 1 FROM kfm.dead_letters") == []
 
 
-def test_a_variable_that_opentelemetry_cannot_use_stops_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "abc")
-    telemetry = open_telemetry(site.services.settings)
-    telemetry.metrics.count("event_dedup_hits")
-    telemetry.close()
-
-
-def test_a_ledger_that_takes_nothing_fails_no_key(site: Site) -> None:
-    site.services.database.execute("ALTER TABLE kfm.energy ADD CONSTRAINT takes_nothing CHECK (false) NOT VALID")
+def test_a_ledger_that_refuses_entries_fails_no_key(site: Site) -> None:
+    site.services.database.execute("ALTER TABLE kfm.energy ADD CONSTRAINT refuses_all CHECK (false) NOT VALID")
     site.put()
     assert site.work()["published"] == 1
     assert totals(site.root).counter("telemetry_dropped_total", signal="energy") > 0
@@ -78,16 +70,16 @@ def test_the_same_record_twice_in_a_message_is_one_event_and_one_copy(site: Site
     assert [one["dedup_hit"] for one in records(site.root, "event-ingest-v1")[before:]] == [False, True]
 
 
-def test_a_message_that_the_database_refuses_is_told_as_a_dead_letter(site: Site) -> None:
+def test_a_message_refused_by_the_database_is_recorded_as_a_dead_letter(site: Site) -> None:
     site.services.database.execute("ALTER TABLE kfm.inbox ADD CONSTRAINT unlucky CHECK (size <> 1)")
     site.send(site.s3_message(replace(site.put(), size=1)))
     site.drain()
-    told_of = [one for one in records(site.root, "event-ingest-v1") if one["dlq"]]
-    assert len(told_of) == 1
-    assert not told_of[0]["dedup_hit"]
+    dead = [one for one in records(site.root, "event-ingest-v1") if one["dlq"]]
+    assert len(dead) == 1
+    assert not dead[0]["dedup_hit"]
 
 
-def test_what_sqs_gave_up_on_is_counted(site: Site) -> None:
+def test_messages_in_the_dead_letter_queue_are_counted(site: Site) -> None:
     [dead] = [queue for queue in site.services.dead_letter_queues if not queue.name.endswith(".fifo")]
     dead.send("rubbish that somebody moved here")
     assert collect_dead_messages(site.services) == 1
@@ -96,7 +88,7 @@ def test_what_sqs_gave_up_on_is_counted(site: Site) -> None:
 
 
 def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None:
-    """One came while the other was worked on; a third is held. Each is counted when something came of it."""
+    """One arrives while another is being processed. Each is counted when it is settled."""
     first = told(site, turn=0)
     hear(site.services, first)
     batch = Batch(site.services, site.dataset, "first")
@@ -107,7 +99,7 @@ def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None
     )
     [origin] = origins_of(site.services.database, [first.key]).values()
     [started] = site.fetch("SELECT identity FROM kfm.inbox WHERE state = 'started'")
-    assert origin.events[0] == started["identity"], "the trace stays that of what the run began with"
+    assert origin.events[0] == started["identity"], "the trace must stay that of the event the run started with"
     transactions.skip(site.services.database, computed[0].claim, {"reason": "a test"})
     answered = settled_events(site.services.database, {first.key: computed[0].claim.epoch})
     assert answered[first.key].events == 1
@@ -126,7 +118,7 @@ def test_a_stage_after_the_publish_intent_is_unknown_too(site: Site) -> None:
     assert [row["stage"] for row in rows] == ["compute", "mask", "validate", "stage", "publish"]
 
 
-def test_all_entries_of_a_run_come_to_what_it_used(site: Site) -> None:
+def test_the_entries_of_a_run_add_up_to_its_usage(site: Site) -> None:
     site.put(0)
     site.put(1)
     meter = Meter()
@@ -139,10 +131,10 @@ def test_all_entries_of_a_run_come_to_what_it_used(site: Site) -> None:
     used = [spent.usage for one in stages.values() for spent in one]
     assert whole.cpu_seconds is not None
     assert 0 < sum(one.cpu_seconds or 0 for one in used) <= whole.cpu_seconds
-    assert sum(one.cpu_seconds or 0 for one in used) > 0.5 * whole.cpu_seconds, "what is beside its keys is missing"
+    assert sum(one.cpu_seconds or 0 for one in used) > 0.5 * whole.cpu_seconds, "the overhead of the run is missing"
 
 
-def test_a_run_that_died_cost_something(site: Site) -> None:
+def test_a_dead_run_has_an_unknown_cost(site: Site) -> None:
     emit_run_lost(site.services, site.dataset, "a-run", None)
     [row] = site.fetch("SELECT stage, method, watt_seconds FROM kfm.energy WHERE dataset IS NOT NULL")
     assert row == {"stage": "other", "method": "unknown", "watt_seconds": None}
@@ -158,19 +150,18 @@ def test_a_run_in_a_process_of_its_own_is_charged_for_its_start(site: Site) -> N
 
 
 @pytest.mark.parametrize("question", ["settled", "latency", "double", "last"])
-def test_questions_about_the_last_hour_are_answered_by_an_index(site: Site, question: str) -> None:
-    """With a table of nothing Postgres would rather read all of it, so that is forbidden; a clock that runs would leave
-    it no other choice."""
-    asked: list[str] = []
-    database = site.services.database
-    planned = Services(site.services.settings).database
+def test_indicators_use_an_index(untouched: Site, question: str) -> None:
+    """Sequential scans are off, because Postgres prefers them for an empty table."""
+    plans: list[str] = []
+    database = untouched.services.database
+    planned = Services(untouched.services.settings).database
 
     class Explaining:
         def fetch(self, statement: str, parameters: dict[str, object] | None = None) -> list[dict[str, object]]:
             with planned.transaction() as connection:
                 connection.execute("SET LOCAL enable_seqscan = off")
                 rows = connection.execute(f"EXPLAIN {statement}", parameters or {}).fetchall()
-                asked.extend(str(row["QUERY PLAN"]) for row in rows)
+                plans.extend(str(row["QUERY PLAN"]) for row in rows)
             return database.fetch(statement, parameters or {})
 
     explaining: Any = Explaining()
@@ -183,25 +174,25 @@ def test_questions_about_the_last_hour_are_answered_by_an_index(site: Site, ques
     else:
         indicators.last_published(explaining, ["usgs/streamflow"])
     planned.close()
-    plan = "\n".join(asked)
+    plan = "\n".join(plans)
     assert "Index Cond: (" in plan
     wanted = {
         "settled": ("settled_at >", "at >"), "latency": ("settled_at >",), "double": ("applied_at >",),
         "last": ("dataset = ",),
     }  # fmt: skip
-    conditions = [line for line in asked if "Index Cond" in line]
+    conditions = [line for line in plans if "Index Cond" in line]
     assert all(any(one in line for line in conditions) for one in wanted[question]), plan
 
 
-def test_a_replay_has_a_beginning_in_its_own_trace(site: Site) -> None:
+def test_a_replay_starts_in_its_own_trace(site: Site) -> None:
     from kfm_pipelines.stages.telemetry.spans import StageTelemetry
     from kfm_pipelines.stages.trigger import RunTrigger
 
     one = told(site)
     hear(site.services, one)
-    work_told = StageTelemetry(site.services, site.dataset, "a-run", RunTrigger(replay="r-1"))
-    work_told.begin_traces([one.key])
+    work = StageTelemetry(site.services, site.dataset, "a-run", RunTrigger(replay="r-1"))
+    work.begin_traces([one.key])
     site.services.telemetry.flush()
     [begun] = [span for span in spans(site.root) if span.name == "replay"]
-    assert begun.trace == work_told.trace_of(one.key).trace_hex
+    assert begun.trace == work.trace_of(one.key).trace_hex
     assert begun.mentions("r-1")

@@ -1,4 +1,4 @@
-"""The ledger of energy by dataset and month, and what it was estimated with."""
+"""The energy ledger by dataset and month, as values and as the rows of a table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,13 +11,21 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.state.config_snapshots import load_snapshot
 
 METHODS: tuple[Method, ...] = ("measured", "estimated", "unknown")
-NO_DATASET = "(taking messages)"  # of no dataset
+NO_DATASET = "(receiving messages)"
 USAGE_LABELS = {"cpu_seconds": "processor time", "gigabyte_seconds": "memory", "network_bytes": "traffic"}
+COLUMNS = ("dataset", "month", "method", "runs", "keys", "kWh", "kg CO2e", "USD", "published nothing")
+TEXT_COLUMNS = frozenset(COLUMNS[:3])
+NOTES: dict[Method, str] = {
+    "measured": "Measured energy is that of the whole machine, including other work, without memory and cooling.",
+    "estimated": "Estimated energy is derived from time, memory and traffic with published averages. Carbon and cost "
+    "are always estimated.",
+    "unknown": "Unknown is not zero: the processor time could not be read.",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ReportLine:
-    """What one dataset cost in one month by one method, or all of that method."""
+    """The cost of one dataset in one month by one method, or the total of a method."""
 
     dataset: str
     month: date | None
@@ -41,11 +49,25 @@ class ReportLine:
             "estimated_without": list(self.missing),
         }
 
+    def as_cells(self) -> tuple[str, ...]:
+        energy = self.energy
+        return (
+            self.dataset,
+            f"{self.month:%Y-%m}" if self.month else "",
+            energy.method,
+            "" if self.runs is None else f"{self.runs:,}",
+            "" if self.keys is None else f"{self.keys:,}",
+            format_number(energy.energy_kwh),
+            format_number(energy.co2e_kg),
+            format_number(energy.cost_usd),
+            "unknown" if self.wasted_share is None else f"{100 * self.wasted_share:.0f} %",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EnergyReport:
     lines: tuple[ReportLine, ...]
-    coefficients: tuple[Coefficients, ...]  # all that were in force, the earliest first
+    coefficients: tuple[Coefficients, ...]  # all that were used, earliest first
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -53,15 +75,28 @@ class EnergyReport:
 
     @property
     def totals(self) -> tuple[ReportLine, ...]:
-        """One for each method; there is none of all of them."""
+        """One per method; methods are not added up."""
         return tuple(
             _total(method, [one for one in self.lines if one.energy.method == method]) for method in self.methods
         )
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Each number with where it comes from, once."""
-        return tuple(dict.fromkeys(said for one in self.coefficients for said in _sources(one)))
+        """Every coefficient with its source, once."""
+        return tuple(
+            dict.fromkeys(
+                f"{name.replace('_', ' ')}: {one.value:g} {one.unit} ({one.source}, {one.year}, {one.region})"
+                for coefficients in self.coefficients
+                for name, one in ((name, getattr(coefficients, name)) for name in Coefficients.model_fields)
+            )
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        estimated = [line for line in self.lines if line.energy.method == "estimated"]
+        missing = " and ".join(dict.fromkeys(part for line in estimated for part in line.missing))
+        left_out = [f"Some estimates leave out {missing}, which could not be read."] if missing else []
+        return [NOTES[method] for method in self.methods] + left_out
 
     def as_document(self) -> dict[str, Any]:
         return {
@@ -71,19 +106,19 @@ class EnergyReport:
 
 
 def energy_report(services: Services, dataset: str | None, start: date | None, end: date | None) -> EnergyReport:
-    """Of all datasets or one, which need not be declared any more; from the month of `start` to before `end`."""
-    spent = monthly_totals(services.database, dataset, start, end)
-    if dataset is not None and not spent:
-        _ = services.datasets[dataset]  # whoever asks for one that never was has mistyped it
+    """Reports all datasets or one, which need not be declared any more, from the month of `start` to before `end`."""
+    totals = monthly_totals(services.database, dataset, start, end)
+    if dataset is not None and not totals:
+        _ = services.datasets[dataset]  # raises for a dataset that never existed
     used = coefficients_used(services.database, dataset, start, end)
     return EnergyReport(
-        tuple(_line(one) for one in spent),
+        tuple(_line(one) for one in totals),
         tuple(Coefficients.model_validate(load_snapshot(services.database, digest)) for digest in used),
     )
 
 
 def _line(one: MonthlyTotal) -> ReportLine:
-    estimated = one.total.energy.method != "measured"
+    is_estimated = one.total.energy.method != "measured"
     return ReportLine(
         dataset=one.dataset or NO_DATASET,
         month=one.month,
@@ -91,7 +126,7 @@ def _line(one: MonthlyTotal) -> ReportLine:
         keys=one.keys,
         wasted_share=one.wasted_share,
         energy=one.total.energy,
-        missing=tuple(USAGE_LABELS[name] for name in one.total.usage.missing) if estimated else (),
+        missing=tuple(USAGE_LABELS[name] for name in one.total.usage.missing) if is_estimated else (),
     )
 
 
@@ -106,9 +141,8 @@ def _total(method: Method, lines: list[ReportLine]) -> ReportLine:
         None if line.wasted_share is None else line.wasted_share * (line.energy.watt_seconds or 0) for line in lines
     )
     share = wasted / energy.watt_seconds if wasted is not None and energy.watt_seconds else None
-    return ReportLine(
-        "all", None, None, None, share, energy, tuple(dict.fromkeys(m for line in lines for m in line.missing))
-    )
+    missing = tuple(dict.fromkeys(part for line in lines for part in line.missing))
+    return ReportLine("all", None, None, None, share, energy, missing)
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:
@@ -116,9 +150,12 @@ def _sum(parts: Iterable[float | None]) -> float | None:
     return None if None in known else sum(part for part in known if part is not None)
 
 
-def _sources(coefficients: Coefficients) -> list[str]:
-    named = ((name, getattr(coefficients, name)) for name in Coefficients.model_fields)
-    return [
-        f"{name.replace('_', ' ')}: {one.value:g} {one.unit} ({one.source}, {one.year}, {one.region})"
-        for name, one in named
-    ]
+def format_number(value: float | None, digits: int = 3) -> str:
+    """Formats with this many significant digits and without an exponent."""
+    if value is None:
+        return "unknown"
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits}g}")
+    exponent = int(f"{abs(rounded):e}".partition("e")[2])
+    return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
