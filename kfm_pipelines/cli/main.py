@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -74,6 +75,7 @@ for command in (
 
 def main() -> None:
     """Entry point of the `kfm` command."""
+    _accept_stop_signals()
     _quiet_libraries()
     try:
         sys.exit(kfm.main(standalone_mode=False))
@@ -90,6 +92,12 @@ def main() -> None:
         # Whoever read our output has seen enough; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _accept_stop_signals() -> None:
+    """Lets SIGINT and SIGTERM end a command that a script started in its background, where shells ignore them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _quiet_libraries() -> None:

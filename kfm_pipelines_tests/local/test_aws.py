@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from kfm_pipelines.local.aws import Aws, start_aws
+from kfm_pipelines.local.aws import start_aws
+from kfm_pipelines.local.process import Server
 from kfm_pipelines_tests.fixtures.sites.processes import mentioning
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Clients:
 
 
 @contextmanager
-def aws(home: Path) -> Iterator[tuple[Aws, Clients]]:
+def aws(home: Path) -> Iterator[tuple[Server, Clients]]:
     emulator = start_aws(home)
     try:
         yield emulator, Clients(emulator.url)
@@ -45,7 +46,7 @@ def queue_arn(clients: Clients, url: str) -> str:
 
 
 @pytest.fixture
-def restarted(tmp_path: Path) -> Iterator[tuple[Aws, Clients]]:
+def restarted(tmp_path: Path) -> Iterator[tuple[Server, Clients]]:
     """An emulator that was filled, stopped and started again."""
     with aws(tmp_path) as (_, clients):
         clients.s3.create_bucket(Bucket="kept")
@@ -62,7 +63,7 @@ def restarted(tmp_path: Path) -> Iterator[tuple[Aws, Clients]]:
 
 
 @pytest.mark.slow
-def test_objects_and_their_versions_survive(restarted: tuple[Aws, Clients]) -> None:
+def test_objects_and_their_versions_survive(restarted: tuple[Server, Clients]) -> None:
     _, clients = restarted
     versions = clients.s3.list_object_versions(Bucket="kept")["Versions"]
     bodies = [
@@ -75,7 +76,7 @@ def test_objects_and_their_versions_survive(restarted: tuple[Aws, Clients]) -> N
 
 
 @pytest.mark.slow
-def test_waiting_messages_survive_and_the_queue_has_the_new_address(restarted: tuple[Aws, Clients]) -> None:
+def test_waiting_messages_survive_and_the_queue_has_the_new_address(restarted: tuple[Server, Clients]) -> None:
     emulator, clients = restarted
     url = clients.sqs.get_queue_url(QueueName="kept")["QueueUrl"]
     assert urlsplit(url).netloc == urlsplit(emulator.url).netloc
@@ -84,7 +85,7 @@ def test_waiting_messages_survive_and_the_queue_has_the_new_address(restarted: t
 
 
 @pytest.mark.slow
-def test_subscriptions_survive_and_still_deliver(restarted: tuple[Aws, Clients]) -> None:
+def test_subscriptions_survive_and_still_deliver(restarted: tuple[Server, Clients]) -> None:
     _, clients = restarted
     (topic,) = clients.sns.list_topics()["Topics"]
     clients.sns.publish(TopicArn=topic["TopicArn"], Message="after the restart")

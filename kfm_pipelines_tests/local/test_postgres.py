@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from kfm_pipelines.local.postgres import Postgres, start_postgres
+from kfm_pipelines.local.postgres import start_postgres
+from kfm_pipelines.local.process import Server
 from kfm_pipelines_tests.fixtures.sites.processes import eventually, mentioning
 
 
 @contextmanager
-def postgres(home: Path) -> Iterator[Postgres]:
+def postgres(home: Path) -> Iterator[Server]:
     server = start_postgres(home)
     try:
         yield server
