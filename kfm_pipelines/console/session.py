@@ -1,4 +1,4 @@
-"""What the command group hands to its commands: a way to open the services, Dagster's definitions, and how to stop."""
+"""What the command group passes to its commands: services, Dagster's definitions, chores, and stop signals."""
 
 import signal
 import threading
@@ -23,7 +23,7 @@ class ServicesOpener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Put on the click context by the command group. Definitions and chores load Dagster, so they come by a call."""
+    """The object of the click context. Definitions and chores are functions because they import Dagster."""
 
     open_services: ServicesOpener
     definitions: "Callable[[Path], dg.Definitions]"
@@ -44,7 +44,7 @@ def open_services(*, prepared: bool = True) -> AbstractContextManager[Services]:
 
 
 def stop_on_signal() -> threading.Event:
-    """Returns an event that Ctrl-C or SIGTERM sets. Further signals change nothing while things are stopping."""
+    """Returns an event that SIGINT or SIGTERM sets. Further signals do not disturb the shutdown."""
     stop = threading.Event()
 
     def ask(_signal: int, _frame: FrameType | None) -> None:

