@@ -1,7 +1,6 @@
 """Commands from emit to status, errors as one sentence, and stop signals."""
 
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -72,7 +71,7 @@ def test_an_unreadable_message_is_refused_and_counted(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["status", "not-a-key"], 1, "five are needed"),
         (["status", "a:b:none:2025-01-01:v1"], 1, "no event has named this key"),
@@ -108,8 +107,8 @@ def test_datasets_are_listed_with_their_bucket_and_prefix(untouched: Site) -> No
     ]
 
 
-@pytest.mark.slow
-def test_an_unreachable_database_is_one_sentence(untouched: Site) -> None:
+def test_an_unreachable_database_is_one_sentence(untouched: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfm_pipelines.state.database.CONNECTION_SECONDS", 0.5)
     result = kfm_in_process(
         {**untouched.environment, "KFM_POSTGRES_URL": "postgresql://nobody@127.0.0.1:9/none"}, "status"
     )
@@ -119,22 +118,27 @@ def test_an_unreachable_database_is_one_sentence(untouched: Site) -> None:
     assert len(result.err.strip().splitlines()) == 1
 
 
-IGNORE_SIGNALS = "import signal; [signal.signal(number, signal.SIG_IGN) for number in (2, 15)]; "
+IGNORE_SIGNALS = """
+import signal
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+print("ignored", flush=True)
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_a_long_running_command_stops_even_if_signals_were_ignored(
-    untouched: Site, number: signal.Signals, code: int
+    untouched: Site, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     """A shell may ignore both signals for a command in the background of a script."""
-    with tempfile.TemporaryFile() as output:
-        process = Forked(
-            ["-c", IGNORE_SIGNALS + RUN[1], "drain"], env=untouched.environment, stdout=output, stderr=output
-        )
-        assert eventually(lambda: not _ignores(process.pid, number), seconds=60)
-        process.send_signal(number)
-        assert process.wait(30) == code
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        source = IGNORE_SIGNALS + RUN[1]
+        process = Forked(["-c", source, "drain"], env=untouched.environment, stdout=output, stderr=output)
+    assert eventually(lambda: "ignored" in log.read_text() and not _ignores(process.pid, number), seconds=60)
+    process.send_signal(number)
+    assert process.wait(30) == code
 
 
 def _ignores(pid: int, number: signal.Signals) -> bool:

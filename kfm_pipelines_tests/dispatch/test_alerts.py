@@ -92,7 +92,7 @@ def test_a_failed_run_reaches_subscribers_even_if_sns_was_unavailable(site: Site
 
 def test_refused_alerts_do_not_keep_others_from_being_sent() -> None:
     """With more refusals than a tick allows, the alerts after them are sent within two ticks."""
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         cursor, _ = tick(instance, None, JOBS, lambda run: None)
         failed = add_failed_runs(instance, MAX_REFUSALS + 2)
         refused, sent = failed[:MAX_REFUSALS], list[str]()
@@ -111,7 +111,7 @@ def test_refused_alerts_do_not_keep_others_from_being_sent() -> None:
 
 
 def test_earlier_failures_and_jobs_of_others_are_not_sent() -> None:
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         add_failed_runs(instance, 1)
         sent: list[FailedRun] = []
         cursor, _ = tick(instance, None, JOBS, sent.append)
@@ -131,7 +131,7 @@ def test_a_failed_step_is_named_with_the_class_of_its_first_error() -> None:
     def breaking() -> None:
         breaks()
 
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         breaking.execute_in_process(instance=instance, raise_on_error=False)
         sent: list[FailedRun] = []
         tick(instance, AlertCursor(-1).serialise(), JOBS, sent.append)

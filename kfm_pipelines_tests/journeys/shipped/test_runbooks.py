@@ -304,7 +304,7 @@ def test_every_runbook_is_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "says_why"),
+    ("page", "reason"),
     [
         ("    kfm status\n", "outside a block"),
         ("$ kfm status\n", "outside a block"),

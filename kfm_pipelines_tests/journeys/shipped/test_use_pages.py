@@ -84,7 +84,7 @@ def test_every_page_is_run_and_fits_a_screen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "says_why"),
+    ("page", "reason"),
     [
         ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "no '2' in"),
         ("```python\nprint(1)\n```\n\n```\n1\n```\n", "a block without language is not run"),
