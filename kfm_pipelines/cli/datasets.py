@@ -35,16 +35,10 @@ def list_datasets(as_json: bool) -> None:
 
 
 def _display_datasets(declared: Datasets) -> None:
-    rows = [
-        (
-            dataset.dataset,
-            _describe(dataset)["key"],
-            f"s3://{dataset.input.bucket}/{dataset.input.prefix}",
-            dataset.policy,
-            ", ".join(dataset.owners),
-        )
-        for dataset in declared.values()
-    ]
+    rows = []
+    for dataset in declared.values():
+        place = f"s3://{dataset.input.bucket}/{dataset.input.prefix}"
+        rows.append((dataset.dataset, _describe(dataset)["key"], place, dataset.policy, ", ".join(dataset.owners)))
     print_table(("dataset", "key", "input", "policy", "owners"), rows)
 
 
@@ -54,7 +48,7 @@ def _display_datasets(declared: Datasets) -> None:
 def check(file: Path | None, as_json: bool) -> None:
     """Check one declaration FILE, or all, against candidates, policies, suites and authorities."""
     resources = resources_directory()
-    checked, candidates = _load_one(resources, file) if file else _load_all(resources)
+    checked, candidates = _load(resources, file)
     authorities = load_authorities(resources)
     for dataset in (*checked, *candidates):
         policy = load_policy(resources, dataset.policy)
@@ -76,14 +70,12 @@ def _display_checked(names: list[str], versions: list[str]) -> None:
         console.print(f"{format_count(len(versions), 'candidate')} valid: {', '.join(versions)}")
 
 
-def _load_one(resources: Path, file: Path) -> tuple[list[Dataset], list[Dataset]]:
+def _load(resources: Path, file: Path | None) -> tuple[list[Dataset], list[Dataset]]:
+    if file is None:
+        declared = load_datasets(resources)
+        return list(declared.values()), load_candidates(resources, declared)
     dataset = load_dataset(file)
     return [dataset], [load_candidate(resources, dataset, dataset.canary)] if dataset.canary else []
-
-
-def _load_all(resources: Path) -> tuple[list[Dataset], list[Dataset]]:
-    declared = load_datasets(resources)
-    return list(declared.values()), load_candidates(resources, declared)
 
 
 def _describe(dataset: Dataset) -> dict[str, str]:

@@ -16,7 +16,8 @@ from kfm_pipelines.console.output import console, format_count, json_option, pro
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.dagster import is_serving, serve_dagster
+from kfm_pipelines.local.dagster import serve_dagster
+from kfm_pipelines.local.process import is_running
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
 from kfm_pipelines.producer.cli import SampleRequest, emit_samples
@@ -54,33 +55,26 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
 
 def _emit(services: Services, windows: int, as_json: bool) -> list[str]:
     """Uploads the samples, sends each event a second time, and returns their keys."""
-    keys: list[str] = []
     every = [SampleRequest(DATASET, START, windows, copies=1), *OTHER_SAMPLES]
     total = sum(samples.windows for samples in every)
     with progress("objects uploaded, each event sent twice", total, quiet=as_json) as show:
+        keys: list[str] = []
         for samples in every:
             sender = sender_for_route(services, samples.route, "topic", services.datasets[samples.dataset].pipeline)
-            keys += emit_samples(services, samples, sender, _offset_progress(len(keys), show))
-    return keys
+            keys += emit_samples(services, samples, sender, lambda number: show(len(keys) + number))  # noqa: B023
+        return keys
 
 
 def _queue_totals(services: Services) -> Counter[str]:
     """Returns the totals of all queues, because duplicates may arrive on another one."""
-    totals: Counter[str] = Counter()
-    for intake in services.intakes:
-        totals.update(queue_totals(services.database, intake.queue.name))
-    return totals
-
-
-def _offset_progress(done: int, show: Callable[[int], None]) -> Callable[[int], None]:
-    return lambda number: show(done + number)
+    return sum((Counter(queue_totals(services.database, one.queue.name)) for one in services.intakes), Counter())
 
 
 @contextmanager
 def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None]:
     """Starts Dagster unless `kfm up` already runs it for this home."""
     home = services.settings.home
-    if is_serving(home):
+    if is_running(home, "dagster"):
         yield
         return
     _display_note("starting Dagster's UI and daemon", as_json)
@@ -137,8 +131,7 @@ def _display_summary(summary: dict[str, Any]) -> None:
 
 
 def _relative_path(url: str) -> str:
-    path = url.removeprefix("file://")
-    return os.path.relpath(path) if url.startswith("file://") else url
+    return os.path.relpath(url.removeprefix("file://")) if url.startswith("file://") else url
 
 
 def _display_note(text: str, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -35,19 +35,14 @@ from kfm_pipelines.producer.cli import emit
 from kfm_pipelines.watermarks.cli import watermark
 from kfm_pipelines.watermarks.late_cli import late
 
-if TYPE_CHECKING:
-    import dagster as dg
 
-    from kfm_pipelines.dispatch.chores import Chores
-
-
-def _definitions(resources: Path) -> "dg.Definitions":
+def _definitions(resources: Path) -> Any:
     from kfm_pipelines.definitions import build_definitions
 
     return build_definitions(resources)
 
 
-def _chores() -> "Chores":
+def _chores() -> Any:
     from kfm_pipelines.definitions import CHORES
 
     return CHORES

@@ -56,12 +56,11 @@ def user_name(option: str) -> Callable[[], str]:
     return name
 
 
+by_option = click.option(
+    "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help="Who decides."
+)
+
+
 def actor_and_reason_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help="Who decides."
-        ),
-        click.option("--reason", type=Reason(), required=True, help="Why; kept in the audit and visible to everyone."),
-    ):
-        command = option(command)
-    return command
+    reason = click.option("--reason", type=Reason(), required=True, help="Why; kept in the audit, visible to everyone.")
+    return reason(by_option(command))

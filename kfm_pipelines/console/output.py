@@ -39,10 +39,10 @@ def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints rows under these headings; prints nothing when there are none."""
+    """Prints rows under these headings; prints nothing when there are none. Keys and identities are never wrapped."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("identity", "key"))
     for row in rows:
         table.add_row(*(make_printable(_format_cell(value)) for value in row))
     if table.row_count:

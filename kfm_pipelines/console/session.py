@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,15 +17,11 @@ if TYPE_CHECKING:
     import dagster as dg
 
 
-class ServicesOpener(Protocol):
-    def __call__(self, *, prepared: bool = True) -> AbstractContextManager[Services]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Session:
     """The object of the click context. Definitions and chores are functions because they import Dagster."""
 
-    open_services: ServicesOpener
+    open_services: Callable[..., AbstractContextManager[Services]]  # (*, prepared=True)
     definitions: "Callable[[Path], dg.Definitions]"
     chores: Callable[[], Any]
 

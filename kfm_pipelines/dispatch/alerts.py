@@ -108,10 +108,12 @@ def tick(
 ) -> tuple[AlertCursor, str]:
     """Sends new alerts and those that were refused before. Runs that failed before the first tick are not sent."""
     if cursor is None:
-        return AlertCursor(_newest_failure_id(instance)), "watching for failed runs from now on"
+        latest = instance.fetch_run_status_changes(DagsterEventType.RUN_FAILURE, limit=1).records
+        return AlertCursor(latest[0].storage_id if latest else -1), "watching for failed runs from now on"
     before = AlertCursor.parse(cursor)
-    newest, new = _read_new_failures(instance, before.after)
-    runs = [*before.retry_run_ids, *(run_id for run_id in new if run_id not in before.retry_run_ids)]
+    newer = dg.RunStatusChangeRecordsFilter(event_type=DagsterEventType.RUN_FAILURE, after_storage_id=before.after)
+    new = instance.fetch_run_status_changes(newer, limit=RUNS_PER_TICK, ascending=True).records
+    runs = list(dict.fromkeys([*before.retry_run_ids, *(one.event_log_entry.run_id for one in new)]))
     sent, refused = _send_all(instance, runs, jobs, send)
     # Refused runs go last, so that they never keep others from being sent.
     left = [run_id for run_id in runs if run_id not in sent and run_id not in refused] + list(refused)
@@ -119,6 +121,7 @@ def tick(
     summary = f"{count} alert{'' if count == 1 else 's'} sent"
     if refused:
         summary += f"; {len(left)} waiting: {next(iter(refused.values()))}"
+    newest = max([before.after, *(one.storage_id for one in new)])
     return AlertCursor(newest, tuple(left[-MAX_RETRY_BACKLOG:])), summary
 
 
@@ -151,18 +154,6 @@ def _failed_run(instance: dg.DagsterInstance, run_id: str) -> FailedRun | None:
     ended = datetime.fromtimestamp(record.end_time, UTC) if record.end_time else record.update_timestamp
     steps = tuple(_failed_steps(instance, run_id))
     return FailedRun(run_id, run.job_name, _dataset_of(run), _count_keys(run), steps, ended.astimezone(UTC))
-
-
-def _read_new_failures(instance: dg.DagsterInstance, after: int) -> tuple[int, list[str]]:
-    """Returns the last event read and the runs that failed."""
-    newer = dg.RunStatusChangeRecordsFilter(event_type=DagsterEventType.RUN_FAILURE, after_storage_id=after)
-    found = instance.fetch_run_status_changes(newer, limit=RUNS_PER_TICK, ascending=True).records
-    return max([after, *(one.storage_id for one in found)]), [one.event_log_entry.run_id for one in found]
-
-
-def _newest_failure_id(instance: dg.DagsterInstance) -> int:
-    found = instance.fetch_run_status_changes(DagsterEventType.RUN_FAILURE, limit=1).records
-    return found[0].storage_id if found else -1
 
 
 def _failed_steps(instance: dg.DagsterInstance, run_id: str) -> Iterator[tuple[str, str]]:

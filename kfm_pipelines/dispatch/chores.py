@@ -2,16 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from kfm_pipelines.inbox.drain import DrainResult
 from kfm_pipelines.services import Services
 
 Chore = Callable[[Services], Sequence[str]]  # returns problems
-
-
-class GaugeEmitter(Protocol):
-    def __call__(self, services: Services, *, at_once: bool = False) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +15,7 @@ class Chores:
 
     with_queues: tuple[Chore, ...]
     always: tuple[Chore, ...]
-    gauges: GaugeEmitter
+    gauges: Callable[..., object]  # (services, *, at_once=False)
 
     def run_after_drain(self, services: Services, drained: DrainResult) -> list[str]:
         chores = () if drained.unreachable else self.with_queues

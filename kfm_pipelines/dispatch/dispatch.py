@@ -10,19 +10,8 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
+from kfm_pipelines.dispatch import tables
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs
-from kfm_pipelines.dispatch.tables import (
-    Dispatch,
-    RetryDelay,
-    close_dispatch,
-    due_keys,
-    is_silent,
-    open_dispatches,
-    postpone_untouched,
-    recent_dispatches,
-    record_dispatch,
-    void_claims,
-)
 from kfm_pipelines.orchestration.dagster_internals import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -62,10 +51,10 @@ def dispatch(instance: dg.DagsterInstance, services: Services) -> RunRequests:
     for one in still_open:
         capacity.reserve(one.dataset, one.keys)
     waiting = plan_due_runs(instance, services, limit=services.settings.batch_size * max(capacity.slots, 1))
-    scheduler = FairScheduler(recent_dispatches(services.database, HISTORY_LENGTH))
+    scheduler = FairScheduler(tables.recent_dispatches(services.database, HISTORY_LENGTH))
     while run := scheduler.choose_next(run for run in waiting if capacity.fits(run)):
         waiting.remove(run)
-        if record_dispatch(services.database, run.run_key, run.dataset, run.names):
+        if tables.record_dispatch(services.database, run.run_key, run.dataset, run.names):
             capacity.reserve(run.dataset, run.names)
             scheduler.record_run(run)
             requests.append(_build_request(services, run.dataset, run.names, run.run_key))
@@ -83,10 +72,10 @@ def configure_serial_pools(instance: dg.DagsterInstance, datasets: Datasets) -> 
         instance.event_log_storage.set_concurrency_slots(pool, 1)
 
 
-def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) -> list[Dispatch]:
+def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) -> list[tables.Dispatch]:
     """Closes every dispatch whose run has ended; returns those that are still open."""
     still_open = []
-    for one in open_dispatches(services.database):
+    for one in tables.open_dispatches(services.database):
         run = _find_run(instance, one.run_key)
         if run is not None and run.is_finished:
             _close_finished(instance, services, one, run)
@@ -95,23 +84,27 @@ def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) 
     return still_open
 
 
-def _drop_killed(instance: dg.DagsterInstance, services: Services, still_open: Sequence[Dispatch]) -> list[Dispatch]:
+def _drop_killed(
+    instance: dg.DagsterInstance, services: Services, still_open: Sequence[tables.Dispatch]
+) -> list[tables.Dispatch]:
     """Closes lost requests of killed datasets instead of repeating them, because they would occupy slots."""
     stopped = kill_switch.killed_datasets(services.database)
     lost = [one for one in still_open if one.dataset in stopped and _is_lost(instance, one)]
     for one in lost:
-        close_dispatch(services.database, one.run_key)
+        tables.close_dispatch(services.database, one.run_key)
     return [one for one in still_open if one not in lost]
 
 
-def _close_finished(instance: dg.DagsterInstance, services: Services, dispatched: Dispatch, run: dg.DagsterRun) -> None:
+def _close_finished(
+    instance: dg.DagsterInstance, services: Services, dispatched: tables.Dispatch, run: dg.DagsterRun
+) -> None:
     if not run.is_success:
         if dispatched.dataset in services.datasets:
             report_published(instance, services, services.datasets[dispatched.dataset], run.run_id, dispatched.keys)
             emit_run_abort_if_stopped(instance, services, services.datasets[dispatched.dataset], run)
         postpone_keys(services, dispatched.dataset, run.run_id, dispatched.keys, dispatched.age_seconds)
-    void_claims(services.database, run.run_id, build_retry_delay(services))
-    close_dispatch(services.database, dispatched.run_key)
+    tables.void_claims(services.database, run.run_id, build_retry_delay(services))
+    tables.close_dispatch(services.database, dispatched.run_key)
 
 
 def report_published(
@@ -143,7 +136,7 @@ def reap(instance: dg.DagsterInstance, services: Services) -> list[str]:
     )
     reaped = []
     for run in instance.get_runs(filters, limit=100):
-        if _is_ours(run, services) and is_silent(services.database, run.run_id, SILENT_AFTER.total_seconds()):
+        if _is_ours(run, services) and tables.is_silent(services.database, run.run_id, SILENT_AFTER.total_seconds()):
             instance.report_run_failed(run, "The process of this run is gone; another run takes over its keys.")
             reaped.append(run.run_id)
     return reaped
@@ -161,7 +154,7 @@ def _is_ours(run: dg.DagsterRun, services: Services) -> bool:
 def postpone_keys(services: Services, dataset: str, run_id: str, keys: Sequence[str], age_seconds: float) -> None:
     """Postpones the keys that a failed run left untouched, unless it did so because the dataset was killed."""
     if not kill_switch.was_killed_within(services.database, dataset, age_seconds):
-        postpone_untouched(services.database, run_id, keys, build_retry_delay(services))
+        tables.postpone_untouched(services.database, run_id, keys, build_retry_delay(services))
 
 
 def plan_due_runs(
@@ -174,7 +167,9 @@ def plan_due_runs(
         if dataset.dataset in stopped:
             continue
         prefixes = [one.prefix for one in dataset.concurrency.limits]
-        due = due_keys(services.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
+        due = tables.due_keys(
+            services.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched
+        )
         if due:
             partitions = register_partitions(instance, dataset, [key.key for key in due])
             runs += plan_runs(dataset.dataset, due, partitions, services.settings.batch_size, dataset.concurrency)
@@ -192,7 +187,7 @@ def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Se
     return list(known)
 
 
-def build_retry_delay(services: Services) -> RetryDelay:
+def build_retry_delay(services: Services) -> tables.RetryDelay:
     """Returns the retry policy for keys whose run ended without them: the same as inside a run."""
     return lambda attempts: services.retries.delay(attempts, services.random)
 
@@ -213,7 +208,7 @@ def _build_request(services: Services, dataset_name: str, keys: Sequence[str], r
     return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})
 
 
-def _is_lost(instance: dg.DagsterInstance, dispatched: Dispatch) -> bool:
+def _is_lost(instance: dg.DagsterInstance, dispatched: tables.Dispatch) -> bool:
     return dispatched.age_seconds > LOST_AFTER_SECONDS and _find_run(instance, dispatched.run_key) is None
 
 

@@ -37,23 +37,19 @@ def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition], chores: Chores) 
 
 def tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg.SensorResult:
     """Keys that are already recorded do not wait for a queue that is unavailable."""
-    result = _tick(instance, services, chores)
-    chores.gauges(services)
-    return result
-
-
-def _tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg.SensorResult:
     try:
         drained = "; ".join([_drain_queues(services, chores), *chores.run_always(services)])
         tick_watermarks(services.database, services.datasets)
         drained = "; ".join([drained, *_format_watermarks(services.database)])
         reap(instance, services)
         requests = dispatch(instance, services)
+        if requests.runs:
+            return dg.SensorResult(run_requests=list(requests.runs))
+        return dg.SensorResult(skip_reason=_format_skip_reason(drained, requests))
     except KfmError as error:
         return dg.SensorResult(skip_reason=str(error))
-    if requests.runs:
-        return dg.SensorResult(run_requests=list(requests.runs))
-    return dg.SensorResult(skip_reason=_format_skip_reason(drained, requests))
+    finally:
+        chores.gauges(services)
 
 
 def _drain_queues(services: Services, chores: Chores) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import LOCK_HELD, LOCK_NAMED, PRIORITIES
 
-HIGH = max(PRIORITIES.values())
+LOW, HIGH = min(PRIORITIES.values()), max(PRIORITIES.values())
 # Keys that are not urgent go in the order in which they became due; low ones count as due this much later.
 LOW_WAITS_SECONDS = 600
 
@@ -85,7 +85,7 @@ def due_keys(
             "prefixes": list(prefixes),
             "also_dispatched": also_dispatched,
             "high": HIGH,
-            "low": min(PRIORITIES.values()),
+            "low": LOW,
             "low_waits": LOW_WAITS_SECONDS,
         },
     )
@@ -119,7 +119,7 @@ def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequen
             FROM kfm.keys WHERE key = ANY(%(keys)s)
             ON CONFLICT DO NOTHING
             """,
-            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": min(PRIORITIES.values())},
+            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": LOW},
         ).rowcount
         connection.execute(LOCK_NAMED, {"keys": list(keys)})
         bound = connection.execute(

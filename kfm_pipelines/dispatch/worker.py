@@ -9,15 +9,8 @@ import dagster as dg
 
 from kfm_pipelines.care.review.tables import pending_reviews
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.dispatch import dispatch
 from kfm_pipelines.dispatch.chores import Chores
-from kfm_pipelines.dispatch.dispatch import (
-    close_finished_dispatches,
-    plan_due_runs,
-    postpone_keys,
-    range_tags,
-    reap,
-    run_tags,
-)
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun, RunCapacity
 from kfm_pipelines.dispatch.tables import recent_dispatches, seconds_until_due
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain_all
@@ -70,8 +63,8 @@ def work(
             drained = drain_all(services, budget_seconds=MAX_DRAIN_SECONDS)
             chores.run_after_drain(services, drained)
             tick_watermarks(services.database, services.datasets)
-            close_finished_dispatches(instance, services)
-            reap(instance, services)
+            dispatch.close_finished_dispatches(instance, services)
+            dispatch.reap(instance, services)
             problems = (*drained.problems, *chores.run_always(services))
             if problems and problems != worked.problems:
                 on_progress(replace(worked, problems=problems))
@@ -107,23 +100,17 @@ def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: Fair
     Includes keys for which a run was requested, because no daemon may be there to start it; a claim keeps two runs from
     processing the same key."""
     limit = RUNS_BETWEEN_DRAINS * services.settings.batch_size
-    waiting = plan_due_runs(instance, services, limit=limit, also_dispatched=True)
+    waiting = dispatch.plan_due_runs(instance, services, limit=limit, also_dispatched=True)
     for _ in range(RUNS_BETWEEN_DRAINS):
-        capacity = _current_capacity(instance, services)
+        capacity = RunCapacity(services.datasets, slots=1)
+        for other in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
+            capacity.count_run(other)  # no run queue does it for this process
         run = scheduler.choose_next(run for run in waiting if capacity.fits(run))
         if run is None:
             return
         waiting.remove(run)
         scheduler.record_run(run)
         yield run
-
-
-def _current_capacity(instance: dg.DagsterInstance, services: Services) -> RunCapacity:
-    """Counts the runs of other processes, because no run queue does it for this one."""
-    capacity = RunCapacity(services.datasets, slots=1)
-    for run in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
-        capacity.count_run(run)
-    return capacity
 
 
 def _execute(
@@ -134,11 +121,11 @@ def _execute(
     begun = time.monotonic()
     result = job.execute_in_process(
         instance=instance,
-        tags={**run_tags(dataset, run.names), **range_tags(run.names), **EVENT_RUN_TAGS},
+        tags={**dispatch.run_tags(dataset, run.names), **dispatch.range_tags(run.names), **EVENT_RUN_TAGS},
         raise_on_error=False,
     )
     if not result.success:
-        postpone_keys(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
+        dispatch.postpone_keys(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
     entries = last_entries_of_run(services.database, result.run_id, run.names)
     summary.runs += 1
     summary.awaiting_review = {waiting.key for waiting in pending_reviews(services.database)} & (

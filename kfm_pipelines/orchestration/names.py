@@ -39,7 +39,7 @@ def limit_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
 
 
 def column_schema(table: Table) -> dg.TableSchema:
-    return dg.TableSchema([_column(column, table) for column in table.columns])
+    return dg.TableSchema([_table_column(column, table) for column in table.columns])
 
 
 def location_metadata(store_url: str, path: str) -> dg.MetadataValue:
@@ -55,13 +55,8 @@ def image_metadata(png: bytes, caption: str) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{caption}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
-def _column(column: Column, table: Table) -> dg.TableColumn:
-    unit = f", in {column.unit}" if column.unit else ""
-    return dg.TableColumn(
-        column.name,
-        column.type,
-        description=f"{column.description}{unit}",
-        constraints=dg.TableColumnConstraints(
-            nullable=column.nullable, unique=table.primary_key == [column.name], other=[]
-        ),
-    )
+def _table_column(column: Column, table: Table) -> dg.TableColumn:
+    description = column.description + (f", in {column.unit}" if column.unit else "")
+    unique = table.primary_key == [column.name]
+    constraints = dg.TableColumnConstraints(nullable=column.nullable, unique=unique, other=[])
+    return dg.TableColumn(column.name, column.type, description=description, constraints=constraints)

@@ -25,19 +25,10 @@ from kfm_pipelines.telemetry.logs.frames import MAX_FRAMES, format_frame
 from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE
 
 # Logged at INFO or higher; a run over many keys has thousands of other events.
-ALWAYS_LOGGED = frozenset(
-    {
-        DagsterEventType.RUN_START,
-        DagsterEventType.RUN_SUCCESS,
-        DagsterEventType.RUN_FAILURE,
-        DagsterEventType.RUN_CANCELING,
-        DagsterEventType.RUN_CANCELED,
-        DagsterEventType.STEP_START,
-        DagsterEventType.STEP_SUCCESS,
-        DagsterEventType.STEP_FAILURE,
-        DagsterEventType.STEP_SKIPPED,
-    }
-)
+ALWAYS_LOGGED = {
+    *(DagsterEventType[f"RUN_{name}"] for name in ("START", "SUCCESS", "FAILURE", "CANCELING", "CANCELED")),
+    *(DagsterEventType[f"STEP_{name}"] for name in ("START", "SUCCESS", "FAILURE", "SKIPPED")),
+}
 _FRAME = re.compile(r'\s*File "([^"\n]*)", line (\d+), in ([^\n]*)')
 
 

@@ -28,10 +28,10 @@ def show(dataset: str | None, as_json: bool) -> None:
         chosen = services.datasets.values() if dataset is None else [services.datasets[dataset]]
         found = [read_watermark_status(services.database, one) for one in chosen]
     document = {"datasets": {one.dataset: _document(one) for one in found}}
-    respond(document, lambda: _display_statuses(found), as_json=as_json)
+    respond(document, lambda: _display(found), as_json=as_json)
 
 
-def _display_statuses(statuses: Sequence[WatermarkStatus]) -> None:
+def _display(statuses: Sequence[WatermarkStatus]) -> None:
     for one in statuses:
         _display_status(one)
 

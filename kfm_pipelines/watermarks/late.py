@@ -102,8 +102,7 @@ def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> t
         ours = [one for one in now if one.key in keys]
         _record_lateness(connection, datasets, ours)
         make_keys_due(connection, [one.key for one in ours if not one.unasked])
-        done = len(ours) == len(now) and _delete_mark(connection, parameters)
-        return len(ours), done
+        return len(ours), len(ours) == len(now) and _delete_mark(connection, parameters)
 
 
 def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:

@@ -1,11 +1,11 @@
 """`kfm late`: lists late events and releases held ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
-from kfm_pipelines.console.options import Reason, StorableText, user_name
+from kfm_pipelines.console.options import Reason, StorableText, by_option
 from kfm_pipelines.console.output import console, format_count, json_option, print_table, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import DatasetUnknown
@@ -55,24 +55,12 @@ def _display_list(found: Sequence[LateEvent], total: int, state: str) -> None:
     console.print(count + (f", {len(found)} listed" if total > len(found) else ""))
 
 
-def choice_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--all", "everything", is_flag=True, help="All held events."),
-        click.option(
-            "--identity", "identities", type=IdentityPrefix(), multiple=True, help="This event; may be repeated."
-        ),
-        click.option("--key", type=StorableText(), help="Only this key."),
-        click.option("--dataset", type=StorableText(), help="Only this dataset."),
-    ):
-        command = option(command)
-    return command
-
-
 @late.command()
-@choice_options
-@click.option(
-    "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help="Who decides."
-)
+@click.option("--dataset", type=StorableText(), help="Only this dataset.")
+@click.option("--key", type=StorableText(), help="Only this key.")
+@click.option("--identity", "identities", type=IdentityPrefix(), multiple=True, help="This event; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="All held events.")
+@by_option
 @click.option("--reason", type=Reason(), help="Why; kept in the audit. Required except for a dry run.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be released.")
 @json_option
@@ -94,11 +82,9 @@ def release(
     with open_services() as services:
         chosen = late_lane.find_held_events(services, LateFilter(dataset=dataset, key=key, identities=identities))
         _require_known_dataset(services, dataset, chosen)
-        released = (
-            []
-            if reason is None or dry_run
-            else late_lane.release(services.database, services.datasets, chosen, actor=by, reason=reason)
-        )
+        released: list[str] = []
+        if reason is not None and not dry_run:
+            released = late_lane.release(services.database, services.datasets, chosen, actor=by, reason=reason)
         behind = late_lane.find_outdated_keys(services, chosen)
     done = chosen if dry_run else [event for event in chosen if event.identity in set(released)]
     keys = len({event.key for event in done})

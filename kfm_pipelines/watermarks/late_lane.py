@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.declarations.dataset import Datasets
@@ -120,7 +121,7 @@ def release(
     if not actor.strip() or not reason.strip():
         raise LateRefused("a release needs an actor and a reason")
     released: list[str] = []
-    by_key = [list(of_key) for _, of_key in groupby(sorted(events, key=_key_of), key=_key_of)]
+    by_key = [list(of_key) for _, of_key in groupby(sorted(events, key=attrgetter("key")), key=attrgetter("key"))]
     for start in range(0, len(by_key), KEY_BATCH_SIZE):
         some = [event for of_key in by_key[start : start + KEY_BATCH_SIZE] for event in of_key]
         with database.transaction() as connection:
@@ -129,10 +130,6 @@ def release(
             _record_audit(connection, datasets, [event for event in some if event.identity in gone], actor, reason)
         released += gone
     return released
-
-
-def _key_of(event: LateEvent) -> str:
-    return event.key
 
 
 def _parameters(criteria: LateFilter) -> dict[str, object]:
@@ -170,7 +167,7 @@ def _record_audit(
     connection: Connection, datasets: Datasets, events: Sequence[LateEvent], actor: str, reason: str
 ) -> None:
     """Adds an audit entry for each key."""
-    for key, of_key in groupby(sorted(events, key=_key_of), key=_key_of):
+    for key, of_key in groupby(sorted(events, key=attrgetter("key")), key=attrgetter("key")):
         released = list(of_key)
         dataset = released[0].dataset
         policy = datasets[dataset].policy if dataset in datasets else ""

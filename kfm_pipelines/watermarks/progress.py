@@ -51,48 +51,34 @@ def envelope(advances: Iterable[Advance]) -> list[Advance]:
     return furthest
 
 
-def sweep(
-    before: Mapping[str, Advance], watermark: datetime | None, advances: Iterable[tuple[str, Advance]], rule: Watermark
-) -> list[WatermarkStep]:
-    """Returns the steps that follow from the initial state and all later advances, until all streams are idle."""
-    whole = Sweep(before, watermark, rule)
-    return [*whole.process(advances), *whole.finish()]
-
-
 class Sweep:
-    """Computes steps in batches of advances."""
+    """Computes the steps that follow from an initial state and later advances, given in batches."""
 
     def __init__(self, before: Mapping[str, Advance], watermark: datetime | None, rule: Watermark) -> None:
         self._rule = rule
-        self._streams = _Streams(rule)
+        self.streams = _Streams(rule)
         self.watermark = watermark
         for partition, advance in before.items():
-            self._streams.advance(partition, advance)
-
-    @property
-    def furthest(self) -> datetime | None:
-        return self._streams.furthest
-
-    def last_advance(self, partition: str) -> Advance:
-        return self._streams.last[partition]
+            self.streams.advance(partition, advance)
 
     def process(self, advances: Iterable[tuple[str, Advance]]) -> list[WatermarkStep]:
         """Returns the steps up to the last advance; all are later than those processed before."""
         steps: list[WatermarkStep] = []
         ordered = sorted(advances, key=lambda one: (one[1].at, one[0]))
         for at, moved in groupby(ordered, key=lambda one: one[1].at):
-            for idle_at in self._streams.idle_times(at):
+            for idle_at in self.streams.idle_times(at):
                 steps += self._steps_at(idle_at)
             for partition, advance in moved:
-                self._streams.advance(partition, advance)
+                self.streams.advance(partition, advance)
             steps += self._steps_at(at)
         return steps
 
     def finish(self) -> list[WatermarkStep]:
-        return [step for idle_at in self._streams.idle_times(None) for step in self._steps_at(idle_at)]
+        """Returns the steps until all streams are idle."""
+        return [step for idle_at in self.streams.idle_times(None) for step in self._steps_at(idle_at)]
 
     def _steps_at(self, at: datetime) -> Iterator[WatermarkStep]:
-        reached = self._streams.reached_by_all(at)
+        reached = self.streams.reached_by_all(at)
         if reached is None:
             return
         mark = reached - self._rule.out_of_order

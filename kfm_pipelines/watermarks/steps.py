@@ -95,11 +95,15 @@ class _Changes:
         and is not the furthest."""
         if at <= self.last_at:
             return False
-        standing = [one for partition, one in self.new if sweep.last_advance(partition) == one]
+        standing = [one for partition, one in self.new if sweep.streams.last[partition] == one]
         if not standing:
             return True
         furthest = max(one.reached for one in standing)
-        return at >= self.last_at + self.idle_after and sweep.furthest is not None and furthest < sweep.furthest
+        return (
+            at >= self.last_at + self.idle_after
+            and sweep.streams.furthest is not None
+            and furthest < sweep.streams.furthest
+        )
 
 
 def _read_pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[list[tuple[str, Advance]]]:

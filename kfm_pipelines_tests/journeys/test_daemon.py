@@ -76,7 +76,7 @@ class Ui:
         def ask() -> list[dict[str, Any]]:
             return [self.ask(BACKFILL, id=number)["partitionBackfillOrError"] for number in launched]
 
-        assert eventually(lambda: all(one["status"] != "REQUESTED" for one in ask()), seconds=200)
+        assert eventually(lambda: all(one["status"] != "REQUESTED" for one in ask()), seconds=400)
         return ask()
 
 

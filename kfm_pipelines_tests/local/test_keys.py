@@ -13,7 +13,7 @@ from kfm_pipelines.care.authorities import load_authorities
 from kfm_pipelines.care.secrets import read_secret
 from kfm_pipelines.care.signatures import SignedStatement, read_private_key, sign
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.local.keys import care_environment, reviewer_key
+from kfm_pipelines.local.keys import care_environment
 from kfm_pipelines.settings import load_settings, shipped_path
 from kfm_pipelines_tests.fixtures.declarations import change, resources_in
 
@@ -30,6 +30,10 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def resources(tmp_path: Path) -> Path:
     return resources_in(tmp_path)
+
+
+def reviewer_key(home: Path, authority: str) -> Path:
+    return home / "care" / "reviewers" / f"{authority}.pem"
 
 
 def mode(path: Path) -> int:

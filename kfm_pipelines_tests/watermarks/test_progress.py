@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.declarations import Watermark
-from kfm_pipelines.watermarks.progress import Advance, WatermarkStep, envelope, is_active, is_progress, sweep
+from kfm_pipelines.watermarks.progress import Advance, WatermarkStep, envelope, is_active, is_progress
+from kfm_pipelines_tests.fixtures.runs.streams import sweep
 
 START = datetime(2025, 12, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)

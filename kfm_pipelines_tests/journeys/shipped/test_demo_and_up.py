@@ -40,7 +40,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_demo_publishes_a_day_and_up_serves_it_until_a_signal(home: Path, environment: dict[str, str]) -> None:
-    first = fresh_kfm(environment, "demo", "--json", seconds=300).json
+    first = fresh_kfm(environment, "demo", "--json", "--timeout", "500", seconds=600).json
     assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (25, 25, 26)
     assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
     assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
@@ -49,7 +49,7 @@ def test_the_demo_publishes_a_day_and_up_serves_it_until_a_signal(home: Path, en
     with _up_with_ignored_signals(environment) as (up, places):
         assert places["ui"].startswith("http://127.0.0.1:")
         _assert_telemetry_is_complete(home, environment)
-        second = kfm(environment, "demo", seconds=300)  # uses the stack and Dagster of `kfm up`
+        second = kfm(environment, "demo", "--timeout", "500", seconds=600)  # uses the stack and Dagster of `kfm up`
         assert second.code == 0
         assert "nothing new to publish" in second.out
         assert "26 duplicates ignored" in second.out
