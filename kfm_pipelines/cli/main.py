@@ -6,7 +6,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,8 +35,11 @@ from kfm_pipelines.producer.cli import emit
 from kfm_pipelines.watermarks.cli import watermark
 from kfm_pipelines.watermarks.late_cli import late
 
+if TYPE_CHECKING:
+    import dagster as dg
 
-def _definitions(resources: Path) -> Any:
+
+def _definitions(resources: Path) -> "dg.Definitions":
     from kfm_pipelines.definitions import build_definitions
 
     return build_definitions(resources)

@@ -147,7 +147,7 @@ def test_an_event_delivered_out_of_order_makes_others_late_and_their_keys_due(da
     assert reevaluate_lateness(database, datasets) == 0
 
 
-def test_an_event_that_turns_out_to_be_older_is_no_longer_late(database: Database) -> None:
+def test_an_event_found_to_be_older_is_no_longer_late(database: Database) -> None:
     datasets = streams("replay")
     record_events(database, datasets, IN_TIME, NEWEST, LATE)
     settled(database, IN_TIME)

@@ -71,7 +71,7 @@ def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["duckdb.md", "geopandas.md", "pystac.md", "rasterio-qgis.md"])
-def test_a_page_prints_what_it_says(published: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_prints_its_expected_output(published: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(published.root)
     run((USE / name).read_text())
 
