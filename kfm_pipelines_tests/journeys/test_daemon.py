@@ -123,9 +123,9 @@ def test_the_daemon_publishes_backfills_skip_and_serial_runs_never_overlap(site:
 def _assert_serial_runs_do_not_overlap(instance: dg.DagsterInstance) -> None:
     """The run of the other dataset does not wait for them."""
     runs = instance.get_runs(dg.RunsFilter(statuses=FINISHED_STATUSES))
-    spans = {run: _span(instance.get_run_stats(run.run_id)) for run in runs}
-    serial = sorted(span for run, span in spans.items() if _is_of(run, "usgs"))
-    [other] = [span for run, span in spans.items() if _is_of(run, "usda")]
+    spans = [(run, _span(instance.get_run_stats(run.run_id))) for run in runs]
+    serial = sorted(span for run, span in spans if _is_of(run, "usgs"))
+    [other] = [span for run, span in spans if _is_of(run, "usda")]
     assert len(serial) >= 4
     assert all(before[1] <= after[0] for before, after in pairwise(serial))
     assert other[0] < serial[-1][0]
